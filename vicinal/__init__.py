@@ -1,0 +1,1 @@
+"""vicinal: embeddings in which neighbours mean something."""

@@ -1,0 +1,76 @@
+"""SoftTriple: several centres per class."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from vicinal.errors import InputError
+from vicinal.objectives.stable import softmax_against_negatives
+from vicinal.objectives.traits import objective
+
+__all__ = ["soft_triple"]
+
+
+@objective(
+    geometry="cosine",
+    paper="Qian et al. 2019",
+    usual="proxies",
+    references=("proxies", "cover"),
+    needs=("reference_labels",),
+    regularisers=(("centre_merging", 0.2),),
+    why_not="it pools the centres of every class, so the same number of references of each class must be there",
+)
+def soft_triple(
+    matrix: Float[Tensor, "n m"],
+    positive: Bool[Tensor, "n m"],
+    negative: Bool[Tensor, "n m"],
+    *,
+    reference_labels: Int[Tensor, " m"],
+    scale: float = 20.0,
+    centre_temperature: float = 0.1,
+    margin: float = 0.01,
+) -> Float[Tensor, ""]:
+    r"""Classify each anchor by its soft-max-pooled similarity to several centres per class.
+
+    Formula:
+        S_ic = sum_k softmax_k(s_ick / gamma) s_ick
+        mean over anchors of -log( e^(z (S_iy - margin)) / (e^(z (S_iy - margin)) + sum_{c != y} e^(z S_ic)) )
+
+    Weights:
+        As `cosface` between classes; inside a class the nearest centres take most of it.
+
+    Args:
+        reference_labels: Class of each reference, class by class; a `Criterion` supplies it.
+        scale: z (lambda in the paper).
+        centre_temperature: gamma; a temperature, as in the paper. Some code multiplies by gamma instead.
+        margin: delta; subtracted from the similarity of the own class.
+
+    Needs:
+        The same number of references for every class: `Proxies(classes, dim, per_class=10)`.
+
+    Relations:
+        With one centre it is `cosface`, and without margin `normalised_softmax`. The paper's term that merges
+        superfluous centres is the regulariser `centre_merging`, which a `Criterion` adds by default (0.2).
+
+    Reference:
+        Qian et al., "SoftTriple loss: deep metric learning without triplet sampling", ICCV 2019.
+
+    Example:
+        >>> labels = torch.tensor([0, 0, 1, 1])
+        >>> same = torch.tensor([[True, True, False, False]])
+        >>> soft_triple(torch.full((1, 4), 0.5), same, ~same, reference_labels=labels, margin=0.0)
+        tensor(0.6931)
+    """
+    classes = int((reference_labels.diff() != 0).sum()) + 1 if len(reference_labels) else 0
+    centres = len(reference_labels) // max(classes, 1)
+    if classes and not (reference_labels.view(classes, -1) == reference_labels[::centres, None]).all():
+        raise InputError(
+            "soft_triple needs the same number of references for every class, stored class by class; got labels "
+            f"{reference_labels[:8].tolist()}... Use references=Proxies(classes, dim, per_class=k)."
+        )
+    similarities = matrix.view(len(matrix), classes, centres)
+    pooled = (torch.softmax(similarities / centre_temperature, dim=2) * similarities).sum(2)
+    own, others = positive[:, ::centres], negative[:, ::centres]
+    return softmax_against_negatives(scale * torch.where(own, pooled - margin, pooled), own, others)

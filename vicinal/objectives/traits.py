@@ -1,0 +1,115 @@
+"""What an objective declares about itself, and the checks that every objective shares."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from vicinal.errors import InputError
+from vicinal.pairs import check_pairs, widen
+
+__all__ = ["EVERY_KIND", "Kind", "Need", "Traits", "check_options", "objective", "options_of", "traits_of"]
+
+Kind = Literal["batch", "proxies", "memory", "cover"]
+Need = Literal["reference_labels", "reference_matrix"]
+EVERY_KIND: tuple[Kind, ...] = ("batch", "proxies", "memory", "cover")
+
+Function = TypeVar("Function", bound=Callable[..., Tensor])
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What an objective is defined on and what it asks for.
+
+    Attributes:
+        geometry: The geometry that its formula is written for.
+        paper: Where the formula comes from.
+        references: The kinds of references it makes sense on.
+        needs: Keyword arguments that a `Criterion` supplies because the matrix alone does not hold them.
+        usual: The kind of references its paper uses.
+        why_not: Why it does not make sense on the other kinds.
+        regularisers: Names and weights of the terms that its paper adds.
+    """
+
+    geometry: str
+    paper: str
+    usual: Kind = "batch"
+    references: tuple[Kind, ...] = EVERY_KIND
+    needs: tuple[Need, ...] = ()
+    why_not: str = ""
+    regularisers: tuple[tuple[str, float], ...] = ()
+
+
+# The same word means the same thing in every objective and miner, so one table of limits serves them all.
+AT_LEAST_ZERO = ("margin", "positive_margin", "negative_margin", "margin_degrees", "cutoff")
+ABOVE_ZERO = ("scale", "positive_scale", "negative_scale", "temperature", "bins", "centre_temperature")
+
+
+def check_options(name: str, options: dict[str, Any]) -> None:
+    """Raise `InputError` for a margin below zero or a scale or temperature that is not above it.
+
+    Learned options are tensors, which the optimiser moves freely: they are not checked.
+    """
+    for option, value in options.items():
+        if isinstance(value, Tensor):
+            continue
+        if option in AT_LEAST_ZERO and not value >= 0:
+            raise InputError(f"{name}: {option} must be at least 0; got {value!r}.")
+        if option in ABOVE_ZERO and not value > 0:
+            raise InputError(f"{name}: {option} must be above 0; got {value!r}.")
+
+
+def objective(
+    *,
+    geometry: str,
+    paper: str,
+    usual: Kind = "batch",
+    references: tuple[Kind, ...] = EVERY_KIND,
+    needs: tuple[Need, ...] = (),
+    why_not: str = "",
+    regularisers: tuple[tuple[str, float], ...] = (),
+) -> Callable[[Function], Function]:
+    """Declare a pure function of (matrix, positive, negative) as an objective.
+
+    The function stays a function; it gains input checks, float32 arithmetic under autocast, and its `Traits`.
+    """
+
+    def declare(function: Function) -> Function:
+        @functools.wraps(function)
+        def checked(matrix: Tensor, positive: Tensor, negative: Tensor, **options: Any) -> Tensor:
+            check_pairs(matrix, positive, negative)
+            check_options(function.__name__, options)
+            with torch.autocast(device_type=matrix.device.type, enabled=False):
+                return function(widen(matrix), positive, negative, **options)
+
+        checked.traits = Traits(geometry, paper, usual, references, needs, why_not, regularisers)  # type: ignore[attr-defined]
+        return cast(Function, checked)
+
+    return declare
+
+
+def traits_of(function: Callable[..., Tensor]) -> Traits | None:
+    """Return what an objective declares, or None for a plain function that declares nothing."""
+    if isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "traits", None)
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the options of an objective or miner with their defaults, without what a `Criterion` supplies.
+
+    Example:
+        >>> def loss(matrix, positive, negative, *, margin=0.1): ...
+        >>> options_of(loss)
+        {'margin': 0.1}
+    """
+    parameters = inspect.signature(function).parameters.values()
+    return {
+        p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not inspect.Parameter.empty
+    }

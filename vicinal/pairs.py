@@ -1,0 +1,229 @@
+"""Anchors x references -> one matrix: the ground that everything else stands on.
+
+Every method here compares n **anchors** with m **references** and is a function of one n x m matrix and two
+boolean masks of the same shape::
+
+    matrix[i, j]                how close (or how far) anchor i and reference j are
+    positive[i, j]              they belong together
+    negative[i, j]              they do not
+    loss = objective(matrix, positive, negative, ...)
+
+A pair that is in neither mask (an item and itself, a pair that mining dropped) does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from vicinal.errors import InputError, NotFinite
+
+__all__ = [
+    "GEOMETRIES",
+    "Geometry",
+    "Mask",
+    "Matrix",
+    "Objective",
+    "Scalar",
+    "Vectors",
+    "check_embeddings",
+    "check_pairs",
+    "cosine",
+    "cosine_distance",
+    "dot",
+    "euclidean",
+    "masks",
+    "squared_euclidean",
+    "to_ball",
+    "to_sphere",
+    "widen",
+]
+
+Vectors = Float[Tensor, "_ _"]
+Matrix = Float[Tensor, "n m"]
+Mask = Bool[Tensor, "n m"]
+Scalar = Float[Tensor, ""]
+Objective = Callable[..., Tensor]
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """Return half-precision numbers as float32 and leave wider ones alone.
+
+    Sums of exponentials over a batch overflow float16 at 11 and lose every digit in bfloat16.
+
+    Example:
+        >>> widen(torch.zeros(2, dtype=torch.float16)).dtype
+        torch.float32
+    """
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def to_sphere(vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Scale every vector to length one; a zero vector has no direction and stays zero, with zero gradient.
+
+    Example:
+        >>> to_sphere(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
+    length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    tiny = torch.finfo(vectors.dtype).tiny
+    return vectors * torch.where(length > tiny, length.clamp_min(tiny).reciprocal(), 0.0)
+
+
+def to_ball(vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Project every vector onto the unit ball: longer ones are cut to length one, the rest are untouched.
+
+    Unlike `to_sphere` it is 1-Lipschitz, as every projection onto a convex set.
+
+    Example:
+        >>> to_ball(torch.tensor([[3.0, 4.0], [0.3, 0.4]]))
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+    """
+    length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    return vectors / length.clamp_min(1.0)
+
+
+def dot(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    """Inner product of every anchor with every reference.
+
+    Example:
+        >>> dot(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        tensor([[11.,  2.]])
+    """
+    return widen(anchors) @ widen(references).T
+
+
+def cosine(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    """Cosine similarity of every anchor with every reference, in [-1, 1].
+
+    Example:
+        >>> cosine(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0], [3.0, 0.0]]))
+        tensor([[0., 1.]])
+    """
+    return to_sphere(widen(anchors)) @ to_sphere(widen(references)).T
+
+
+def cosine_distance(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    """One minus the cosine similarity: half the squared Euclidean distance on the sphere.
+
+    Example:
+        >>> cosine_distance(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0], [3.0, 0.0]]))
+        tensor([[1., 0.]])
+    """
+    return 1.0 - cosine(anchors, references)
+
+
+def squared_euclidean(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    """Squared Euclidean distance of every anchor and every reference, never below zero.
+
+    Example:
+        >>> squared_euclidean(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
+        tensor([[25.]])
+    """
+    anchors, references = widen(anchors), widen(references)
+    lengths = anchors.square().sum(1, keepdim=True) + references.square().sum(1)
+    return torch.addmm(lengths, anchors, references.T, alpha=-2.0).clamp_min(0.0)
+
+
+def euclidean(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    """Euclidean distance of every anchor and every reference; its gradient is zero where the distance is.
+
+    Example:
+        >>> euclidean(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
+        tensor([[5.]])
+    """
+    squared = squared_euclidean(anchors, references)
+    # The square root has no derivative at zero; below the smallest number clamp_min passes no gradient on.
+    return squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt()
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A way to fill the matrix.
+
+    Attributes:
+        name: The public name.
+        compare: The function of anchors and references.
+        similarity: True where larger entries mean closer, False for distances.
+    """
+
+    name: str
+    compare: Callable[[Tensor, Tensor], Tensor]
+    similarity: bool
+
+
+GEOMETRIES: dict[str, Geometry] = {
+    geometry.name: geometry
+    for geometry in (
+        Geometry("cosine", cosine, similarity=True),
+        Geometry("dot", dot, similarity=True),
+        Geometry("cosine_distance", cosine_distance, similarity=False),
+        Geometry("euclidean", euclidean, similarity=False),
+        Geometry("squared_euclidean", squared_euclidean, similarity=False),
+    )
+}
+
+
+def masks(
+    anchor_labels: Int[Tensor, " n"],
+    reference_labels: Int[Tensor, " m"],
+    itself: Bool[Tensor, "n m"] | None = None,
+) -> tuple[Bool[Tensor, "n m"], Bool[Tensor, "n m"]]:
+    """Return which pairs share a label and which do not.
+
+    Args:
+        anchor_labels: Integers of any size.
+        reference_labels: Likewise.
+        itself: Pairs of an item with itself; they are in neither mask.
+
+    Example:
+        >>> positive, negative = masks(torch.tensor([0, 0, 1]), torch.tensor([0, 1]))
+        >>> positive.int().tolist(), negative.int().tolist()
+        ([[1, 0], [1, 0], [0, 1]], [[0, 1], [0, 1], [1, 0]])
+    """
+    same = anchor_labels[:, None] == reference_labels[None, :]
+    return (same if itself is None else same & ~itself), ~same
+
+
+def check_pairs(matrix: Tensor, positive: Tensor, negative: Tensor) -> None:
+    """Raise `InputError` unless the three are one matrix and two boolean masks of its shape."""
+    if matrix.ndim != 2 or not matrix.is_floating_point():
+        raise InputError(
+            f"matrix must be a floating-point tensor of shape [anchors, references]; got {matrix.dtype} of "
+            f"shape {list(matrix.shape)}. vicinal.pairs.cosine(anchors, references) makes one."
+        )
+    for name, mask in (("positive", positive), ("negative", negative)):
+        if mask.shape != matrix.shape or mask.dtype != torch.bool:
+            raise InputError(
+                f"{name} must be a boolean mask of the matrix's shape {list(matrix.shape)}; got {mask.dtype} "
+                f"of shape {list(mask.shape)}. vicinal.pairs.masks(labels, reference_labels) makes both masks."
+            )
+
+
+def check_embeddings(embeddings: Tensor, labels: Tensor) -> None:
+    """Raise a clear error unless these are n finite embeddings with n integer labels."""
+    if embeddings.ndim != 2 or not embeddings.is_floating_point():
+        raise InputError(
+            f"embeddings must be a floating-point tensor of shape [items, dimensions]; got {embeddings.dtype} "
+            f"of shape {list(embeddings.shape)}."
+        )
+    if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
+        raise InputError(
+            f"labels must be a 1-D tensor of integers, one per embedding; got {labels.dtype} of shape "
+            f"{list(labels.shape)}. Encode names first: classes, labels = np.unique(names, return_inverse=True)."
+        )
+    if len(labels) != len(embeddings):
+        raise InputError(f"{len(embeddings)} embeddings but {len(labels)} labels: every embedding needs one label.")
+    # One NaN or infinity makes the sum NaN or infinite: one pass, no temporary of the input's size.
+    if not torch.isfinite(embeddings.detach().sum(dtype=torch.float64)):
+        bad = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten().tolist()
+        raise NotFinite(
+            f"{len(bad)} of {len(embeddings)} embeddings hold NaN or infinity (first rows: {bad[:5]}). Usual "
+            "causes: a learning rate too high, float16 overflow, a division by a zero norm."
+        )

@@ -1,0 +1,110 @@
+"""Proxies of groups of classes, found by clustering the proxies of the classes (HPL)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float, Int
+from sklearn.cluster import KMeans
+from torch import Tensor, nn
+
+from vicinal.errors import InputError
+from vicinal.objectives.traits import Kind
+from vicinal.pairs import to_sphere
+from vicinal.references.proxies import Proxies
+from vicinal.references.view import View
+
+__all__ = ["Hierarchy", "hierarchical_proxies"]
+
+
+@final
+class Hierarchy(nn.Module):
+    """Compare items with the means of groups of proxies: their own group is positive, the others are negative.
+
+    Groups come from k-means on the proxies' directions, found again every so many training steps. The means pass
+    their gradient on to the proxies. Use it beside the proxies themselves: `hierarchical_proxies` makes both.
+
+    Args:
+        proxies: The proxies of the classes.
+        groups: How many groups to form.
+        every: Training steps between two groupings.
+        seed: Of the k-means.
+
+    Example:
+        >>> coarse = Hierarchy(Proxies(classes=6, dim=4), groups=2)
+        >>> coarse(torch.zeros(3, 4), torch.tensor([0, 1, 2])).vectors.shape
+        torch.Size([2, 4])
+    """
+
+    kind: ClassVar[Kind] = "proxies"
+    group: Tensor
+    steps: Tensor
+
+    def __init__(self, proxies: Proxies, groups: int, *, every: int = 100, seed: int = 0) -> None:
+        super().__init__()
+        if not 2 <= groups <= proxies.classes or every < 1:
+            raise InputError(
+                f"Hierarchy needs 2 to {proxies.classes} groups (the number of classes) and every of at least 1; got "
+                f"groups={groups}, every={every}."
+            )
+        # Held in a tuple so that the proxies, which are references of their own, are not registered twice.
+        self._fine = (proxies,)
+        self.groups, self.every, self.seed = groups, every, seed
+        self.register_buffer("group", torch.zeros(proxies.classes, dtype=torch.long))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self._regroup()
+
+    def forward(
+        self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
+    ) -> View:
+        """Return the mean of each group, with the anchors labelled by their group."""
+        if self.training:
+            if self.steps > 0 and self.steps % self.every == 0:
+                self._regroup()
+            self.steps += 1
+        fine = self._fine[0]
+        member = torch.nn.functional.one_hot(self.group[fine.labels], self.groups).to(fine.vectors.dtype)
+        means = (member.T @ to_sphere(fine.vectors)) / member.sum(0)[:, None]
+        return View(means, torch.arange(self.groups, device=means.device), anchor_labels=self.group[labels])
+
+    def _regroup(self) -> None:
+        fine = self._fine[0]
+        of_class = to_sphere(fine.vectors.detach()).view(fine.classes, fine.per_class, -1).mean(1)
+        found = KMeans(self.groups, n_init=1, random_state=self.seed).fit_predict(of_class.cpu().numpy())
+        self.group.copy_(torch.as_tensor(found, dtype=torch.long))
+
+
+def hierarchical_proxies(
+    classes: int,
+    dim: int,
+    *,
+    groups: int,
+    weight: float = 0.1,
+    every: int = 100,
+    learning_rate_multiplier: float = 1.0,
+    warm_up: bool = False,
+    seed: int = 0,
+) -> list[tuple[nn.Module, float]]:
+    """Return proxies of classes and of groups of classes, as the two terms of a criterion.
+
+    Args:
+        classes: Number of classes.
+        dim: Dimension of the embeddings.
+        groups: Number of groups.
+        weight: Of the term on groups; that on classes weighs 1.
+        every: Training steps between two groupings.
+        learning_rate_multiplier: Learning rate of the proxies over that of the network.
+        warm_up: Whether training starts with proxies and head alone.
+        seed: Of the proxies' start and of the grouping.
+
+    Reference:
+        Yang et al., "Hierarchical proxy-based loss for deep metric learning", WACV 2022.
+
+    Example:
+        >>> terms = hierarchical_proxies(classes=100, dim=64, groups=10)
+        >>> [(type(references).__name__, weight) for references, weight in terms]
+        [('Proxies', 1.0), ('Hierarchy', 0.1)]
+    """
+    proxies = Proxies(classes, dim, learning_rate_multiplier=learning_rate_multiplier, warm_up=warm_up, seed=seed)
+    return [(proxies, 1.0), (Hierarchy(proxies, groups, every=every, seed=seed), weight)]

@@ -1,0 +1,90 @@
+"""Learned proxies as references."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from vicinal.errors import InputError
+from vicinal.objectives.traits import Kind
+from vicinal.references.view import View
+
+__all__ = ["Proxies"]
+
+
+@final
+class Proxies(nn.Module):
+    """Compare items with learned vectors, some per class.
+
+    Args:
+        classes: Number of classes; labels must be 0 .. classes - 1.
+        dim: Dimension of the embeddings.
+        per_class: How many proxies each class has.
+        learning_rate_multiplier: Their learning rate over that of the network.
+        warm_up: Whether training starts with proxies and head alone, the network held still.
+        seed: Of the random start.
+
+    Attributes:
+        vectors: The proxies, class by class.
+        labels: Their classes.
+
+    Example:
+        >>> Proxies(classes=3, dim=2, per_class=2).labels
+        tensor([0, 0, 1, 1, 2, 2])
+    """
+
+    kind: ClassVar[Kind] = "proxies"
+    labels: Tensor
+
+    def __init__(
+        self,
+        classes: int,
+        dim: int,
+        *,
+        per_class: int = 1,
+        learning_rate_multiplier: float = 1.0,
+        warm_up: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        for name, value in (("classes", classes), ("dim", dim), ("per_class", per_class)):
+            if value < 1:
+                raise InputError(f"Proxies needs {name} of at least 1; got {value}.")
+        self.classes, self.per_class = classes, per_class
+        self.learning_rate_multiplier, self.warm_up = learning_rate_multiplier, warm_up
+        start = torch.randn(classes * per_class, dim, generator=torch.Generator().manual_seed(seed))
+        # Kaiming's normal with fan_out, as the proxy-anchor paper's code starts them.
+        self.vectors = nn.Parameter(start * (2.0 / (classes * per_class)) ** 0.5)
+        self.register_buffer("labels", torch.arange(classes).repeat_interleave(per_class), persistent=False)
+
+    def forward(
+        self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
+    ) -> View:
+        """Return all proxies."""
+        check_against_classes(embeddings, labels, self.vectors, self.classes)
+        return View(self.vectors, self.labels)
+
+    @torch.no_grad()
+    def assign(self, vectors: Float[Tensor, "m d"]) -> None:
+        """Put the proxies where these vectors are, class by class; an optimiser's state about them is kept."""
+        if vectors.shape != self.vectors.shape:
+            raise InputError(f"Proxies are {list(self.vectors.shape)}; got vectors of {list(vectors.shape)}.")
+        self.vectors.copy_(vectors)
+
+
+def check_against_classes(embeddings: Tensor, labels: Tensor, vectors: Tensor, classes: int) -> None:
+    """Raise `InputError` where the anchors do not fit the dimension or the classes of the references."""
+    if embeddings.shape[1] != vectors.shape[1]:
+        raise InputError(
+            f"Embeddings have {embeddings.shape[1]} dimensions but the references {vectors.shape[1]}: make the "
+            "references with dim= that of the embedder."
+        )
+    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
+        raise InputError(
+            f"Labels must be 0..{classes - 1} for references of {classes} classes; got "
+            f"{int(labels.min())}..{int(labels.max())}. Number the training classes from 0: "
+            "torch.unique(labels, return_inverse=True)."
+        )

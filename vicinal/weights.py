@@ -1,0 +1,288 @@
+"""The weight view: every loss is a weighting of pairs, and its weights are its gradient.
+
+For any objective H of a similarity matrix S (Theorem 3.1 of "A unified view of deep metric learning via gradient
+analysis") the loss sum_neg w s - sum_pos w s with w held constant has the same gradient, where w is the derivative of
+H with respect to S with its sign turned on positive pairs. So one function shows what any loss really does, and a
+weight rule alone is a trainable loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from vicinal.errors import InputError
+from vicinal.objectives.traits import Traits, traits_of
+from vicinal.pairs import GEOMETRIES, check_pairs
+
+__all__ = [
+    "SimilarityTypes",
+    "WeightCurves",
+    "objective_from_weights",
+    "pair_weights",
+    "similarity_types",
+    "weight_curves",
+]
+
+Miner = Callable[..., tuple[Tensor, Tensor]]
+
+
+def pair_weights(
+    objective: Callable[..., Tensor],
+    matrix: Float[Tensor, "n m"],
+    positive: Bool[Tensor, "n m"],
+    negative: Bool[Tensor, "n m"],
+    *,
+    symmetric: bool = False,
+    **options: Any,
+) -> Float[Tensor, "n m"]:
+    """Return how strongly a loss pulls each positive pair together and pushes each negative pair apart.
+
+    Formula:
+        w_ij = -dL/ds_ij for a positive and +dL/ds_ij for a negative pair of similarities, the opposite for distances
+
+    Args:
+        objective: Any function of (matrix, positive, negative).
+        matrix: Similarities, or distances where the objective declares so.
+        positive: Which pairs belong together.
+        negative: Which do not.
+        symmetric: Average the weights of (i, j) and (j, i), which are one pair when references and anchors are the
+            same batch: the w_ij of the theorem. Otherwise the weight is that of anchor i's row alone.
+        **options: Options of the objective.
+
+    Returns:
+        Weights of the shape of the matrix; below zero where a loss moves a pair the wrong way.
+
+    Example:
+        >>> from vicinal.objectives import contrastive
+        >>> same = torch.tensor([[True, False, False]])
+        >>> pair_weights(contrastive, torch.tensor([[0.8, 0.9, 0.1]]), same, ~same)
+        tensor([[1., 1., 0.]])
+    """
+    check_pairs(matrix, positive, negative)
+    if symmetric and matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"symmetric weights need as many references as anchors; got a matrix of {list(matrix.shape)}.")
+    traits = traits_of(objective)
+    larger_is_closer = traits is None or GEOMETRIES[traits.geometry].similarity
+    with torch.enable_grad():
+        leaf = matrix.detach().clone().requires_grad_()
+        (slope,) = torch.autograd.grad(objective(leaf, positive, negative, **options), leaf)
+    if symmetric:
+        slope = (slope + slope.T) / 2
+    pull = -slope if larger_is_closer else slope
+    return torch.where(positive, pull, torch.where(negative, -pull, 0.0))
+
+
+def objective_from_weights(
+    weigh: Callable[..., Tensor], *, similarity: bool = True
+) -> Callable[..., Float[Tensor, ""]]:
+    """Turn a weight rule into a trainable loss whose gradient is that rule.
+
+    Args:
+        weigh: A function of (matrix, positive, negative, **options) that returns one weight per pair, at least zero.
+            It is called without gradient.
+        similarity: False where the rule is written for distances.
+
+    Returns:
+        An objective. Its value is the weighted sum of pairs; only its gradient has a meaning.
+
+    Example:
+        >>> def hardest_negatives(matrix, positive, negative):
+        ...     return positive + torch.softmax(10 * matrix, dim=1) * negative
+        >>> loss = objective_from_weights(hardest_negatives)
+        >>> same = torch.tensor([[True, False, False]])
+        >>> pair_weights(loss, torch.tensor([[0.9, 0.5, 0.5]]), same, ~same)
+        tensor([[1.0000, 0.0177, 0.0177]])
+    """
+
+    def objective(
+        matrix: Float[Tensor, "n m"], positive: Bool[Tensor, "n m"], negative: Bool[Tensor, "n m"], **options: Any
+    ) -> Float[Tensor, ""]:
+        check_pairs(matrix, positive, negative)
+        with torch.no_grad():
+            weights = weigh(matrix.detach(), positive, negative, **options)
+        if weights.shape != matrix.shape:
+            raise InputError(
+                f"A weight rule must return one weight per pair, {list(matrix.shape)}; got {list(weights.shape)}."
+            )
+        sign = 1.0 if similarity else -1.0
+        toll = torch.where(negative, weights, 0.0) - torch.where(positive, weights, 0.0)
+        return sign * (toll * matrix).sum()
+
+    objective.__name__ = getattr(weigh, "__name__", "objective")
+    objective.__doc__ = f"The loss whose pair weights are those of `{objective.__name__}`."
+    geometry = "cosine" if similarity else "euclidean"
+    objective.traits = Traits(geometry, paper="a weight rule")  # type: ignore[attr-defined]
+    return objective
+
+
+@dataclass(frozen=True)
+class SimilarityTypes:
+    """What the weight of a negative pair depends on.
+
+    Attributes:
+        own: On the similarity of the pair itself: it moves when all similarities of the anchor shift together.
+        negative: On the anchor's other negatives: it moves when they do.
+        positive: On the anchor's positives: moving them changes how the push is shared among the negatives.
+    """
+
+    own: bool
+    negative: bool
+    positive: bool
+
+
+def similarity_types(
+    objective: Callable[..., Tensor], *, mining: Miner | None = None, seed: int = 0, trials: int = 100, **options: Any
+) -> SimilarityTypes:
+    """Ask how the weights of an objective move, and say which of the three types of similarity it uses.
+
+    Two anchors are compared with 3 positives and 5 negatives each; the similarities of the first anchor are moved and
+    those of the second are left alone, and all weights are measured in units of the second anchor's, so that a
+    constant over the whole batch (a mean over active triplets, say) does not count as a dependence. A factor common
+    to all negatives of an anchor (the hinge of lifted structure, the saturation of N-pair) does not weigh one pair
+    against another and does not count for `positive`.
+
+    Args:
+        objective: Any function of (matrix, positive, negative).
+        mining: A miner that works before it; its choice is part of the weights.
+        seed: Of the random similarities.
+        trials: How many to try; one that moves is enough.
+        **options: Options of the objective.
+
+    Reference:
+        Wang et al. 2019, section 3; "Metric learning: a deep dive", Table 1.
+
+    Example:
+        >>> from vicinal.objectives import contrastive
+        >>> similarity_types(contrastive)
+        SimilarityTypes(own=True, negative=False, positive=False)
+    """
+    traits = traits_of(objective) or Traits("cosine", paper="")
+    positives = 1 if traits.needs else 3
+    columns = positives + 5
+    positive = (torch.arange(columns) < positives).expand(2, -1)
+    watched = positives  # the first negative
+    supplied = _supplied(traits, columns, positives)
+
+    def weights(similarities: Tensor) -> Tensor:
+        kept = _mined(mining, similarities, positive)
+        # Distances are probed on a scale that shifts as similarities do: the question is one of the loss's own units.
+        matrix = similarities if GEOMETRIES[traits.geometry].similarity else 1.3 * (1.0 - similarities)
+        push = pair_weights(objective, matrix, *kept, **supplied, **options)[:, positives:]
+        return push[0] / push[1].sum() if push[1].sum() > 0 else torch.full_like(push[0], torch.nan)
+
+    def moves(before: Tensor, after: Tensor) -> bool:
+        known = before.isfinite().all() and after.isfinite().all()
+        return bool(known and (before - after).abs().max() > 1e-6 * (1 + before.abs().max()))
+
+    def shares(push: Tensor) -> Tensor:
+        return push / push.sum()
+
+    generator = torch.Generator().manual_seed(seed)
+    own = other_negatives = positives_move = False
+    for _ in range(trials):
+        level = 0.8 * torch.rand((), generator=generator, dtype=torch.float64) - 0.3
+        similarities = level + 0.3 * torch.rand(2, columns, generator=generator, dtype=torch.float64)
+        change = (torch.rand(columns, generator=generator, dtype=torch.float64) - 0.5) * 0.4
+        shifted, others_moved, positives_moved = similarities.clone(), similarities.clone(), similarities.clone()
+        shifted[0] += change[0]
+        others_moved[0, watched + 1 :] += change[watched + 1 :]
+        positives_moved[0, :positives] += change[:positives]
+        before = weights(similarities)
+        own |= moves(before[:1], weights(shifted)[:1])
+        other_negatives |= moves(before[:1], weights(others_moved)[:1])
+        positives_move |= moves(shares(before), shares(weights(positives_moved)))
+    return SimilarityTypes(own, other_negatives, positives_move)
+
+
+@dataclass(frozen=True)
+class WeightCurves:
+    """Weights of one pair as its similarity moves, the anchor's other pairs held still.
+
+    Attributes:
+        similarity: Cosines.
+        positive: Weight of the pair if it is positive.
+        negative: Weight of the pair if it is negative.
+    """
+
+    similarity: Float[Tensor, " k"]
+    positive: Float[Tensor, " k"]
+    negative: Float[Tensor, " k"]
+
+
+def weight_curves(
+    objective: Callable[..., Tensor],
+    *,
+    mining: Miner | None = None,
+    points: int = 401,
+    positives: tuple[float, ...] = (0.45, 0.6, 0.75),
+    negatives: tuple[float, ...] = (-0.1, 0.1, 0.25, 0.35, 0.5),
+    **options: Any,
+) -> WeightCurves:
+    """Trace the weight of one pair over its cosine, from -1 to 1.
+
+    Args:
+        objective: Any function of (matrix, positive, negative); one written for distances is traced over the cosine
+            too, with unit vectors, so that all losses share an axis.
+        mining: A miner that works before it.
+        points: How many cosines.
+        positives: Cosines of the anchor's positives; the first is the one that moves. An objective that needs one
+            reference per class gets the first alone.
+        negatives: Cosines of its negatives; the first is the one that moves.
+        **options: Options of the objective.
+
+    Reference:
+        "A unified view of deep metric learning via gradient analysis", Figure 1.
+
+    Example:
+        >>> from vicinal.objectives import contrastive
+        >>> weight_curves(contrastive, points=3).negative
+        tensor([0., 0., 1.], dtype=torch.float64)
+    """
+    traits = traits_of(objective) or Traits("cosine", paper="")
+    positives = positives[:1] if traits.needs else positives
+    rest = torch.tensor([*positives, *negatives], dtype=torch.float64)
+    positive = (torch.arange(len(rest)) < len(positives)).expand(1, -1)
+    supplied = _supplied(traits, len(rest), len(positives))
+    # The ends are where square roots and angles have no slope.
+    cosines = torch.linspace(-1 + 1e-6, 1 - 1e-6, points, dtype=torch.float64)
+
+    def weight_of(column: int, sign: float) -> Tensor:
+        traced = torch.empty(points, dtype=torch.float64)
+        for k, value in enumerate(cosines):
+            similarities = rest.clone()[None]
+            similarities[0, column] = value
+            kept = _mined(mining, similarities, positive)
+            leaf = similarities.requires_grad_()
+            loss = objective(_from_cosine(leaf, traits.geometry), *kept, **supplied, **options)
+            (slope,) = torch.autograd.grad(loss, leaf)
+            traced[k] = sign * slope[0, column]
+        return traced
+
+    return WeightCurves(cosines, weight_of(0, -1.0), weight_of(len(positives), 1.0))
+
+
+def _from_cosine(cosines: Tensor, geometry: str) -> Tensor:
+    """Return the matrix that unit vectors with these cosines have in a geometry."""
+    if GEOMETRIES[geometry].similarity:
+        return cosines
+    if geometry == "cosine_distance":
+        return 1.0 - cosines
+    squared = 2.0 - 2.0 * cosines
+    return squared if geometry == "squared_euclidean" else squared.clamp_min(1e-12).sqrt()
+
+
+def _mined(mining: Miner | None, similarities: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
+    return (positive, ~positive) if mining is None else mining(similarities, positive, ~positive)
+
+
+def _supplied(traits: Traits, columns: int, positives: int) -> dict[str, Tensor]:
+    """Return what a criterion would supply: every column a class of its own but for the positives, class 0."""
+    labels = (torch.arange(columns) - positives + 1).clamp_min(0)
+    offered = {"reference_labels": labels, "reference_matrix": torch.eye(columns, dtype=torch.float64)}
+    return {need: offered[need] for need in traits.needs}
