@@ -18,6 +18,7 @@ from vicinal.objectives import ALIASES, OBJECTIVES, Traits, centre_merging, embe
 from vicinal.objectives.traits import check_options
 from vicinal.pairs import GEOMETRIES, check_embeddings, masks, to_ball, to_sphere, widen
 from vicinal.references import Batch, Proxies, View
+from vicinal.references.proxies import check_labels
 
 __all__ = ["REGULARISERS", "Criterion", "Learned"]
 
@@ -144,7 +145,7 @@ class Criterion(nn.Module):
             labels: Integers of any size; 0 .. classes - 1 where references are made per class.
             ids: Which item of the dataset each one is, so that a memory never compares an item with itself.
         """
-        check_embeddings(embeddings, labels)
+        check_embeddings(embeddings, labels, ids)
         embeddings, labels, ids = gather_batch(embeddings, labels, ids)
         with torch.autocast(device_type=embeddings.device.type, enabled=False):
             embeddings = widen(embeddings)
@@ -175,11 +176,11 @@ class Criterion(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Restore the state of the generator."""
-        self.generator.set_state(state)
+        self.generator.set_state(state.cpu())
 
     def _term(self, anchors: Tensor, labels: Tensor, view: View) -> Tensor:
         seen = labels if view.anchor_labels is None else view.anchor_labels
-        vectors = view.vectors if view.vectors is anchors else self._normalised(view.vectors)
+        vectors = view.vectors if view.vectors is anchors else self._normalised(view.vectors.to(anchors.dtype))
         matrix = self.geometry.compare(anchors, vectors)
         positive, negative = masks(seen, view.labels, view.itself)
         kept_positive, kept_negative = self._mine(matrix, positive, negative, anchors.shape[1])
@@ -192,14 +193,13 @@ class Criterion(nn.Module):
             supplied["reference_labels"] = view.labels
         if "reference_matrix" in self.traits.needs:
             supplied["reference_matrix"] = self.geometry.compare(vectors, vectors)
-        learned = {name: value if value.ndim == 0 else value[seen][:, None] for name, value in self.learned.items()}
+        learned = {name: _of_each_anchor(value, seen) for name, value in self.learned.items()}
         return self.objective(matrix, kept_positive, kept_negative, **supplied, **learned, **self.options)
 
     def _normalised(self, vectors: Tensor) -> Tensor:
-        if self.normalise == "ball":
-            return to_ball(vectors)
-        # The cosine geometries normalise by themselves.
-        return to_sphere(vectors) if self.normalise == "sphere" and "euclidean" in self.geometry.name else vectors
+        if self.normalise == "none" or self.geometry.name.startswith("cosine"):
+            return vectors  # the cosine geometries normalise by themselves
+        return to_ball(vectors) if self.normalise == "ball" else to_sphere(vectors)
 
     def _mine(self, matrix: Tensor, positive: Tensor, negative: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         if self.miner is None:
@@ -278,9 +278,20 @@ class Criterion(nn.Module):
         parameters = inspect.signature(self.objective).parameters
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             return
-        for option in options:
+        for option, value in options.items():
             if option not in parameters:
                 raise UnknownName(f"option of {self.name}", option, options_of(self.objective))
+            one_number = parameters[option].annotation in ("float", float, "int", int)
+            if one_number and isinstance(value, Learned) and value.classes is not None:
+                raise InputError(f"{option} of {self.name} is one number for all: give Learned without classes=.")
+
+
+def _of_each_anchor(value: Tensor, labels: Tensor) -> Tensor:
+    """Return a learned option as it is, or one row per anchor where each class has its own value."""
+    if value.ndim == 0:
+        return value
+    check_labels(labels, len(value))
+    return value[labels][:, None]
 
 
 def _regulariser(name: str, embeddings: Tensor, view: View) -> Tensor:

@@ -269,7 +269,8 @@ def _draw(
     Adding Gumbel noise to log-weights and keeping the largest is such a draw.
     """
     most = min(int(counts.max()) if len(counts) else 0, eligible.shape[1])
-    noise = torch.empty_like(log_weight).exponential_(generator=generator).log_()
+    device = log_weight.device if generator is None else generator.device
+    noise = torch.empty_like(log_weight, device=device).exponential_(generator=generator).log_().to(log_weight.device)
     scores, columns = (log_weight - noise).masked_fill(~eligible, -torch.inf).topk(most, dim=1)
     wanted = torch.arange(most, device=counts.device) < counts[:, None]
     return torch.zeros_like(eligible).scatter_(1, columns, wanted & (scores > -torch.inf))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -65,13 +66,15 @@ def widen(tensor: Tensor) -> Tensor:
 def to_sphere(vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Scale every vector to length one; a zero vector has no direction and stays zero, with zero gradient.
 
+    So does one shorter than the root of the smallest number: its direction is lost to rounding, its gradient overflows.
+
     Example:
         >>> to_sphere(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
     length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    tiny = torch.finfo(vectors.dtype).tiny
+    tiny = torch.finfo(vectors.dtype).tiny ** 0.5
     return vectors * torch.where(length > tiny, length.clamp_min(tiny).reciprocal(), 0.0)
 
 
@@ -96,7 +99,7 @@ def dot(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Floa
         >>> dot(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
         tensor([[11.,  2.]])
     """
-    return widen(anchors) @ widen(references).T
+    return _products(widen(anchors), widen(references))
 
 
 def cosine(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
@@ -106,7 +109,10 @@ def cosine(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> F
         >>> cosine(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0], [3.0, 0.0]]))
         tensor([[0., 1.]])
     """
-    return to_sphere(widen(anchors)) @ to_sphere(widen(references)).T
+    if references is anchors:
+        units = to_sphere(widen(anchors))
+        return _products(units, units)
+    return _products(to_sphere(widen(anchors)), to_sphere(widen(references)))
 
 
 def cosine_distance(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
@@ -126,9 +132,7 @@ def squared_euclidean(anchors: Float[Tensor, "n d"], references: Float[Tensor, "
         >>> squared_euclidean(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
         tensor([[25.]])
     """
-    anchors, references = widen(anchors), widen(references)
-    lengths = anchors.square().sum(1, keepdim=True) + references.square().sum(1)
-    return torch.addmm(lengths, anchors, references.T, alpha=-2.0).clamp_min(0.0)
+    return _squared(anchors, references).clamp_min(0.0)
 
 
 def euclidean(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
@@ -138,9 +142,34 @@ def euclidean(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -
         >>> euclidean(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
         tensor([[5.]])
     """
-    squared = squared_euclidean(anchors, references)
+    squared = _squared(anchors, references)
     # The square root has no derivative at zero; below the smallest number clamp_min passes no gradient on.
     return squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt()
+
+
+def _squared(anchors: Tensor, references: Tensor) -> Tensor:
+    """Return squared distances, which rounding may put a little below zero."""
+    anchors, references = (widen(anchors),) * 2 if references is anchors else (widen(anchors), widen(references))
+    lengths = references.square().sum(1)
+    return torch.sub(lengths, _products(anchors, references), alpha=2.0).add_(anchors.square().sum(1, keepdim=True))
+
+
+def _products(anchors: Tensor, references: Tensor) -> Tensor:
+    return _Gram.apply(anchors) if references is anchors else anchors @ references.T  # type: ignore[no-untyped-call]
+
+
+class _Gram(torch.autograd.Function):
+    """X X^T, whose gradient (G + G^T) X takes one product where that of two separate factors takes two."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor) -> Tensor:
+        ctx.save_for_backward(vectors)
+        return vectors @ vectors.T
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (vectors,) = ctx.saved_tensors
+        return (gradients[0] + gradients[0].T) @ vectors
 
 
 @dataclass(frozen=True)
@@ -188,7 +217,7 @@ def masks(
         ([[1, 0], [1, 0], [0, 1]], [[0, 1], [0, 1], [1, 0]])
     """
     same = anchor_labels[:, None] == reference_labels[None, :]
-    return (same if itself is None else same & ~itself), ~same
+    return (same, ~same) if itself is None else (same & ~itself, ~(same | itself))
 
 
 def check_pairs(matrix: Tensor, positive: Tensor, negative: Tensor) -> None:
@@ -206,8 +235,8 @@ def check_pairs(matrix: Tensor, positive: Tensor, negative: Tensor) -> None:
             )
 
 
-def check_embeddings(embeddings: Tensor, labels: Tensor) -> None:
-    """Raise a clear error unless these are n finite embeddings with n integer labels."""
+def check_embeddings(embeddings: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
+    """Raise a clear error unless these are n finite embeddings with n integer labels (and n ids)."""
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise InputError(
             f"embeddings must be a floating-point tensor of shape [items, dimensions]; got {embeddings.dtype} "
@@ -220,6 +249,8 @@ def check_embeddings(embeddings: Tensor, labels: Tensor) -> None:
         )
     if len(labels) != len(embeddings):
         raise InputError(f"{len(embeddings)} embeddings but {len(labels)} labels: every embedding needs one label.")
+    if ids is not None and ids.shape != labels.shape:
+        raise InputError(f"ids must name one item per label; got shape {list(ids.shape)} for {len(labels)} labels.")
     # One NaN or infinity makes the sum NaN or infinite: one pass, no temporary of the input's size.
     if not torch.isfinite(embeddings.detach().sum(dtype=torch.float64)):
         bad = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten().tolist()

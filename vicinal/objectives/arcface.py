@@ -51,10 +51,10 @@ def arcface(
         tensor(0.6931)
     """
     margin = math.radians(margin_degrees)
-    cosines = matrix.masked_select(positive)
+    cosines = matrix[positive]
     # cos(a + m) = cos a cos m - sin a sin m; the sine's slope is infinite at +-1, where the clamp stops it.
     sines = (1.0 - cosines.square()).clamp_min(torch.finfo(cosines.dtype).eps).sqrt()
     widened = cosines * math.cos(margin) - sines * math.sin(margin)
     straight = cosines - margin * math.sin(margin)
     lowered = torch.where(cosines > -math.cos(margin), widened, straight)
-    return softmax_against_negatives(scale * matrix.masked_scatter(positive, lowered), positive, negative)
+    return softmax_against_negatives(matrix, positive, negative, scale=scale, pulled=lowered)

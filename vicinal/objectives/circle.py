@@ -49,6 +49,6 @@ def circle(
     """
     pull_strength = (1.0 + margin - matrix.detach()).clamp_min(0.0)
     push_strength = (matrix.detach() + margin).clamp_min(0.0)
-    pull = log_sum_exp(-scale * pull_strength * (matrix - 1.0 + margin), positive)
-    push = log_sum_exp(scale * push_strength * (matrix - margin), negative)
+    pull = log_sum_exp(pull_strength * (matrix - 1.0 + margin), positive, scale=-scale)
+    push = log_sum_exp(push_strength * (matrix - margin), negative, scale=scale)
     return mean(log1p_exp(pull + push), positive.any(1) & negative.any(1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -47,4 +46,4 @@ def cosface(
         >>> cosface(torch.tensor([[0.65, 0.3]]), same, ~same)
         tensor(0.6931)
     """
-    return softmax_against_negatives(scale * torch.where(positive, matrix - margin, matrix), positive, negative)
+    return softmax_against_negatives(matrix, positive, negative, scale=scale, pulled=matrix[positive] - margin)

@@ -53,7 +53,7 @@ def lifted_structure(
         >>> lifted_structure(torch.tensor([[0.8, 0.3, 0.3]]), same, ~same)
         tensor(0.6931)
     """
-    pull = log_sum_exp(-positive_scale * matrix, positive) / positive_scale
-    push = log_sum_exp(negative_scale * matrix, negative) / negative_scale
+    pull = log_sum_exp(matrix, positive, scale=-positive_scale) / positive_scale
+    push = log_sum_exp(matrix, negative, scale=negative_scale) / negative_scale
     usable = positive.any(1) & negative.any(1)
     return mean((margin + pull + push).clamp_min(0.0), usable)

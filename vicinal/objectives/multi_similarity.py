@@ -51,8 +51,8 @@ def multi_similarity(
         >>> multi_similarity(torch.tensor([[0.5, 0.5]]), same, ~same)
         tensor(0.3604)
     """
-    pull = log1p_sum_exp(positive_scale * (threshold - matrix), positive) / positive_scale
-    push = log1p_sum_exp(negative_scale * (matrix - threshold), negative) / negative_scale
+    pull = log1p_sum_exp(matrix, positive, scale=-positive_scale, threshold=threshold) / positive_scale
+    push = log1p_sum_exp(matrix, negative, scale=negative_scale, threshold=threshold) / negative_scale
     return (pull + push).sum() / max(len(matrix), 1)
 
 

@@ -46,4 +46,4 @@ def n_pair(
         >>> n_pair(torch.tensor([[2.0, 2.0]]), same, ~same)
         tensor(0.6931)
     """
-    return softmax_against_negatives(scale * matrix, positive, negative)
+    return softmax_against_negatives(matrix, positive, negative, scale=scale)

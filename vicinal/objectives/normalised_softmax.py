@@ -45,4 +45,4 @@ def normalised_softmax(
         >>> normalised_softmax(torch.tensor([[0.3, 0.3]]), same, ~same)
         tensor(0.6931)
     """
-    return softmax_against_negatives(matrix / temperature, positive, negative)
+    return softmax_against_negatives(matrix, positive, negative, scale=1.0 / temperature)

@@ -58,11 +58,11 @@ def pull_to_references(
     matrix: Float[Tensor, "n m"], positive: Bool[Tensor, "n m"], margin: float, scale: float
 ) -> Float[Tensor, ""]:
     """Return the first term: the mean over references with a positive."""
-    return mean(log1p_sum_exp(scale * (margin - matrix), positive, dim=0), positive.any(0))
+    return mean(log1p_sum_exp(matrix, positive, dim=0, scale=-scale, threshold=margin), positive.any(0))
 
 
 def push_from_references(
     matrix: Float[Tensor, "n m"], negative: Bool[Tensor, "n m"], margin: float, scale: float
 ) -> Float[Tensor, ""]:
     """Return the second term: the mean over all references."""
-    return log1p_sum_exp(scale * (matrix + margin), negative, dim=0).sum() / max(matrix.shape[1], 1)
+    return log1p_sum_exp(matrix, negative, dim=0, scale=scale, threshold=-margin).sum() / max(matrix.shape[1], 1)

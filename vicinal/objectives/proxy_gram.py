@@ -76,4 +76,4 @@ def proxy_gram(
 
 def _push_of_rows(columns: Tensor, labels: Tensor, rows: slice, margin: float, scale: float) -> Float[Tensor, ""]:
     alike = columns[:, rows].T @ columns
-    return log1p_sum_exp(scale * (alike + margin), labels[rows, None] != labels[None, :]).sum()
+    return log1p_sum_exp(alike, labels[rows, None] != labels[None, :], scale=scale, threshold=-margin).sum()

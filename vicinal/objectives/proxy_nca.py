@@ -45,6 +45,5 @@ def proxy_nca(
         >>> proxy_nca(torch.tensor([[0.5, 1.5]]), same, ~same)
         tensor(-1.)
     """
-    logits = -scale * matrix
-    against = log_sum_exp(logits, negative)[:, None]
-    return mean(against - logits, positive & negative.any(1, keepdim=True))
+    against = log_sum_exp(matrix, negative, scale=-scale)[:, None]
+    return mean(against + scale * matrix, positive & negative.any(1, keepdim=True))

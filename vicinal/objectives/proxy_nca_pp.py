@@ -46,4 +46,4 @@ def proxy_nca_pp(
         >>> proxy_nca_pp(torch.tensor([[0.5, 0.5]]), same, ~same)
         tensor(0.6931)
     """
-    return softmax_against_negatives(-matrix / temperature, positive, negative)
+    return softmax_against_negatives(matrix, positive, negative, scale=-1.0 / temperature)

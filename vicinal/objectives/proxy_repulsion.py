@@ -66,5 +66,5 @@ def proxy_repulsion(
         1.3863
     """
     apart = reference_labels[:, None] != reference_labels[None, :]
-    push = log1p_sum_exp(scale * (reference_matrix + margin), apart).sum() / max(len(apart), 1)
+    push = log1p_sum_exp(reference_matrix, apart, scale=scale, threshold=-margin).sum() / max(len(apart), 1)
     return pull_to_references(matrix, positive, margin, scale) + push

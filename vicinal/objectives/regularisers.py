@@ -42,13 +42,14 @@ def centre_merging(references: Float[Tensor, "m d"], labels: Int[Tensor, " m"]) 
         >>> centre_merging(centres, torch.tensor([0, 0]))
         tensor(0.7071)
     """
-    classes = len(torch.unique_consecutive(labels))
-    if len(references) % max(classes, 1):
+    classes = len(torch.unique(labels))
+    per_class = len(labels) // max(classes, 1)
+    heads = labels[:: max(per_class, 1)]
+    if len(heads) != classes or not torch.equal(labels, heads.repeat_interleave(per_class)):
         raise InputError(
-            f"centre_merging needs the same number of references for every class; got {len(references)} "
-            f"references of {classes} classes."
+            f"centre_merging needs the same number of references for every class, stored class by class; got "
+            f"{len(labels)} references of {classes} classes."
         )
-    per_class = len(references) // max(classes, 1)
     if per_class < 2:
         return references.sum() * 0.0
     centres = to_sphere(references).view(classes, per_class, -1)

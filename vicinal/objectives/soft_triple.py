@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.errors import InputError
-from vicinal.objectives.stable import softmax_against_negatives
+from vicinal.objectives.stable import FAR, softmax_against_negatives
 from vicinal.objectives.traits import objective
 
 __all__ = ["soft_triple"]
@@ -63,14 +63,18 @@ def soft_triple(
         >>> soft_triple(torch.full((1, 4), 0.5), same, ~same, reference_labels=labels, margin=0.0)
         tensor(0.6931)
     """
-    classes = int((reference_labels.diff() != 0).sum()) + 1 if len(reference_labels) else 0
+    classes = len(torch.unique(reference_labels))
     centres = len(reference_labels) // max(classes, 1)
-    if classes and not (reference_labels.view(classes, -1) == reference_labels[::centres, None]).all():
+    heads = reference_labels[:: max(centres, 1)]
+    if len(heads) != classes or not torch.equal(reference_labels, heads.repeat_interleave(centres)):
         raise InputError(
             "soft_triple needs the same number of references for every class, stored class by class; got labels "
             f"{reference_labels[:8].tolist()}... Use references=Proxies(classes, dim, per_class=k)."
         )
     similarities = matrix.view(len(matrix), classes, centres)
-    pooled = (torch.softmax(similarities / centre_temperature, dim=2) * similarities).sum(2)
-    own, others = positive[:, ::centres], negative[:, ::centres]
-    return softmax_against_negatives(scale * torch.where(own, pooled - margin, pooled), own, others)
+    pulled, pushed = positive.view_as(similarities), negative.view_as(similarities)
+    logits, counted = similarities / centre_temperature, pulled | pushed
+    shares = torch.softmax(logits if counted.all() else torch.where(counted, logits, -FAR), dim=2)
+    pooled = (shares * similarities).sum(2)
+    own, others = pulled.any(2), pushed.any(2)
+    return softmax_against_negatives(pooled, own, others, scale=scale, pulled=pooled[own] - margin)

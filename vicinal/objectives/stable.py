@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -16,8 +18,8 @@ __all__ = [
     "softmax_against_negatives",
 ]
 
-# Stands for "the logarithm of nothing". A true -inf would turn the gradient of an empty row into NaN.
-NOTHING = -1e30
+# Stands for infinity. With a true one the logarithm of an empty sum would have NaN for a gradient.
+FAR = 1e30
 
 
 def log1p_exp(logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -30,26 +32,70 @@ def log1p_exp(logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return F.softplus(logits, threshold=50.0)
 
 
-def log_sum_exp(logits: Float[Tensor, "n m"], mask: Bool[Tensor, "n m"], dim: int = 1) -> Float[Tensor, " _"]:
-    """Return the log of the sum of exponentials over a mask; a huge negative number where the mask is empty.
+def log_sum_exp(
+    matrix: Float[Tensor, "n m"],
+    mask: Bool[Tensor, "n m"],
+    dim: int = 1,
+    *,
+    scale: float | Tensor = 1.0,
+    threshold: float | Tensor = 0.0,
+) -> Float[Tensor, " _"]:
+    """Return log sum e^(scale (x - threshold)) over a mask; a huge negative number where the mask is empty.
+
+    Args:
+        matrix: The values x.
+        mask: Which of them count.
+        dim: The dimension to sum over.
+        scale: Not zero; below zero the smallest x counts most.
+        threshold: Subtracted from x.
 
     Example:
         >>> log_sum_exp(torch.zeros(1, 3), torch.tensor([[True, True, False]]))
         tensor([0.6931])
     """
-    if logits.shape[dim] == 0:
-        return logits.new_full((logits.shape[1 - dim],), NOTHING) + logits.sum(dim)
-    return torch.logsumexp(logits.masked_fill(~mask, NOTHING), dim)
+    if matrix.shape[dim] == 0:
+        return matrix.sum(dim) - FAR
+    if isinstance(scale, Tensor) or isinstance(threshold, Tensor):
+        matrix, scale, threshold = scale * (matrix - threshold), 1.0, 0.0
+    return _LogSumExp.apply(matrix, mask, dim, scale, threshold)  # type: ignore[no-untyped-call]
 
 
-def log1p_sum_exp(logits: Float[Tensor, "n m"], mask: Bool[Tensor, "n m"], dim: int = 1) -> Float[Tensor, " _"]:
-    """Return log(1 + sum of exponentials) over a mask: zero where the mask is empty.
+class _LogSumExp(torch.autograd.Function):
+    """One function instead of six, because each pass over a large matrix costs as much as a tenth of its product."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, mask: Tensor, dim: int, scale: float, threshold: float) -> Tensor:
+        kept = torch.where(mask, matrix, -FAR if scale > 0 else FAR)
+        hardest = kept.amax(dim, keepdim=True) if scale > 0 else kept.amin(dim, keepdim=True)
+        total = kept.sub_(hardest).mul_(scale).exp_().sum(dim)
+        result = total.log_() + scale * (hardest.squeeze(dim) - threshold)
+        ctx.save_for_backward(matrix, mask, result)
+        ctx.dim, ctx.scale, ctx.threshold = dim, scale, threshold
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        matrix, mask, result = ctx.saved_tensors
+        level = (result / ctx.scale + ctx.threshold).unsqueeze(ctx.dim)
+        share = ((matrix - level) * ctx.scale).exp() * (gradients[0] * ctx.scale).unsqueeze(ctx.dim)
+        return torch.where(mask, share, 0.0), None, None, None, None
+
+
+def log1p_sum_exp(
+    matrix: Float[Tensor, "n m"],
+    mask: Bool[Tensor, "n m"],
+    dim: int = 1,
+    *,
+    scale: float | Tensor = 1.0,
+    threshold: float | Tensor = 0.0,
+) -> Float[Tensor, " _"]:
+    """Return log(1 + sum e^(scale (x - threshold))) over a mask: zero where the mask is empty.
 
     Example:
         >>> log1p_sum_exp(torch.zeros(2, 2), torch.tensor([[True, False], [False, False]]))
         tensor([0.6931, 0.0000])
     """
-    return log1p_exp(log_sum_exp(logits, mask, dim))
+    return log1p_exp(log_sum_exp(matrix, mask, dim, scale=scale, threshold=threshold))
 
 
 def mean(values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Float[Tensor, ""]:
@@ -73,17 +119,29 @@ def mean_of_nonzero(values: Float[Tensor, "*shape"]) -> Float[Tensor, ""]:
 
 
 def softmax_against_negatives(
-    logits: Float[Tensor, "n m"], positive: Bool[Tensor, "n m"], negative: Bool[Tensor, "n m"]
+    matrix: Float[Tensor, "n m"],
+    positive: Bool[Tensor, "n m"],
+    negative: Bool[Tensor, "n m"],
+    *,
+    scale: float | Tensor,
+    pulled: Float[Tensor, " p"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Return the mean over positive pairs of -log( e^x / (e^x + sum over the anchor's negatives e^x') ).
+    """Return the mean over positive pairs of -log( e^(scale x) / (e^(scale x) + sum over the negatives e^(scale x')) ).
 
     With one positive per anchor it is the cross-entropy. Other positives never stand in the denominator.
 
+    Args:
+        matrix: The values x.
+        positive: Pairs to make likely.
+        negative: Pairs they compete with, row by row.
+        scale: One over the temperature; below zero for distances.
+        pulled: Stands in for `matrix[positive]`, for losses that lower it by a margin first.
+
     Example:
-        >>> logits = torch.tensor([[2.0, 0.0]])
-        >>> softmax_against_negatives(logits, logits > 1, logits < 1)
+        >>> matrix = torch.tensor([[2.0, 0.0]])
+        >>> softmax_against_negatives(matrix, matrix > 1, matrix < 1, scale=1.0)
         tensor(0.1269)
     """
-    against = log_sum_exp(logits, negative)[:, None].expand_as(logits)
-    losses = log1p_exp(against.masked_select(positive) - logits.masked_select(positive))
+    against = log_sum_exp(matrix, negative, scale=scale).repeat_interleave(positive.sum(1))
+    losses = log1p_exp(against - scale * (matrix[positive] if pulled is None else pulled))
     return losses.sum() / max(losses.numel(), 1)

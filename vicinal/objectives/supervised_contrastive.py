@@ -46,7 +46,6 @@ def supervised_contrastive(
         >>> supervised_contrastive(torch.tensor([[0.5, 0.5, 0.5]]), same, ~same)
         tensor(1.0986)
     """
-    logits = matrix / temperature
-    everything = log_sum_exp(logits, positive | negative)
-    pulls = torch.where(positive, logits, 0.0).sum(1) / positive.sum(1).clamp_min(1)
-    return mean(everything - pulls, positive.any(1))
+    everything = log_sum_exp(matrix, positive | negative, scale=1.0 / temperature)
+    pulls = torch.where(positive, matrix, 0.0).sum(1) / positive.sum(1).clamp_min(1)
+    return mean(everything - pulls / temperature, positive.any(1))

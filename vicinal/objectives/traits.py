@@ -86,7 +86,8 @@ def objective(
             check_pairs(matrix, positive, negative)
             check_options(function.__name__, options)
             with torch.autocast(device_type=matrix.device.type, enabled=False):
-                return function(widen(matrix), positive, negative, **options)
+                wide = {name: widen(value) if isinstance(value, Tensor) else value for name, value in options.items()}
+                return function(widen(matrix), positive, negative, **wide)
 
         checked.traits = Traits(geometry, paper, usual, references, needs, why_not, regularisers)  # type: ignore[attr-defined]
         return cast(Function, checked)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vicinal.errors import InputError
 from vicinal.objectives.traits import Kind
 from vicinal.pairs import to_sphere
-from vicinal.references.proxies import Proxies
+from vicinal.references.proxies import Proxies, check_against_classes
 from vicinal.references.view import View
 
 __all__ = ["Hierarchy", "hierarchical_proxies"]
@@ -59,13 +59,15 @@ class Hierarchy(nn.Module):
         self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
     ) -> View:
         """Return the mean of each group, with the anchors labelled by their group."""
+        fine = self._fine[0]
+        check_against_classes(embeddings, labels, fine.vectors, fine.classes)
         if self.training:
             if self.steps > 0 and self.steps % self.every == 0:
                 self._regroup()
             self.steps += 1
-        fine = self._fine[0]
         member = torch.nn.functional.one_hot(self.group[fine.labels], self.groups).to(fine.vectors.dtype)
-        means = (member.T @ to_sphere(fine.vectors)) / member.sum(0)[:, None]
+        # Proxies that coincide may leave a group without members: its mean is then zero.
+        means = (member.T @ to_sphere(fine.vectors)) / member.sum(0).clamp_min(1)[:, None]
         return View(means, torch.arange(self.groups, device=means.device), anchor_labels=self.group[labels])
 
     def _regroup(self) -> None:

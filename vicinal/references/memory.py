@@ -63,6 +63,11 @@ class Memory(nn.Module):
         self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
     ) -> View:
         """Store the batch when training, and return what the queue holds."""
+        if embeddings.shape[1] != self.vectors.shape[1]:
+            raise InputError(
+                f"Embeddings have {embeddings.shape[1]} dimensions but the memory {self.vectors.shape[1]}: make "
+                "Memory with dim= that of the embedder."
+            )
         stored = torch.full((0,), 0, device=labels.device)
         if self.training:
             if self.steps >= self.start:
@@ -81,16 +86,12 @@ class Memory(nn.Module):
     def _store(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
         """Put the last items of a batch into the queue, over the oldest ones, and return their places."""
         size = len(self.labels)
-        if embeddings.shape[1] != self.vectors.shape[1]:
-            raise InputError(
-                f"Embeddings have {embeddings.shape[1]} dimensions but the memory {self.vectors.shape[1]}: make "
-                "Memory with dim= that of the embedder."
-            )
         count = min(len(labels), size)
+        newest = slice(len(labels) - count, None)
         places = (int(self.position) + torch.arange(count, device=labels.device)) % size
-        self.vectors[places] = embeddings[-count:].to(self.vectors.dtype) if count else embeddings
-        self.labels[places] = labels[len(labels) - count :]
-        self.ids[places] = NO_ID if ids is None else ids[len(labels) - count :]
+        self.vectors[places] = embeddings[newest].to(self.vectors.dtype)
+        self.labels[places] = labels[newest].long()
+        self.ids[places] = self.ids.new_tensor(NO_ID) if ids is None else ids[newest].long()
         self.position.fill_((int(self.position) + count) % size)
         self.filled.fill_(min(int(self.filled) + count, size))
         return places

@@ -82,9 +82,13 @@ def check_against_classes(embeddings: Tensor, labels: Tensor, vectors: Tensor, c
             f"Embeddings have {embeddings.shape[1]} dimensions but the references {vectors.shape[1]}: make the "
             "references with dim= that of the embedder."
         )
+    check_labels(labels, classes)
+
+
+def check_labels(labels: Tensor, classes: int) -> None:
+    """Raise `InputError` unless all labels are 0 .. classes - 1."""
     if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
         raise InputError(
-            f"Labels must be 0..{classes - 1} for references of {classes} classes; got "
-            f"{int(labels.min())}..{int(labels.max())}. Number the training classes from 0: "
-            "torch.unique(labels, return_inverse=True)."
+            f"Labels must be 0..{classes - 1} for {classes} classes; got {int(labels.min())}..{int(labels.max())}. "
+            "Number the training classes from 0: torch.unique(labels, return_inverse=True)."
         )

@@ -1,0 +1,62 @@
+"""`vicinal losses`: what there is to choose from."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from vicinal.errors import look_up
+from vicinal.objectives import ALIASES, OBJECTIVES, Traits, options_of, traits_of
+
+__all__ = ["losses"]
+
+
+def losses(
+    name: Annotated[str | None, typer.Argument(help="Show the data sheet of this loss instead of the list.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """List every loss with its geometry, what it needs, the references it runs on, and its paper."""
+    console = Console()
+    if name is not None:
+        function = look_up("loss", ALIASES.get(name, name), OBJECTIVES)
+        console.print(f"{function.__name__}\n\n{function.__doc__}", markup=False, highlight=False)
+        return
+    rows = [_row(loss) for loss in sorted(OBJECTIVES)]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=box.SIMPLE_HEAD, caption="vicinal losses NAME shows formula, weights, options and reference")
+    for column in ("loss", "geometry", "references", "needs", "paper"):
+        table.add_column(column, no_wrap=column in ("loss", "geometry"))
+    for row in rows:
+        others = "or any" if len(row["references"]) > 2 else f"or {row['references'][-1]}"
+        table.add_row(row["loss"], row["geometry"], f"{row['usual']} {others}", row["needs"], row["paper"])
+    console.print(table)
+    console.print("Also known as: " + ", ".join(f"{alias} = {loss}" for alias, loss in ALIASES.items()))
+
+
+def _row(loss: str) -> dict[str, Any]:
+    function = OBJECTIVES[loss]
+    traits = traits_of(function) or Traits("cosine", paper="")
+    return {
+        "loss": loss,
+        "geometry": traits.geometry,
+        "references": list(traits.references),
+        "usual": traits.usual,
+        "needs": _section(function, "Needs"),
+        "options": options_of(function),
+        "paper": traits.paper,
+    }
+
+
+def _section(function: Callable[..., Any], name: str) -> str:
+    """Return the first sentence of a section of a docstring."""
+    lines = (inspect.getdoc(function) or "").split(f"{name}:\n", 1)[-1].split("\n\n", 1)[0].split("\n")
+    return " ".join(line.strip() for line in lines).split("; ")[0].split(". ")[0].rstrip(".")

@@ -1,0 +1,56 @@
+"""`vicinal weights LOSS`: what a loss really does to a pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from vicinal.errors import InputError, UnknownName, look_up
+from vicinal.mining import MINERS
+from vicinal.objectives import ALIASES, OBJECTIVES, options_of
+from vicinal.plots import plot_weights
+from vicinal.weights import similarity_types, weight_curves
+
+__all__ = ["weights"]
+
+
+def weights(
+    loss: Annotated[list[str], typer.Argument(help="One or more losses; each gets a panel.")],
+    out: Annotated[Path, typer.Option(help="Where to draw the figure (.png, .svg, .pdf).")] = Path("weights.png"),
+    mining: Annotated[str | None, typer.Option(help="A miner that works before the loss.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="Option of the losses: name=value.")
+    ] = None,
+) -> None:
+    """Draw the weight of a pair over its similarity, and say which similarities it depends on."""
+    miner = look_up("miner", mining, MINERS) if mining else None
+    if miner in (MINERS["distance_weighted"], MINERS["random"]):
+        raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
+    given: dict[str, Any] = dict(_number(text) for text in option or [])
+    console = Console()
+    curves = {}
+    for name in loss:
+        function = look_up("loss", ALIASES.get(name, name), OBJECTIVES)
+        for key in given:
+            if key not in options_of(function):
+                raise UnknownName(f"option of {name}", key, options_of(function))
+        curves[name] = weight_curves(function, mining=miner, **given)
+        kinds = similarity_types(function, mining=miner, **given)
+        ticks = ", ".join(
+            f"{kind} {'yes' if held else 'no'}"
+            for kind, held in (("own", kinds.own), ("negative", kinds.negative), ("positive", kinds.positive))
+        )
+        console.print(f"{name}: depends on similarities: {ticks}", highlight=False)
+    plot_weights(curves).savefig(out, dpi=150)
+    console.print(f"Drawn to {out}", highlight=False)
+
+
+def _number(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise InputError(f"--option must be name=number, such as margin=0.2; got {text!r}.") from None
