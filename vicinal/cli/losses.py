@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from vicinal.errors import look_up
@@ -33,11 +34,12 @@ def losses(
         typer.echo(json.dumps(rows, indent=2))
         return
     table = Table(box=box.SIMPLE_HEAD, caption="vicinal losses NAME shows formula, weights, options and reference")
-    for column in ("loss", "geometry", "references", "needs", "paper"):
-        table.add_column(column, no_wrap=column in ("loss", "geometry"))
+    for column in ("loss", "geometry, references", "needs, paper"):
+        table.add_column(column, no_wrap=column == "loss")
     for row in rows:
         others = "or any" if len(row["references"]) > 2 else f"or {row['references'][-1]}"
-        table.add_row(row["loss"], row["geometry"], f"{row['usual']} {others}", row["needs"], row["paper"])
+        where = f"{row['geometry']}\n[dim]{row['usual']} {others}[/]"
+        table.add_row(row["loss"], where, f"{escape(row['needs'])}\n[dim]{escape(row['paper'])}[/]")
     console.print(table)
     console.print("Also known as: " + ", ".join(f"{alias} = {loss}" for alias, loss in ALIASES.items()))
 

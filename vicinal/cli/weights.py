@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from vicinal.cli.values import parse_pairs
 from vicinal.errors import InputError, UnknownName, look_up
 from vicinal.mining import MINERS
 from vicinal.objectives import ALIASES, OBJECTIVES, options_of
@@ -29,7 +30,7 @@ def weights(
     miner = look_up("miner", mining, MINERS) if mining else None
     if miner in (MINERS["distance_weighted"], MINERS["random"]):
         raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
-    given: dict[str, Any] = dict(_number(text) for text in option or [])
+    given: dict[str, Any] = parse_pairs(option or [], "--option")
     console = Console()
     curves = {}
     for name in loss:
@@ -46,11 +47,3 @@ def weights(
         console.print(f"{name}: depends on similarities: {ticks}", highlight=False)
     plot_weights(curves).savefig(out, dpi=150)
     console.print(f"Drawn to {out}", highlight=False)
-
-
-def _number(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    try:
-        return name, float(value)
-    except ValueError:
-        raise InputError(f"--option must be name=number, such as margin=0.2; got {text!r}.") from None

@@ -1,0 +1,21 @@
+"""Backbones: networks from images to feature maps, written once, loading the published weights.
+
+`BACKBONES` names them; `build_backbone` makes one. Each is a `torch.nn.Module` that also tells its
+`channels`, the `input` that it expects and its `stages` for fine-tuning (see `Backbone`).
+"""
+
+from vicinal.backbones.backbone import Backbone, Input
+from vicinal.backbones.freezing import frozen_modules
+from vicinal.backbones.table import BACKBONES, Facts, build_backbone
+from vicinal.backbones.weights import fetch, load_weights
+
+__all__ = [
+    "BACKBONES",
+    "Backbone",
+    "Facts",
+    "Input",
+    "build_backbone",
+    "fetch",
+    "frozen_modules",
+    "load_weights",
+]

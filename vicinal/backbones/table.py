@@ -1,0 +1,82 @@
+"""The backbones by name, with the facts that are known before one is built."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vicinal.backbones.backbone import Backbone
+from vicinal.backbones.bn_inception import bn_inception
+from vicinal.backbones.convnet import convnet
+from vicinal.backbones.googlenet import googlenet
+from vicinal.backbones.linear import linear
+from vicinal.backbones.mobilenet import mobilenet_v2
+from vicinal.backbones.resnet import resnet18, resnet50
+from vicinal.backbones.timm import timm
+from vicinal.backbones.weights import load_weights
+from vicinal.errors import InputError, look_up
+
+__all__ = ["BACKBONES", "Facts", "build_backbone"]
+
+TORCHVISION = "https://download.pytorch.org/models"
+CADENE = "https://data.lip6.fr/cadene/pretrainedmodels"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a backbone before it is built.
+
+    Attributes:
+        build: Makes it, with random weights; its keyword arguments are the backbone's options.
+        weights: Where its published ImageNet weights are; the file name carries their SHA-256.
+        unused: Prefixes of the parameters in that file that a feature extractor has no use for.
+    """
+
+    build: Callable[..., Backbone]
+    weights: str | None = None
+    unused: tuple[str, ...] = ()
+
+
+BACKBONES: dict[str, Facts] = {
+    "resnet18": Facts(resnet18, f"{TORCHVISION}/resnet18-f37072fd.pth", ("fc.",)),
+    "resnet50": Facts(resnet50, f"{TORCHVISION}/resnet50-0676ba61.pth", ("fc.",)),
+    "googlenet": Facts(googlenet, f"{TORCHVISION}/googlenet-1378be20.pth", ("fc.", "aux1.", "aux2.")),
+    "bn_inception": Facts(bn_inception, f"{CADENE}/bn_inception-52deb4733.pth", ("last_linear.",)),
+    "mobilenet_v2": Facts(mobilenet_v2, f"{TORCHVISION}/mobilenet_v2-b0353104.pth", ("classifier.",)),
+    "convnet": Facts(convnet),
+    "linear": Facts(linear),
+    "timm": Facts(timm),
+}
+
+
+def build_backbone(name: str, weights: str | Path | None = None, **options: Any) -> Backbone:
+    """Build a backbone by name and, if asked, load weights into it.
+
+    Args:
+        name: A key of `BACKBONES`.
+        weights: None for random weights, "imagenet" for the published ones, or a path or URL of a
+            `.pth` or `.safetensors` file with the published parameter names.
+        options: What the builder of that name takes, e.g. `in_channels=3` for "convnet".
+
+    Example:
+        >>> build_backbone("convnet", in_channels=3).channels
+        256
+    """
+    facts = look_up("backbone", name, BACKBONES)
+    takes = inspect.signature(facts.build)
+    try:
+        takes.bind(**options)
+    except TypeError as error:
+        names = ", ".join(takes.parameters) or "no options"
+        raise InputError(f"Backbone {name!r} takes {names}; got {options} ({error}).") from None
+    source = facts.weights if weights == "imagenet" else weights
+    if weights is not None and source is None:
+        published = ", ".join(key for key, other in BACKBONES.items() if other.weights)
+        raise InputError(f"Backbone {name!r} has no published ImageNet weights; these have: {published}.")
+    backbone = facts.build(**options)
+    if source is not None:
+        load_weights(backbone, source, unused=facts.unused)
+    return backbone

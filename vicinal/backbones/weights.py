@@ -1,0 +1,157 @@
+"""Load published weights: from a path or a URL, checked by hash, never through a pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import re
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import wrap_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from vicinal.errors import DataError, InputError
+
+__all__ = ["fetch", "load_weights", "read_weights", "weights_cache"]
+
+
+def weights_cache() -> Path:
+    """Return the folder that downloaded weights are kept in.
+
+    It is `vicinal/weights` in `$XDG_CACHE_HOME`, or else in `~/.cache`.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vicinal" / "weights"
+
+
+def load_weights(
+    network: nn.Module,
+    source: str | Path,
+    *,
+    sha256: str | None = None,
+    unused: Sequence[str] = (),
+) -> None:
+    """Load a weight file into a backbone; every parameter must be there, and nothing else.
+
+    Args:
+        network: The backbone, changed in place.
+        source: A path or URL of a `.pth`, `.pt` or `.safetensors` file.
+        sha256: First digits of the file's SHA-256; by default those in its name, if there are any.
+        unused: Prefixes of parameters in the file that are left out (its classifier).
+    """
+    path = fetch(source, sha256)
+    state = {key: value for key, value in read_weights(path).items() if not key.startswith(tuple(unused))}
+    own = network.state_dict()
+    _mend_old_files(state, own)
+    problems = [f"missing: {key}" for key in own if key not in state]
+    problems += [f"not expected: {key}" for key in state if key not in own]
+    problems += [
+        f"shape of {key}: {tuple(state[key].shape)} in the file, {tuple(own[key].shape)} in the network"
+        for key in own
+        if key in state and state[key].shape != own[key].shape
+    ]
+    if problems:
+        raise DataError(
+            f"{path} does not fit {type(network).__name__}: {len(problems)} of {len(own)} entries differ.",
+            problems,
+            "Load the file into the backbone that it was published for.",
+        )
+    network.load_state_dict(state)
+
+
+def _mend_old_files(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Bring files written by early PyTorch to today's layout, in place.
+
+    They have no counter of batches in batch norm, and some hold its vectors as rows [1, c].
+    """
+    for key, value in own.items():
+        if key.endswith("num_batches_tracked"):
+            state.setdefault(key, value)
+        elif key in state and state[key].shape == (1, *value.shape):
+            state[key] = state[key].squeeze(0)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read a file of named tensors: safetensors by its extension, otherwise PyTorch's, tensors only."""
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{path} is not a readable file of weights: {reason}",
+            hint="It may be cut short, or hold more than tensors, which is never loaded. Fetch it again.",
+        ) from None
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise DataError(f"{path} must hold one table of named tensors (a state dict); got {type(state).__name__}.")
+    return dict(state)
+
+
+def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.0) -> Path:
+    """Return a local, checked file for a path or URL; downloads are kept in `weights_cache()`.
+
+    Args:
+        source: A path, or an http(s) URL.
+        sha256: First digits of the file's SHA-256. By default they are taken from the file's name
+            (`resnet18-f37072fd.pth`); a URL without either is refused.
+        timeout: Seconds that a silent server is waited for.
+    """
+    name = Path(str(source)).name
+    embedded = re.search(r"-([0-9a-f]{8,64})\.\w+$", name)
+    expected = sha256.lower() if sha256 is not None else embedded.group(1) if embedded else None
+    if not str(source).startswith(("http://", "https://")):
+        path = Path(source)
+        if not path.is_file():
+            raise DataError(f"There is no weight file {path}.", hint="Give a path that exists, or a URL.")
+        _check(path, expected)
+        return path
+    if expected is None:
+        raise InputError(f"{source} cannot be checked: its name holds no SHA-256; pass the first digits as sha256=.")
+    path = weights_cache() / name
+    if not path.is_file():
+        _download(str(source), path, expected, timeout)
+    _check(path, expected)
+    return path
+
+
+def _check(path: Path, expected: str | None) -> None:
+    if expected is None:
+        return
+    with path.open("rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if not actual.startswith(expected):
+        raise DataError(
+            f"{path} is damaged or another file: its SHA-256 begins with {actual[: len(expected)]}, "
+            f"expected {expected}.",
+            hint="Delete it and fetch it again. If the digits in its name are no hash, rename it.",
+        )
+
+
+def _download(url: str, path: Path, expected: str, timeout: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as response, part.open("wb") as file:
+            total = int(response.headers.get("Content-Length") or 0)
+            console, quiet = Console(stderr=True), not sys.stderr.isatty()
+            with wrap_file(response, total, description=path.name, console=console, disable=quiet) as body:
+                while chunk := body.read(1 << 20):
+                    file.write(chunk)
+        _check(part, expected)
+        part.replace(path)
+    except (OSError, urllib.error.URLError) as error:
+        raise DataError(
+            f"{url} could not be fetched: {error}",
+            hint=f"Fetch it by other means and pass its path, or put it at {path}.",
+        ) from None
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,99 @@
+"""Recipes into objects: the embedder, the criterion and the stream of batches that a recipe names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vicinal.criterion import Criterion
+from vicinal.data import PIPELINES, Dataset, pipeline
+from vicinal.distributed import world_size
+from vicinal.embedder import Embedder
+from vicinal.errors import InputError, look_up
+from vicinal.objectives import ALIASES, OBJECTIVES, Traits, traits_of
+from vicinal.recipe import Recipe
+from vicinal.references import Batch, Memory, Proxies
+from vicinal.sampling import SAMPLERS, Sampler
+
+__all__ = ["build_criterion", "build_embedder", "build_sampler", "train_transform"]
+
+
+def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
+    """Return an untrained embedder for a dataset's kind of items, with the parts frozen that the recipe freezes."""
+    options = dict(recipe.backbone_options)
+    if data.kind == "vectors":
+        if recipe.backbone != "linear":
+            raise InputError(
+                f"{data.name} holds feature vectors; backbone {recipe.backbone!r} wants images: use backbone='linear'."
+            )
+        options.setdefault("features", data.items.shape[1])  # type: ignore[union-attr]
+    elif recipe.backbone == "linear":
+        raise InputError(
+            f"{data.name} holds images, and backbone 'linear' wants feature vectors: use 'convnet' or another."
+        )
+    torch.manual_seed(recipe.training.seed)
+    embedder = Embedder(
+        recipe.backbone,
+        dim=recipe.dim,
+        pooling=recipe.pooling,
+        normalisation=recipe.normalisation,
+        weights=recipe.weights,
+        options=options,
+    )
+    stages = 0 if recipe.freeze else recipe.train_stages
+    return embedder.freeze(train_stages=stages, batch_norm=recipe.freeze_batch_norm)
+
+
+def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
+    """Return the loss of a recipe, with references for the dataset's classes."""
+    function = look_up("loss", ALIASES.get(recipe.loss, recipe.loss), OBJECTIVES)
+    traits = traits_of(function) or Traits("cosine", paper="")
+    references: list[nn.Module] = [Batch()]
+    if traits.usual == "proxies":
+        references = [
+            Proxies(
+                len(data.classes),
+                dim,
+                per_class=recipe.proxies_per_class,
+                learning_rate_multiplier=recipe.proxy_multiplier,
+                seed=recipe.training.seed,
+            )
+        ]
+    if recipe.memory:
+        references.append(Memory(recipe.memory, dim, start=recipe.memory_start))
+    on_the_ball: dict[str, Any] = {}
+    if recipe.normalisation == "ball":
+        # Cosines would put every vector back on the sphere.
+        on_the_ball = {"normalise": "ball", "geometry": "dot" if traits.geometry == "cosine" else traits.geometry}
+    return Criterion(
+        function,
+        references=references,
+        mining=recipe.mining,
+        mining_options=recipe.mining_options,
+        seed=recipe.training.seed,
+        **on_the_ball,
+        **recipe.loss_options,
+    )
+
+
+def build_sampler(recipe: Recipe, data: Dataset) -> Sampler:
+    """Return the sampler of a recipe; of several processes each takes its part of every batch."""
+    make = look_up("sampler", recipe.sampler, SAMPLERS)
+    rank = torch.distributed.get_rank() if world_size() > 1 else 0
+    shared = {"seed": recipe.training.seed, "rank": rank, "world_size": world_size()}
+    if recipe.sampler == "random":
+        return make(len(data), recipe.classes_per_batch * recipe.samples_per_class, **shared)
+    return make(data.labels, recipe.classes_per_batch, recipe.samples_per_class, **shared)
+
+
+def train_transform(recipe: Recipe, embedder: Embedder) -> Callable[..., Tensor] | None:
+    """Return the random transform that training images go through; None for feature vectors."""
+    expects = embedder.backbone.input
+    if expects.pixels is None:
+        return None
+    name = recipe.images or ("small" if expects.short_side is None else "thesis")
+    look_up("pair of transforms", name, PIPELINES)
+    return pipeline(name, size=expects.size, pixels=expects.pixels).train

@@ -1,0 +1,129 @@
+"""`vicinal embed`: the embeddings of a folder, a list or an array, in one .npz file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from vicinal.data.checks import Listing, dataset_from, find_faults
+from vicinal.data.dataset import Dataset
+from vicinal.data.load import load, recognise
+from vicinal.data.readers import arrays
+from vicinal.data.readers.layout import SUFFIXES, images_below
+from vicinal.embedder import Embedder
+from vicinal.embedder.encoding import Precision
+from vicinal.embedder.folder import replacing
+from vicinal.errors import DataError, InputError
+
+__all__ = ["embed", "open_inputs"]
+
+
+def embed(
+    model: Annotated[Path, typer.Argument(help="Folder of a saved embedder.")],
+    inputs: Annotated[
+        str,
+        typer.Argument(
+            help="A folder of images, a list of paths (.txt, a label may follow a tab), a table, arrays (.npy or "
+            ".npz), or the name of a known set."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The .npz file to write.")] = Path("embeddings.npz"),
+    batch_size: Annotated[int, typer.Option(min=1, help="Items per forward pass.")] = 32,
+    workers: Annotated[int, typer.Option(min=0, help="Threads that open images ahead of the network.")] = 2,
+    precision: Annotated[
+        Precision, typer.Option(help="bfloat16 is faster only where the processor has it.")
+    ] = "float32",
+    channels_last: Annotated[bool, typer.Option(help="Feed images in this memory order.")] = False,
+    skip_bad: Annotated[bool, typer.Option(help="Leave out items that cannot be read instead of stopping.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+) -> None:
+    """Write the embeddings of images or feature vectors to one .npz file.
+
+    Its keys: embeddings [n, d]; paths [n] for files; labels [n] and class_names where there are labels.
+    """
+    if out.suffix != ".npz":
+        raise InputError(f"--out must end in .npz; got {out}.")
+    embedder = Embedder.load(model)
+    data, labelled = open_inputs(inputs, skip_bad=skip_bad)
+    result = {
+        "embeddings": embedder.encode(
+            data,
+            batch_size=batch_size,
+            workers=workers,
+            precision=precision,
+            channels_last=channels_last,
+            progress=progress,
+        )
+    }
+    if isinstance(data.items, tuple):
+        result["paths"] = np.array(data.items, dtype=np.str_)
+    if labelled:
+        result["labels"] = data.labels
+        result["class_names"] = np.array(data.class_names, dtype=np.str_)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as file:
+        np.savez(file, allow_pickle=False, **result)
+    Console(stderr=True).print(f"{out}: {len(data):,} embeddings of {embedder.dim} numbers", soft_wrap=True)
+
+
+def open_inputs(inputs: str, *, skip_bad: bool = False) -> tuple[Dataset, bool]:
+    """Open what a person named; return it as a Dataset, and whether its labels mean anything.
+
+    Args:
+        inputs: A path, or the name of a known set.
+        skip_bad: Leave out files that cannot be decoded, with a warning, instead of raising.
+    """
+    path = Path(inputs)
+    if path.suffix in (".txt", ".npy", ".npz") and not path.is_file():
+        raise DataError(f"There is no file {path}.")
+    if path.suffix in (".npy", ".npz"):
+        data, labelled = _from_arrays(path, skip_bad)
+    elif path.suffix == ".txt":
+        data, labelled = _from_list(path, skip_bad)
+    elif _is_flat(path):
+        found = list(images_below(path))
+        listing = Listing(paths=found, classes=["unlabelled"] * len(found))
+        data, labelled = dataset_from(listing, path.name, skip_bad=skip_bad), False
+    else:
+        data, labelled = load(inputs, **({"skip_bad": True} if skip_bad else {})), True
+    if skip_bad and isinstance(data.items, tuple):
+        faults = find_faults(data.items, "decode")
+        data = data.subset([i for i, fault in enumerate(faults) if fault is None])
+    return data, labelled
+
+
+def _is_flat(path: Path) -> bool:
+    """Whether a folder holds images itself, so that its subfolders cannot be taken for classes."""
+    return (
+        path.is_dir()
+        and recognise(path) == "folder"
+        and any(p.suffix.lower() in SUFFIXES and not p.name.startswith(".") for p in path.iterdir() if p.is_file())
+    )
+
+
+def _from_list(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    labelled = bool(rows) and all(len(row) == 2 for row in rows)
+    if not labelled and any(len(row) != 1 for row in rows):
+        raise DataError(f"{path} must have a label after a tab in every line, or in none.")
+    listing = Listing(
+        paths=[str(path.parent / row[0].strip()) for row in rows],
+        classes=[row[1].strip() if labelled else "unlabelled" for row in rows],
+    )
+    return dataset_from(listing, path.stem, skip_bad=skip_bad), labelled
+
+
+def _from_arrays(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
+    try:
+        content = np.load(path, allow_pickle=False)
+        found = {"X": content} if isinstance(content, np.ndarray) else dict(content)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is not a readable file of arrays: {error}.") from None
+    if "X" not in found:
+        raise DataError(f"{path} must hold an array 'X' (and perhaps labels 'y').", [f"it holds: {', '.join(found)}"])
+    labels = found.get("y", np.zeros(len(found["X"]), dtype=np.int64))
+    return arrays(found["X"], labels, name=path.stem, skip_bad=skip_bad), "y" in found

@@ -1,0 +1,35 @@
+"""`vicinal VERB ...`: the table of verbs."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from vicinal.cli.evaluate import evaluate
+from vicinal.cli.losses import losses
+from vicinal.cli.weights import weights
+from vicinal.errors import VicinalError
+
+app = typer.Typer(
+    name="vicinal",
+    help="Deep metric learning: train, compare, inspect and search embeddings.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+for verb in (evaluate, losses, weights):
+    app.command()(verb)
+
+
+def main() -> None:
+    """Run the command line; an expected error is one message on standard error, not a traceback."""
+    try:
+        app()
+    except VicinalError as error:
+        console = Console(stderr=True)
+        console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)

@@ -1,0 +1,7 @@
+"""The embedder: transform, backbone, head and normalisation; `encode`, `save`, `load`, `export_onnx`."""
+
+from vicinal.embedder.card import Card
+from vicinal.embedder.embedder import Embedder
+from vicinal.embedder.head import Head, normalise, pool
+
+__all__ = ["Card", "Embedder", "Head", "normalise", "pool"]

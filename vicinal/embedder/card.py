@@ -1,0 +1,79 @@
+"""The model card: what an embedder was made from and how well it does, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Card", "card_markdown"]
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a saved embedder says about itself; every part may be left empty.
+
+    Attributes:
+        title: What to call it.
+        description: A sentence or two: what it is for, and what not.
+        data: Facts on the training data by name (dataset, classes, images, hash).
+        recipe: The recipe of the training run, as TOML.
+        scores: Test scores by name, as fractions; None where a score is undefined.
+    """
+
+    title: str = ""
+    description: str = ""
+    data: Mapping[str, str | int | float] = field(default_factory=dict)
+    recipe: str = ""
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def card_markdown(card: Card, facts: Mapping[str, Any]) -> str:
+    """Write a card as Markdown.
+
+    Args:
+        card: What the maker says of the embedder.
+        facts: What the embedder says of itself: one row each.
+
+    Example:
+        >>> print(card_markdown(Card(title="Birds", scores={"MAP@R": 0.25}), {"dim": 64}).split("## ")[0])
+        ---
+        library_name: vicinal
+        tags:
+        - metric-learning
+        - image-retrieval
+        ---
+        <BLANKLINE>
+        # Birds
+        <BLANKLINE>
+        An embedder: it maps inputs to vectors whose distances tell how alike the inputs are.
+        <BLANKLINE>
+        <BLANKLINE>
+    """
+    parts = [
+        "---\nlibrary_name: vicinal\ntags:\n- metric-learning\n- image-retrieval\n---",
+        f"# {card.title or 'vicinal embedder'}",
+        card.description or "An embedder: it maps inputs to vectors whose distances tell how alike the inputs are.",
+        "## Use",
+        "```python\nfrom vicinal.embedder import Embedder\n\n"
+        'embedder = Embedder.load("path/to/this/folder")\n'
+        'vectors = embedder.encode(["one.jpg", "two.jpg"])\n```',
+        "## Model",
+        _table("fact", "value", facts),
+    ]
+    if card.scores:
+        shown = {name: "undefined" if value is None else f"{value:.4f}" for name, value in card.scores.items()}
+        parts += ["## Scores", _table("score", "value", shown)]
+    if card.data:
+        parts += ["## Training data", _table("fact", "value", card.data)]
+    if card.recipe:
+        parts += ["## Recipe", f"```toml\n{card.recipe.strip()}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(left: str, right: str, rows: Mapping[str, Any]) -> str:
+    def cell(value: object) -> str:
+        return str(value).replace("|", "\\|").replace("\n", " ")
+
+    lines = [f"| {left} | {right} |", "| --- | --- |"]
+    return "\n".join(lines + [f"| {cell(name)} | {cell(value)} |" for name, value in rows.items()])

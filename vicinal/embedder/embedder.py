@@ -1,0 +1,229 @@
+"""Embedder: transform, backbone, head and normalisation in one module that encodes, saves and loads."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32
+from PIL import Image
+from torch import Tensor, nn
+
+from vicinal.backbones import Backbone, build_backbone, frozen_modules
+from vicinal.embedder.card import Card
+from vicinal.embedder.encoding import Precision, autocast, batches, progress_bar
+from vicinal.embedder.folder import Config, read_folder, write_folder
+from vicinal.embedder.head import Head, Normalisation, Pooling, pool
+from vicinal.embedder.inputs import Inputs, prepare, reader
+from vicinal.embedder.onnx import export_onnx
+from vicinal.embedder.transform import default_transform, describe_transform, restore_transform
+from vicinal.errors import DataError, InputError
+
+__all__ = ["Embedder"]
+
+
+@final
+class Embedder(nn.Module):
+    """Map images or feature vectors to embeddings.
+
+    Args:
+        backbone: A name in `vicinal.backbones.BACKBONES`, or a `Backbone` of your own (which works
+            like any other but cannot be saved).
+        dim: Length of the embeddings; None gives the pooled features of the backbone.
+        pooling: "average", "max", or "both" for the sum of the two.
+        normalisation: "sphere" (length 1), "ball" (length at most 1) or "none".
+        bias: Whether the head's linear map has a bias.
+        kaiming: Draw the head by He's rule (fan-out) instead of PyTorch's default.
+        transform: From a PIL image to the backbone's input at test time; None for the backbone's own.
+        weights: "imagenet", or a path or URL of weights for the backbone; None for random ones.
+        options: What the named backbone takes, e.g. `{"in_channels": 3}`.
+        card: What the saved folder's README says.
+
+    Example:
+        >>> embedder = Embedder("convnet", dim=16)
+        >>> embedder.encode(np.zeros((5, 28, 28), np.uint8)).shape
+        (5, 16)
+    """
+
+    def __init__(
+        self,
+        backbone: str | Backbone,
+        *,
+        dim: int | None = 128,
+        pooling: Pooling = "average",
+        normalisation: Normalisation = "sphere",
+        bias: bool = True,
+        kaiming: bool = False,
+        transform: Callable[[Image.Image], Tensor] | None = None,
+        weights: str | Path | None = None,
+        options: Mapping[str, Any] | None = None,
+        card: Card | None = None,
+    ) -> None:
+        super().__init__()
+        self.name: str | None = None
+        self.options = dict(options or {})
+        if isinstance(backbone, str):
+            self.name = backbone
+            backbone = build_backbone(backbone, weights, **self.options)
+        elif weights is not None or options:
+            raise InputError("weights and options are for a backbone given by name; this one is built already.")
+        self.backbone = backbone
+        self.head = Head(
+            backbone.channels, dim, pooling=pooling, normalisation=normalisation, bias=bias, kaiming=kaiming
+        )
+        self.transform = transform or default_transform(backbone.input)
+        self.card = card or Card()
+        self.frozen: tuple[str, ...] = ()
+
+    @property
+    def dim(self) -> int:
+        """Length of the embeddings."""
+        return self.head.dim
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are; the CPU if there are none."""
+        return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
+
+    def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Return the embeddings of transformed images [n, c, h, w] or vectors [n, c]."""
+        return self.head(self.backbone(inputs))
+
+    def features(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n c"]:
+        """Return the pooled features, from which `head` makes the embeddings."""
+        return pool(self.backbone(inputs), self.head.pooling)
+
+    def freeze(self, *, train_stages: int | None = None, batch_norm: bool = False) -> Embedder:
+        """Choose which part of the backbone is trained from now on; the head always is.
+
+        Frozen parts take no gradient and stay in evaluation mode whatever `train` is told, so
+        running statistics do not move. Every call starts anew: `freeze()` frees everything.
+
+        Args:
+            train_stages: How many of the backbone's last stages are trained; None for all, 0 for none.
+            batch_norm: Whether batch norm is frozen in the trained stages too.
+        """
+        self.frozen = frozen_modules(self.backbone, train_stages=train_stages, batch_norm=batch_norm)
+        self.backbone.requires_grad_(True)
+        for name in self.frozen:
+            self.backbone.get_submodule(name).requires_grad_(False)
+        return self.train(self.training)
+
+    def train(self, mode: bool = True) -> Embedder:
+        """Set training or evaluation mode, except for what is frozen."""
+        super().train(mode)
+        for name in self.frozen:
+            self.backbone.get_submodule(name).eval()
+        return self
+
+    def encode(
+        self,
+        inputs: Inputs,
+        *,
+        batch_size: int = 32,
+        workers: int = 2,
+        precision: Precision = "float32",
+        channels_last: bool = False,
+        progress: bool = False,
+    ) -> Float32[np.ndarray, "n d"]:
+        """Embed files, images or arrays, in evaluation mode and without gradients.
+
+        Args:
+            inputs: A path, a PIL image, a uint8 image array [h, w] or [h, w, 3], a float vector, a
+                tensor that is transformed already; a sequence or stack of those; or a `Dataset`.
+            batch_size: Items per forward pass.
+            workers: Threads that open and transform items ahead of the network; 0 for none.
+            precision: "bfloat16" runs convolutions and linear maps in it: faster where the processor
+                has it, and slower where it has not. Embeddings come back in float32 either way.
+            channels_last: Feed images in this memory order, which some processors prefer.
+            progress: Whether to show a bar on standard error.
+        """
+        count, item = reader(inputs, self.backbone.input)
+        expects, transform, device = self.backbone.input, self.transform, self.device
+        embeddings = np.empty((count, self.dim), dtype=np.float32)
+        loaded = batches(count, lambda i: prepare(item(i), expects, transform), batch_size, workers)
+        was_training, done = self.training, 0
+        self.eval()
+        try:
+            with torch.inference_mode(), autocast(device, precision), progress_bar(progress) as bar:
+                task = bar.add_task("embedding", total=count)
+                for batch in loaded:
+                    if channels_last and batch.ndim == 4:
+                        batch = batch.contiguous(memory_format=torch.channels_last)
+                    embeddings[done : done + len(batch)] = self(batch.to(device)).float().cpu().numpy()
+                    done += len(batch)
+                    bar.update(task, completed=done)
+        finally:
+            self.train(was_training)
+        return embeddings
+
+    def save(self, folder: str | Path) -> None:
+        """Write config.json, model.safetensors and README.md, from which `load` rebuilds all of it."""
+        if self.name is None:
+            raise InputError(
+                f"Only embedders whose backbone was given by name can be saved; this one is a "
+                f"{type(self.backbone).__name__} built elsewhere. Save its state_dict with safetensors instead."
+            )
+        linear = self.head.linear
+        config = Config(
+            backbone=self.name,
+            # loading brings its own weights, so timm need not fetch any again
+            options={key: value for key, value in self.options.items() if key != "pretrained"},
+            dim=None if linear is None else linear.out_features,
+            pooling=self.head.pooling,
+            normalisation=self.head.normalisation,
+            bias=linear is not None and linear.bias is not None,
+            transform=describe_transform(self.transform),
+            card=self.card,
+        )
+        facts = {
+            "backbone": " ".join([self.name, *(f"{key}={value}" for key, value in config.options.items())]),
+            "embedding": f"{self.dim} numbers, normalisation: {config.normalisation}",
+            "pooling": config.pooling,
+            "transform": self.transform,
+            "parameters": f"{sum(parameter.numel() for parameter in self.parameters()):,}",
+        }
+        write_folder(Path(folder), config, self.state_dict(), facts)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Embedder:
+        """Rebuild a saved embedder, in evaluation mode."""
+        config, state = read_folder(Path(folder))
+        embedder = cls(
+            config.backbone,
+            dim=config.dim,
+            pooling=config.pooling,
+            normalisation=config.normalisation,
+            bias=config.bias,
+            transform=restore_transform(config.transform),
+            options=config.options,
+            card=config.card,
+        )
+        try:
+            embedder.load_state_dict(state)
+        except RuntimeError as error:
+            raise DataError(
+                f"The weights in {folder} do not fit its config.json.", str(error).splitlines()[1:]
+            ) from None
+        return embedder.eval()
+
+    def export_onnx(self, path: str | Path) -> float:
+        """Write the network and the normalisation as one ONNX file with a free batch size.
+
+        The graph takes what `forward` takes; the transform is described in the file's metadata under
+        `vicinal.transform`. The file is checked with onnxruntime before it appears.
+
+        Returns:
+            The greatest absolute difference between the file's embeddings and torch's.
+        """
+        expects = self.backbone.input
+        shape = (expects.channels,) if expects.pixels is None else (expects.channels, expects.size, expects.size)
+        sample = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+        network = copy.deepcopy(self).cpu().eval()
+        transform = json.dumps(describe_transform(self.transform))
+        return export_onnx(network, sample, Path(path), {"vicinal.transform": transform})

@@ -1,0 +1,118 @@
+"""The folder that an embedder is saved in: config.json, model.safetensors and README.md."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from vicinal.embedder.card import Card, card_markdown
+from vicinal.embedder.head import Normalisation, Pooling
+from vicinal.errors import DataError
+
+__all__ = ["Config", "read_folder", "replacing", "write_folder"]
+
+CONFIG, WEIGHTS, README = "config.json", "model.safetensors", "README.md"
+VERSION: Final = 1
+
+
+class Config(BaseModel):
+    """What config.json holds: enough to build the embedder that the weights belong to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    format: Literal["vicinal-embedder"] = "vicinal-embedder"
+    version: Literal[1] = VERSION
+    backbone: str
+    options: dict[str, Any]
+    dim: int | None
+    pooling: Pooling
+    normalisation: Normalisation
+    bias: bool
+    transform: dict[str, Any] | None
+    sha256: str = ""
+    card: Card
+
+
+def write_folder(folder: Path, config: Config, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write the three files; each appears whole or not at all, and config.json last.
+
+    Args:
+        folder: Made if it is not there.
+        config: Its hash is filled in here.
+        state: Names and tensors.
+        facts: What the model card says of the embedder itself.
+    """
+    weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
+    config = config.model_copy(update={"sha256": hashlib.sha256(weights).hexdigest()})
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / WEIGHTS) as file:
+        file.write(weights)
+    with replacing(folder / README) as file:
+        file.write(card_markdown(config.card, facts).encode())
+    with replacing(folder / CONFIG) as file:
+        file.write(f"{config.model_dump_json(indent=2)}\n".encode())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing so that a reader sees the old content or the new, never a part."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_folder(folder: Path) -> tuple[Config, dict[str, Tensor]]:
+    """Read and check a saved embedder: its description, and its tensors by name."""
+    absent = [f"missing: {name}" for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
+    if absent:
+        raise DataError(
+            f"{folder} is not a saved embedder.", absent, "Give the folder that Embedder.save or vicinal train wrote."
+        )
+    config = _read_config(folder / CONFIG)
+    weights = (folder / WEIGHTS).read_bytes()
+    actual = hashlib.sha256(weights).hexdigest()
+    if actual != config.sha256:
+        raise DataError(
+            f"{folder / WEIGHTS} is damaged or belongs to another embedder: its SHA-256 is {actual}, "
+            f"{CONFIG} says {config.sha256}.",
+            hint="Copy or save the folder again.",
+        )
+    try:
+        return config, load(weights)
+    except SafetensorError as error:
+        raise DataError(f"{folder / WEIGHTS} is not a safetensors file: {error}.") from None
+
+
+def _read_config(path: Path) -> Config:
+    text = path.read_text(encoding="utf-8")
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}.") from None
+    version = raw.get("version") if isinstance(raw, dict) else None
+    if version != VERSION:
+        raise DataError(
+            f"{path} has format version {version}; this vicinal reads version {VERSION}.",
+            hint="Load it with the vicinal that saved it, or a newer one.",
+        )
+    try:
+        return Config.model_validate_json(text)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}; got {e['input']!r}" for e in error.errors()]
+        raise DataError(f"{path} does not describe an embedder.", problems) from None

@@ -1,0 +1,116 @@
+"""Head: pool feature maps, map them linearly, and normalise."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vicinal.errors import InputError, UnknownName
+
+__all__ = ["Head", "Normalisation", "Pooling", "normalise", "pool"]
+
+Pooling = Literal["average", "max", "both"]
+Normalisation = Literal["sphere", "ball", "none"]
+
+SHORTEST = 1e-12
+
+
+def pool(maps: Float[Tensor, "n c *hw"], pooling: Pooling = "average") -> Float[Tensor, "n c"]:
+    """Reduce feature maps to vectors; vectors are returned as they are.
+
+    Args:
+        maps: Feature maps [n, c, h, w], or vectors [n, c].
+        pooling: "average", "max", or "both" for the sum of the two.
+
+    Example:
+        >>> maps = torch.tensor([[[[1.0, 3.0], [0.0, 0.0]]]])
+        >>> pool(maps, "average").item(), pool(maps, "max").item(), pool(maps, "both").item()
+        (1.0, 3.0, 4.0)
+    """
+    if maps.ndim == 2:
+        return maps
+    if pooling == "average":
+        return maps.mean(dim=(2, 3))
+    if pooling == "max":
+        return maps.amax(dim=(2, 3))
+    return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
+
+
+def normalise(vectors: Float[Tensor, "n d"], normalisation: Normalisation = "sphere") -> Float[Tensor, "n d"]:
+    """Bring vectors onto the unit sphere, into the unit ball, or leave them.
+
+    Formula:
+        sphere: v / ||v||
+        ball: v if ||v|| <= 1, else v / ||v||; no two points move apart (1-Lipschitz)
+
+    A zero vector has no direction: it stays where it is and its gradient passes unchanged. Lengths
+    are computed in float32 at least, so half-precision vectors come back as float32.
+
+    Reference:
+        The ball: the projection onto a convex set, hence 1-Lipschitz (Boyd and Vandenberghe, 2004, ch. 8).
+
+    Example:
+        >>> normalise(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), "ball")
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+    """
+    if vectors.dtype in (torch.bfloat16, torch.float16):
+        vectors = vectors.float()
+    if normalisation == "none":
+        return vectors
+    length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    if normalisation == "ball":
+        return vectors / length.clamp(min=1.0)
+    return vectors / torch.where(length > SHORTEST, length, 1.0)
+
+
+class Head(nn.Module):
+    """Pool, map linearly to `dim`, normalise: from a backbone's output to embeddings.
+
+    Args:
+        channels: What the backbone gives.
+        dim: Length of the embeddings; None leaves out the linear map.
+        pooling: "average", "max", or "both" for the sum of the two.
+        normalisation: "sphere", "ball" or "none".
+        bias: Whether the linear map has a bias.
+        kaiming: Draw the map from He's normal distribution by fan-out, with zero bias, instead of
+            PyTorch's uniform default.
+
+    Example:
+        >>> Head(512, dim=64)(torch.ones(2, 512, 7, 7)).shape
+        torch.Size([2, 64])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        dim: int | None = 128,
+        *,
+        pooling: Pooling = "average",
+        normalisation: Normalisation = "sphere",
+        bias: bool = True,
+        kaiming: bool = False,
+    ) -> None:
+        super().__init__()
+        if pooling not in get_args(Pooling):
+            raise UnknownName("pooling", pooling, get_args(Pooling))
+        if normalisation not in get_args(Normalisation):
+            raise UnknownName("normalisation", normalisation, get_args(Normalisation))
+        if dim is not None and dim < 1:
+            raise InputError(f"dim must be at least 1, or None for no linear map; got {dim}.")
+        self.pooling = pooling
+        self.normalisation = normalisation
+        self.dim = channels if dim is None else dim
+        self.linear = None if dim is None else nn.Linear(channels, dim, bias=bias)
+        if self.linear is not None and kaiming:
+            nn.init.kaiming_normal_(self.linear.weight, mode="fan_out")
+            if self.linear.bias is not None:
+                nn.init.zeros_(self.linear.bias)
+
+    def forward(self, features: Float[Tensor, "n c *hw"]) -> Float[Tensor, "n d"]:
+        """Return the embeddings of feature maps, or of vectors that are pooled already."""
+        vectors = pool(features, self.pooling)
+        return normalise(vectors if self.linear is None else self.linear(vectors), self.normalisation)

@@ -1,0 +1,114 @@
+"""What can be embedded, opened one item at a time: files, images, arrays, tensors, a Dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vicinal.backbones.backbone import Input
+from vicinal.data.cutting import open_image
+from vicinal.data.dataset import Dataset
+from vicinal.data.files import IMAGE_ERRORS
+from vicinal.data.transforms import CentreCrop, Fit
+from vicinal.errors import DataError, InputError
+
+__all__ = ["Inputs", "Item", "prepare", "reader"]
+
+Item = str | os.PathLike[str] | Image.Image | npt.NDArray[Any] | Tensor
+Inputs = Item | Sequence[Item] | Dataset
+
+
+def reader(inputs: Inputs, expects: Input) -> tuple[int, Callable[[int], Item]]:
+    """Return how many items there are, and a function that gives one by its position.
+
+    A single path, image or vector counts as one item. Of arrays, [n, d] holds n vectors; for a
+    backbone of images, [n, h, w, c] and [n, h, w] hold n images, [h, w] and [h, w, 1 or 3] one.
+    """
+    if isinstance(inputs, Dataset):
+        return len(inputs), inputs.item if inputs.boxes is None else partial(_boxed, inputs)
+    if isinstance(inputs, str | os.PathLike | Image.Image):
+        return 1, lambda _: inputs
+    if isinstance(inputs, np.ndarray | Tensor) and _is_one(inputs, expects):
+        return 1, lambda _: inputs
+    return len(inputs), inputs.__getitem__
+
+
+def _boxed(dataset: Dataset, index: int) -> Image.Image:
+    try:
+        image = dataset.open(index)
+        image.load()
+    except IMAGE_ERRORS as error:
+        raise _unreadable(dataset.item(index), error) from None
+    return image
+
+
+def _is_one(array: npt.NDArray[Any] | Tensor, expects: Input) -> bool:
+    if expects.pixels is None:
+        return array.ndim == 1
+    if isinstance(array, Tensor):
+        return array.ndim == 3
+    return array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3))
+
+
+def prepare(item: Item, expects: Input, transform: Callable[[Image.Image], Tensor] | None) -> Tensor:
+    """Turn one item into what the backbone takes; a tensor is taken to be that already.
+
+    A transform from elsewhere gets its image in RGB; those of vicinal decode no more than they need.
+    """
+    if isinstance(item, Tensor):
+        return item.float()
+    if expects.pixels is None:
+        return _vector(item, expects)
+    if transform is None:
+        raise InputError("embedder.transform is None: give it a transform, or pass tensors of the right size.")
+    try:
+        image = _image(item)
+        if isinstance(transform, CentreCrop | Fit):
+            return transform(image)
+        image = image.convert("RGB")
+    except InputError:
+        raise
+    except IMAGE_ERRORS as error:
+        raise _unreadable(item, error) from None
+    return transform(image)
+
+
+def _vector(item: Item, expects: Input) -> Tensor:
+    if not isinstance(item, np.ndarray) or item.shape != (expects.channels,) or item.dtype.kind not in "fiu":
+        got = f"{item.dtype} {list(item.shape)}" if isinstance(item, np.ndarray) else _name(item)
+        raise InputError(f"This embedder takes vectors of {expects.channels} numbers; got {got}.")
+    return torch.from_numpy(item.astype(np.float32))
+
+
+def _image(item: Item) -> Image.Image:
+    if isinstance(item, str | os.PathLike):
+        return open_image(Path(item))
+    if isinstance(item, Image.Image):
+        return item
+    if not isinstance(item, np.ndarray):
+        raise InputError(f"An item must be a path, a PIL image, an array or a tensor; got {_name(item)}.")
+    if item.dtype != np.uint8 or not (item.ndim == 2 or (item.ndim == 3 and item.shape[2] in (1, 3))):
+        raise InputError(
+            "An image array must be uint8 [h, w] or [h, w, 1 or 3], values 0 to 255; "
+            f"got {item.dtype} {list(item.shape)}."
+        )
+    return Image.fromarray(item.squeeze(2) if item.shape[2:] == (1,) else item)
+
+
+def _unreadable(item: Any, error: Exception) -> DataError:
+    return DataError(
+        f"{_name(item)} cannot be read as an image: {type(error).__name__}: {error}", hint="Mend it or leave it out."
+    )
+
+
+def _name(item: Any) -> str:
+    return os.fspath(item) if isinstance(item, str | os.PathLike) else f"an item of type {type(item).__name__}"

@@ -1,0 +1,175 @@
+"""From a split to a trained embedder."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform
+from vicinal.data import Dataset, Split
+from vicinal.embedder import Card, Embedder
+from vicinal.errors import InputError
+from vicinal.evaluation import evaluate
+from vicinal.recipe import Recipe, recipe_from, recipe_toml
+from vicinal.training.checkpoint import write_atomically
+from vicinal.training.engine import LAST, Outcome, train
+from vicinal.training.features import OneOf, frozen_features, with_features
+from vicinal.training.stream import Stream
+
+__all__ = ["fit"]
+
+
+def fit(
+    split: Split,
+    recipe: Recipe | None = None,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    workers: int = 0,
+    skip_bad: bool = False,
+    cache: Path | None = None,
+    progress: bool = True,
+    tensorboard: bool = False,
+    **changes: Any,
+) -> Embedder:
+    """Train an embedder on the training classes of a split and choose its best step on the validation classes.
+
+    Args:
+        split: Classes to train on and to choose by; without validation classes the last step is kept. The test classes
+            are never looked at.
+        recipe: What to train, by default a small network with the multi-similarity loss.
+        folder: Where the run goes (recipe, log, checkpoints, record, model); None keeps nothing on disk.
+        resume: Go on with the run in that folder, bit for bit as if it had never stopped.
+        workers: Processes that decode images.
+        skip_bad: Leave out images that cannot be read instead of stopping.
+        cache: Where frozen features are kept, by default the user's cache folder.
+        progress: Whether to show progress.
+        tensorboard: Whether to write TensorBoard events.
+        **changes: Names of a recipe or of its training settings, on top of it: `loss="triplet", dim=64, steps=500`.
+
+    Returns:
+        The embedder with its best weights, in evaluation mode.
+
+    Example:
+        >>> from vicinal.data import digits
+        >>> from vicinal.data.split import split
+        >>> embedder = fit(split(digits(), "fixed-validation", validation=0.4), steps=5, progress=False,
+        ...                classes_per_batch=3, evaluate_every=5, dim=8)
+        >>> embedder.dim
+        8
+    """
+    recipe = recipe_from(changes, recipe)
+    settings = recipe.training
+    data, validation = split.train, split.validation
+    embedder = build_embedder(recipe, data)
+    criterion = build_criterion(recipe, data, embedder.dim)
+    sampler = build_sampler(recipe, data)
+    transform = train_transform(recipe, embedder)
+    run = None if folder is None else Path(folder)
+    if run is not None:
+        _open_run(run, recipe, resume)
+
+    model: nn.Module = embedder
+    if recipe.freeze and transform is not None:
+        kept: dict[str, Any] = {"cache": cache, "workers": workers, "progress": progress}
+        augmented = frozen_features(embedder, data, transform, copies=recipe.copies, **kept)
+        data, transform, model = with_features(data, augmented), OneOf(recipe.copies), embedder.head
+        if validation is not None:
+            validation = with_features(validation, frozen_features(embedder, validation, embedder.transform, **kept))
+        workers = 0
+
+    def embed(network: nn.Module, items: Dataset) -> npt.NDArray[np.float32]:
+        if network is embedder:
+            return embedder.encode(items)
+        network.eval()
+        with torch.inference_mode():
+            return network(torch.from_numpy(np.array(items.items)).to(embedder.device)).cpu().numpy()
+
+    def score(network: nn.Module, items: Dataset) -> dict[str, float]:
+        found = evaluate(embed(network, items), items.labels)
+        return {name: found[name] for name in ("P@1", "P@R", "MAP@R")}
+
+    stream = Stream(
+        data,
+        transform,
+        sampler,
+        workers=workers,
+        seed=settings.seed,
+        skip_bad=skip_bad,
+        embed=lambda network: torch.from_numpy(embed(network, data)),
+    )
+    outcome = train(
+        model,
+        criterion,
+        stream,
+        settings,
+        score=None if validation is None else lambda network: score(network, validation),
+        folder=run,
+        resume=resume,
+        progress=progress,
+        tensorboard=tensorboard,
+    )
+    embedder.eval()
+    embedder.card = _card(split, recipe, outcome)
+    if run is not None:
+        embedder.save(run / "model")
+        write_atomically(run / "record.json", json.dumps(_record(split, recipe, outcome), indent=2) + "\n")
+    return embedder
+
+
+def _open_run(run: Path, recipe: Recipe, resume: bool) -> None:
+    """Make the folder of a run; refuse to mix two runs in one."""
+    started = (run / "recipe.toml").exists() or (run / LAST).exists()
+    if started and not resume:
+        raise InputError(f"{run} holds a run already: give --resume to go on with it, or another folder.")
+    text = recipe_toml(recipe)
+    if started and (run / "recipe.toml").read_text() != text:
+        raise InputError(
+            f"{run} was started with another recipe than this one: resume with the same settings (they are in "
+            f"{run / 'recipe.toml'}), or start a new run in another folder."
+        )
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"Cannot make the run's folder {run}: {error.strerror}.") from None
+    write_atomically(run / "recipe.toml", text)
+
+
+def _card(split: Split, recipe: Recipe, outcome: Outcome) -> Card:
+    return Card(
+        title=f"{recipe.backbone} trained with {recipe.loss} on {split.train.name}",
+        data={
+            "dataset": split.train.name,
+            "classes": len(split.train.classes),
+            "items": len(split.train),
+            "protocol": split.protocol,
+            "split": split.hash(),
+        },
+        recipe=recipe_toml(recipe),
+        scores={} if split.validation is None else {f"{recipe.training.metric} (validation)": outcome.best_score},
+    )
+
+
+def _record(split: Split, recipe: Recipe, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "protocol": split.protocol,
+        "seed": split.seed,
+        "fold": split.fold,
+        "split": split.hash(),
+        "recipe": recipe.model_dump(),
+        "step": outcome.step,
+        "best_step": outcome.best_step,
+        "validation": None if split.validation is None else {recipe.training.metric: outcome.best_score},
+        "seconds": outcome.seconds,
+        "versions": {name: version(name) for name in ("vicinal", "torch", "numpy", "lightning-fabric")}
+        | {"python": platform.python_version()},
+    }

@@ -1,0 +1,1 @@
+"""Training: one visible loop, checkpoints that resume exactly, frozen features."""

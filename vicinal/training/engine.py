@@ -1,0 +1,242 @@
+"""The training loop: one function, visible from the first step to the last."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from vicinal.criterion import Criterion
+from vicinal.errors import NotFinite, VicinalError
+from vicinal.training.checkpoint import load_checkpoint, random_state, restore_random_state, save_checkpoint
+from vicinal.training.log import Log
+from vicinal.training.optimiser import build_optimiser, learning_rate_factor
+from vicinal.training.settings import Settings
+from vicinal.training.stream import Stream
+
+__all__ = ["Interrupted", "Outcome", "train"]
+
+LAST, BEST = "last.ckpt", "best.ckpt"
+
+
+class Interrupted(VicinalError):
+    """Training was asked to stop; everything is saved and it can go on."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What training came to.
+
+    Attributes:
+        step: Steps taken.
+        best_step: The step whose weights the model now has.
+        best_score: Its score; NaN where nothing was scored.
+        seconds: Time spent, over all parts of an interrupted run.
+    """
+
+    step: int
+    best_step: int
+    best_score: float
+    seconds: float
+
+
+def train(
+    model: nn.Module,
+    criterion: Criterion,
+    stream: Stream,
+    settings: Settings,
+    *,
+    score: Callable[[nn.Module], dict[str, float]] | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    tensorboard: bool = False,
+    fabric: Fabric | None = None,
+) -> Outcome:
+    """Train a model in place and leave it with its best weights.
+
+    Args:
+        model: From a batch of the stream to embeddings; its `head`, if it has one, is a parameter group of its own.
+        criterion: The loss.
+        stream: Where batches come from.
+        settings: How to train.
+        score: Scores the model, larger is better; `settings.metric` chooses the best step and stops early. Without it
+            the last weights are kept.
+        folder: Where checkpoints and the log go; None keeps nothing on disk.
+        resume: Go on from `last.ckpt` in the folder: bit for bit as if the run had never stopped, on a CPU.
+        progress: Whether to show a bar.
+        tensorboard: Whether to write TensorBoard events.
+        fabric: Devices, precision and processes; made from the settings where none is given.
+
+    Raises:
+        NotFinite: Where the loss is NaN or infinite; the last good checkpoint stays.
+        Interrupted: After Ctrl-C or SIGTERM, when everything is saved.
+    """
+    fabric = fabric or Fabric(accelerator=settings.accelerator, devices="auto", precision=settings.precision)
+    optimiser = build_optimiser(model, criterion, settings)
+    criterion.to(fabric.device)
+    network, steered = fabric.setup(model, optimiser)
+    main = fabric.global_rank == 0
+    step, seconds = 0, 0.0
+    best: dict[str, Any] = {"step": 0, "score": -math.inf, "misses": 0}
+
+    if resume and folder is not None and (folder / LAST).exists():
+        state = load_checkpoint(folder / LAST)
+        model.load_state_dict(state["model"])
+        criterion.load_state_dict(state["criterion"])
+        optimiser.load_state_dict(state["optimiser"])
+        stream.sampler.load_state_dict(state["sampler"])
+        restore_random_state(state["random"])
+        step, seconds, best = state["step"], state["seconds"], state["best"]
+
+    def save(name: str) -> None:
+        """Write a checkpoint; of all processes the first does."""
+        if folder is None or not main:
+            return
+        weights = {"model": model.state_dict(), "criterion": criterion.state_dict()}
+        rest = {
+            "optimiser": optimiser.state_dict(),
+            "sampler": stream.sampler.state_dict(),
+            "random": random_state(),
+            "step": step,
+            "seconds": seconds + time.perf_counter() - began,
+            "best": best,
+        }
+        save_checkpoint(folder / name, weights if name == BEST else {**weights, **rest})
+
+    def evaluate() -> None:
+        """Score the model, remember the best one, and count evaluations without improvement."""
+        if score is None:
+            return
+        found: dict[str, float] = fabric.broadcast(score(model) if main else {})
+        value = found[settings.metric]
+        best["misses"] += 1
+        if value > best["score"] + settings.min_improvement or best["score"] == -math.inf:
+            best.update(step=step, score=value, misses=0)
+            kept.clear()
+            kept.update({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
+            save(BEST)
+        log.write(step, {"score": value, **found})
+
+    kept: dict[str, torch.Tensor] = {}
+    if best["step"] and folder is not None and (folder / BEST).exists():
+        kept = load_checkpoint(folder / BEST)["model"]
+    began = marked = time.perf_counter()
+    images, micro = 0, 0
+    show = progress and main
+    with (
+        _asked_to_stop() as stop,
+        Log(folder if main else None, step=step, steps=settings.steps, progress=show, tensorboard=tensorboard) as log,
+    ):
+        network.train()
+        criterion.train()
+        while step < settings.steps and not _exhausted(best, settings):
+            for batch in stream:
+                due = (step + 1) % settings.log_every == 0
+                criterion.watch = due
+                embeddings = network(batch.images.to(fabric.device))
+                loss = criterion(embeddings, batch.labels.to(fabric.device), batch.indices.to(fabric.device))
+                value = float(loss.detach())
+                if not math.isfinite(value):
+                    raise NotFinite(_why_not_finite(step, value, batch.indices.tolist(), settings, folder))
+                fabric.backward(loss / settings.accumulate)
+                images += len(batch.images)
+                micro += 1
+                if micro < settings.accumulate:
+                    continue
+
+                micro = 0
+                _prepare_step(fabric, network, steered, step, settings)
+                steered.step()
+                steered.zero_grad()
+                step += 1
+
+                if due:
+                    now = time.perf_counter()
+                    rate = images / (now - marked)
+                    log.write(step, {"loss": value, "images_per_second": rate, **criterion.statistics})
+                    marked, images = now, 0
+                evaluates = bool(settings.evaluate_every) and step % settings.evaluate_every == 0
+                ends = step == settings.steps
+                if evaluates or ends:
+                    evaluate()
+                    network.train()
+                    stream.observe(model)
+                    marked, images = time.perf_counter(), 0
+                saves = bool(settings.checkpoint_every) and step % settings.checkpoint_every == 0
+                if evaluates or ends or saves or stop():
+                    save(LAST)
+                log.advance(step)
+                if stop():
+                    where = f" It is saved in {folder}: run the same command with --resume to go on." if folder else ""
+                    raise Interrupted(f"Stopped at step {step} of {settings.steps}.{where}")
+                if ends or _exhausted(best, settings):
+                    break
+
+    if kept:
+        model.load_state_dict(kept)
+    model.eval()
+    found = best["score"] if best["step"] else math.nan
+    return Outcome(step, best["step"] or step, found, seconds + time.perf_counter() - began)
+
+
+def _prepare_step(fabric: Fabric, network: nn.Module, optimiser: Any, step: int, settings: Settings) -> None:
+    """Set learning rates, hold back what is not trained in the warm-up, and clip gradients."""
+    factor = learning_rate_factor(step, settings)
+    for group in optimiser.param_groups:
+        group["lr"] = group["base"] * factor
+        if step < settings.warm_up and not group["warms_up"]:
+            for parameter in group["params"]:
+                parameter.grad = None
+    if settings.clip_norm is not None:
+        fabric.clip_gradients(network, optimiser, max_norm=settings.clip_norm, error_if_nonfinite=False)
+    if settings.clip_value is not None:
+        fabric.clip_gradients(network, optimiser, clip_val=settings.clip_value)
+
+
+def _exhausted(best: dict[str, Any], settings: Settings) -> bool:
+    return settings.patience is not None and best["misses"] >= settings.patience
+
+
+def _why_not_finite(step: int, value: float, items: list[int], settings: Settings, folder: Path | None) -> str:
+    reason = (
+        "float16 overflows easily: try precision='bf16-mixed'"
+        if settings.precision == "16-mixed"
+        else f"most often the learning rate ({settings.learning_rate:g}) is too high or clipping is off"
+    )
+    kept = f" The last good checkpoint is {folder / LAST}." if folder is not None and (folder / LAST).exists() else ""
+    return (
+        f"The loss became {value} at step {step + 1}; {reason}. "
+        f"The batch held items {items[:8]}{'...' if len(items) > 8 else ''}.{kept}"
+    )
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Turn a Ctrl-C or SIGTERM into a question the loop can ask between two steps; a second one acts at once."""
+    asked: list[int] = []
+    former: dict[int, Any] = {}
+
+    def note(number: int, _: Any) -> None:
+        asked.append(number)
+        signal.signal(number, former[number])
+
+    for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+        try:
+            former[number] = signal.signal(number, note)
+        except ValueError:  # not in the main thread, where signals cannot be caught
+            break
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,129 @@
+"""Frozen features: computed once, kept on disk by content, so that heads train on them in seconds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Console
+from rich.progress import track
+from safetensors.torch import load_file
+from torch import Tensor
+
+from vicinal.data import Dataset, batches, describe
+from vicinal.data.transforms import Transform
+from vicinal.embedder import Embedder
+from vicinal.training.checkpoint import save_checkpoint
+
+__all__ = ["OneOf", "cache_folder", "frozen_features", "with_features"]
+
+
+def cache_folder() -> Path:
+    """Return where features are kept: `$VICINAL_CACHE`, or the user's cache folder."""
+    named = os.environ.get("VICINAL_CACHE")
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return Path(named) if named else home / "vicinal"
+
+
+def frozen_features(
+    embedder: Embedder,
+    data: Dataset,
+    transform: Callable[..., Tensor] | None,
+    *,
+    copies: int = 1,
+    cache: Path | None = None,
+    batch_size: int = 32,
+    workers: int = 0,
+    progress: bool = True,
+) -> npt.NDArray[np.float32]:
+    """Return the pooled features of every item, several times where the transform is random.
+
+    Each copy is a file named by the hash of all that it depends on (data, weights, transform, pooling), written when
+    it is complete: an interrupted run goes on with the copy it was at, and every other loss and seed finds them all.
+
+    Args:
+        embedder: Its backbone and pooling are used, its head is not.
+        data: The items.
+        transform: From an item to a tensor.
+        copies: How many random versions of each item.
+        cache: Where to keep them, by default `cache_folder()`.
+        batch_size: Items per forward pass.
+        workers: Processes that decode.
+        progress: Whether to show a bar.
+
+    Returns:
+        Features of shape [items, copies, channels].
+    """
+    folder = (cache or cache_folder()) / "features"
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {
+        "data": data.hash(),
+        "weights": _hash_of_weights(embedder.backbone),
+        "transform": None if transform is None else describe(transform),  # type: ignore[arg-type]
+        "pooling": embedder.head.pooling,
+    }
+    found = []
+    for copy in range(copies):
+        name = hashlib.sha256(json.dumps({**about, "copy": copy}).encode()).hexdigest()
+        path = folder / f"{name[:32]}.safetensors"
+        if not path.exists():
+            label = f"features {data.name} {copy + 1}/{copies}"
+            computed = _compute(embedder, data, transform, batch_size, workers, copy, label if progress else "")
+            save_checkpoint(path, {"features": computed})
+        found.append(load_file(path)["/features"].numpy())
+    return np.stack(found, axis=1)
+
+
+def with_features(data: Dataset, features: npt.NDArray[np.float32]) -> Dataset:
+    """Return the dataset with the items replaced by their features, all copies of an item side by side."""
+    return replace(data, items=features.reshape(len(features), -1), boxes=None)
+
+
+@final
+@dataclass(frozen=True)
+class OneOf:
+    """Picks one of an item's copies at random: the transform of a dataset made by `with_features`."""
+
+    copies: int
+
+    def __call__(self, vector: npt.NDArray[np.float32], rng: np.random.Generator) -> Tensor:
+        """Return one copy."""
+        return torch.from_numpy(np.array(vector.reshape(self.copies, -1)[rng.integers(self.copies)]))
+
+
+@torch.inference_mode()
+def _compute(
+    embedder: Embedder,
+    data: Dataset,
+    transform: Transform | Callable[..., Tensor] | None,
+    batch_size: int,
+    workers: int,
+    seed: int,
+    label: str,
+) -> Tensor:
+    plan = [np.arange(first, min(first + batch_size, len(data))) for first in range(0, len(data), batch_size)]
+    stream = batches(data, transform, plan, workers=workers, seed=seed)
+    was_training = embedder.training
+    embedder.eval()
+    found = torch.empty(len(data), embedder.backbone.channels)
+    shown = track(stream, label, total=len(plan), console=Console(stderr=True), disable=not label)
+    for batch in shown:
+        found[batch.indices] = embedder.features(batch.images.to(embedder.device)).float().cpu()
+    embedder.train(was_training)
+    return found
+
+
+def _hash_of_weights(module: torch.nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,99 @@
+"""What a run says while it runs: JSON lines on disk, a progress bar, TensorBoard if asked."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vicinal.errors import MissingExtra
+
+__all__ = ["Log"]
+
+SHOWN = {"loss": "loss {:.4f}", "score": "score {:.4f}", "images_per_second": "{:.0f} images/s"}
+
+
+@final
+class Log:
+    """The log of a run, which a resumed run goes on with as if it had never stopped.
+
+    Args:
+        folder: Where `metrics.jsonl` goes; None writes nothing.
+        step: Lines of later steps, left by a run that was killed after its last checkpoint, are taken out.
+        steps: How many there will be.
+        progress: Whether to show a bar on standard error.
+        tensorboard: Whether to write TensorBoard events beside the log.
+    """
+
+    def __init__(
+        self, folder: Path | None, *, step: int, steps: int, progress: bool = True, tensorboard: bool = False
+    ) -> None:
+        self._file = None if folder is None else folder / "metrics.jsonl"
+        if self._file is not None:
+            kept = [line for line in self._lines() if line["step"] <= step]
+            self._file.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        self._writer = _tensorboard(folder) if tensorboard and folder is not None else None
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not progress,
+        )
+        self._task = self._bar.add_task("training", total=steps, completed=step, facts="")
+        self._facts: dict[str, str] = {}
+
+    def __enter__(self) -> Log:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+        if self._writer is not None:
+            self._writer.close()
+
+    def advance(self, step: int) -> None:
+        """Move the bar."""
+        self._bar.update(self._task, completed=step, facts="  ".join(self._facts.values()))
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """Add a line to the log; numbers that are not finite become null, as JSON has no word for them."""
+        for name, form in (
+            ("loss", "loss {:.4f}"),
+            ("score", "score {:.4f}"),
+            ("images_per_second", "{:.0f} images/s"),
+        ):
+            if name in values:
+                self._facts[name] = form.format(values[name])
+        if self._file is not None:
+            plain = {name: value if math.isfinite(value) else None for name, value in values.items()}
+            with self._file.open("a") as file:
+                file.write(json.dumps({"step": step, **plain}) + "\n")
+        if self._writer is not None:
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
+
+    def _lines(self) -> list[dict[str, Any]]:
+        if self._file is None or not self._file.exists():
+            return []
+        lines = []
+        for text in self._file.read_text().splitlines():
+            try:
+                lines.append(json.loads(text))
+            except json.JSONDecodeError:
+                continue  # the line that was being written when the process was killed
+        return lines
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingExtra("tensorboard", "Writing TensorBoard events") from None
+    return SummaryWriter(str(folder / "tensorboard"))
