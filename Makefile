@@ -24,10 +24,10 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q --doctest-modules vicinal
-	$(BIN)/python docs/build.py --check
+	$(BIN)/python -m mkdocs build --quiet --strict --site-dir .venv/site
 
 docs: $(STAMP)
-	$(BIN)/python docs/build.py
+	$(BIN)/python -m mkdocs build --strict
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/objectives.py

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.errors import InputError, UnknownName
+from vicinal.pairs import to_ball, to_sphere, widen
 
 __all__ = ["Head", "Normalisation", "Pooling", "normalise", "pool"]
 
 Pooling = Literal["average", "max", "both"]
 Normalisation = Literal["sphere", "ball", "none"]
-
-SHORTEST = 1e-12
 
 
 def pool(maps: Float[Tensor, "n c *hw"], pooling: Pooling = "average") -> Float[Tensor, "n c"]:
@@ -46,8 +44,8 @@ def normalise(vectors: Float[Tensor, "n d"], normalisation: Normalisation = "sph
         sphere: v / ||v||
         ball: v if ||v|| <= 1, else v / ||v||; no two points move apart (1-Lipschitz)
 
-    A zero vector has no direction: it stays where it is and its gradient passes unchanged. Lengths
-    are computed in float32 at least, so half-precision vectors come back as float32.
+    A zero vector has no direction: it stays where it is. Lengths are computed in float32 at least, so half-precision
+    vectors come back as float32.
 
     Reference:
         The ball: the projection onto a convex set, hence 1-Lipschitz (Boyd and Vandenberghe, 2004, ch. 8).
@@ -57,14 +55,10 @@ def normalise(vectors: Float[Tensor, "n d"], normalisation: Normalisation = "sph
         tensor([[0.6000, 0.8000],
                 [0.3000, 0.4000]])
     """
-    if vectors.dtype in (torch.bfloat16, torch.float16):
-        vectors = vectors.float()
+    vectors = widen(vectors)
     if normalisation == "none":
         return vectors
-    length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    if normalisation == "ball":
-        return vectors / length.clamp(min=1.0)
-    return vectors / torch.where(length > SHORTEST, length, 1.0)
+    return to_ball(vectors) if normalisation == "ball" else to_sphere(vectors)
 
 
 class Head(nn.Module):

@@ -15,13 +15,11 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 from rich.progress import track
-from safetensors.torch import load_file
 from torch import Tensor
 
 from vicinal.data import Dataset, batches, describe
-from vicinal.data.transforms import Transform
 from vicinal.embedder import Embedder
-from vicinal.training.checkpoint import save_checkpoint
+from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
 
 __all__ = ["OneOf", "cache_folder", "frozen_features", "with_features"]
 
@@ -46,8 +44,9 @@ def frozen_features(
 ) -> npt.NDArray[np.float32]:
     """Return the pooled features of every item, several times where the transform is random.
 
-    Each copy is a file named by the hash of all that it depends on (data, weights, transform, pooling), written when
-    it is complete: an interrupted run goes on with the copy it was at, and every other loss and seed finds them all.
+    The features of a class are a file named by the hash of all that they depend on (items, weights, transform,
+    pooling), written when it is complete: an interrupted run goes on with the class it was at, and every loss, seed
+    and split of the same data finds them.
 
     Args:
         embedder: Its backbone and pooling are used, its head is not.
@@ -65,21 +64,21 @@ def frozen_features(
     folder = (cache or cache_folder()) / "features"
     folder.mkdir(parents=True, exist_ok=True)
     about = {
-        "data": data.hash(),
         "weights": _hash_of_weights(embedder.backbone),
         "transform": None if transform is None else describe(transform),  # type: ignore[arg-type]
         "pooling": embedder.head.pooling,
     }
-    found = []
-    for copy in range(copies):
-        name = hashlib.sha256(json.dumps({**about, "copy": copy}).encode()).hexdigest()
-        path = folder / f"{name[:32]}.safetensors"
-        if not path.exists():
-            label = f"features {data.name} {copy + 1}/{copies}"
-            computed = _compute(embedder, data, transform, batch_size, workers, copy, label if progress else "")
-            save_checkpoint(path, {"features": computed})
-        found.append(load_file(path)["/features"].numpy())
-    return np.stack(found, axis=1)
+    found = np.empty((len(data), copies, embedder.backbone.channels), dtype=np.float32)
+    shown = track(data.classes, f"features of {data.name}", console=Console(stderr=True), disable=not progress)
+    for label in shown:
+        items = data.of_classes([int(label)])
+        for copy in range(copies):
+            key = json.dumps({**about, "items": items.hash(), "copy": copy})
+            path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
+            if not path.exists():
+                save_checkpoint(path, {"features": _compute(embedder, items, transform, batch_size, workers, copy)})
+            found[data.labels == label, copy] = load_checkpoint(path)["features"].numpy()
+    return found
 
 
 def with_features(data: Dataset, features: npt.NDArray[np.float32]) -> Dataset:
@@ -102,20 +101,17 @@ class OneOf:
 @torch.inference_mode()
 def _compute(
     embedder: Embedder,
-    data: Dataset,
-    transform: Transform | Callable[..., Tensor] | None,
+    items: Dataset,
+    transform: Callable[..., Tensor] | None,
     batch_size: int,
     workers: int,
     seed: int,
-    label: str,
 ) -> Tensor:
-    plan = [np.arange(first, min(first + batch_size, len(data))) for first in range(0, len(data), batch_size)]
-    stream = batches(data, transform, plan, workers=workers, seed=seed)
+    plan = [np.arange(first, min(first + batch_size, len(items))) for first in range(0, len(items), batch_size)]
     was_training = embedder.training
     embedder.eval()
-    found = torch.empty(len(data), embedder.backbone.channels)
-    shown = track(stream, label, total=len(plan), console=Console(stderr=True), disable=not label)
-    for batch in shown:
+    found = torch.empty(len(items), embedder.backbone.channels)
+    for batch in batches(items, transform, plan, workers=workers, seed=seed):
         found[batch.indices] = embedder.features(batch.images.to(embedder.device)).float().cpu()
     embedder.train(was_training)
     return found
