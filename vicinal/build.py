@@ -86,7 +86,9 @@ def build_sampler(recipe: Recipe, data: Dataset) -> Sampler:
     shared = {"seed": recipe.training.seed, "rank": rank, "world_size": world_size()}
     if recipe.sampler == "random":
         return make(len(data), recipe.classes_per_batch * recipe.samples_per_class, **shared)
-    return make(data.labels, recipe.classes_per_batch, recipe.samples_per_class, **shared)
+    # Every class has its turn as often as it takes to see about every item once in a pass.
+    rounds = max(1, round(len(data) / (len(data.classes) * recipe.samples_per_class)))
+    return make(data.labels, recipe.classes_per_batch, recipe.samples_per_class, rounds=rounds, **shared)
 
 
 def train_transform(recipe: Recipe, embedder: Embedder) -> Callable[..., Tensor] | None:

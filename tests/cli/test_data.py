@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from vicinal.cli.data import data
+from vicinal.errors import DataError, UnknownName
+
+app = typer.Typer()
+app.command()(data)
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for number, name in enumerate(["cat", "cat", "dog"]):
+        (tmp_path / "photos" / name).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (10 + number, 20), "red").save(tmp_path / "photos" / name / f"{number}.png")
+    return tmp_path / "photos"
+
+
+def test_summary_of_a_folder(photos: Path) -> None:
+    result = run(str(photos))
+    assert result.exit_code == 0, result.output
+    for words in ("photos", "3 paths", "least 1, median 2, most 2", "10-12 x 20", "1 classes"):
+        assert words in result.output
+
+
+def test_summary_of_an_embedded_set() -> None:
+    result = run("digits")
+    assert "1,797 images" in result.output
+    assert "least 174, median 180, most 183" in result.output
+    assert "8 x 8" in result.output
+
+
+def test_roles_are_counted(tmp_path: Path) -> None:
+    roles = np.array(["train", "train", "query", "gallery"])
+    np.savez(tmp_path / "f.npz", X=np.eye(4), y=[0, 1, 2, 2], roles=roles)
+    assert "train 2 (2 classes), query 1 (1 classes)" in run(str(tmp_path / "f.npz")).output
+
+
+def test_bad_files_stop_it_or_are_skipped(photos: Path) -> None:
+    (photos / "dog" / "3.png").write_text("no image")
+    assert isinstance(run(str(photos)).exception, DataError)
+    result = run(str(photos), "--skip-bad")
+    assert result.exit_code == 0
+    assert "note: skipped 1 of 4 images" in result.output
+    assert "unreadable (UnidentifiedImageError)" in result.output
+
+
+def test_decoding_finds_more(photos: Path) -> None:
+    path = photos / "dog" / "2.png"
+    path.write_bytes(path.read_bytes()[:-30])
+    assert run(str(photos)).exit_code == 0
+    assert isinstance(run(str(photos), "--check", "decode").exception, DataError)
+
+
+def test_preview(photos: Path, tmp_path: Path) -> None:
+    result = run(str(photos), "--preview", str(tmp_path / "sheet.png"))
+    assert "wrote" in result.output
+    sheet = Image.open(tmp_path / "sheet.png")
+    assert sheet.size == (12 * 96, 2 * 96)
+    assert sheet.getpixel((48, 48)) == (255, 0, 0)
+
+
+def test_unknown_names() -> None:
+    assert isinstance(run("glyps").exception, UnknownName)

@@ -1,0 +1,54 @@
+"""Data: readers, splits, transforms and batches.
+
+`load` opens anything by name or path; the readers (`cub`, `folder`, `table`, ...) open one layout each.
+"""
+
+from vicinal.data.dataset import Dataset
+from vicinal.data.load import READERS, load, recognise
+from vicinal.data.loader import Batch, batches
+from vicinal.data.memory import in_memory
+from vicinal.data.pipelines import PIPELINES, TRANSFORMS, Pipeline, as_transform, describe, pipeline, restore
+from vicinal.data.pixels import PIXELS, to_tensor
+from vicinal.data.readers import arrays, cars196, cub, digits, folder, glyphs, inshop, omniglot, sop, table
+from vicinal.data.sheet import contact_sheet
+from vicinal.data.split import PROTOCOLS, Split, split
+from vicinal.data.transforms import CentreCrop, Fit, RandomAffine, RandomCrop, RandomResizedCrop, Transform
+
+__all__ = [
+    "PIPELINES",
+    "PIXELS",
+    "PROTOCOLS",
+    "READERS",
+    "TRANSFORMS",
+    "Batch",
+    "CentreCrop",
+    "Dataset",
+    "Fit",
+    "Pipeline",
+    "RandomAffine",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "Split",
+    "Transform",
+    "arrays",
+    "as_transform",
+    "batches",
+    "cars196",
+    "contact_sheet",
+    "cub",
+    "describe",
+    "digits",
+    "folder",
+    "glyphs",
+    "in_memory",
+    "inshop",
+    "load",
+    "omniglot",
+    "pipeline",
+    "recognise",
+    "restore",
+    "sop",
+    "split",
+    "table",
+    "to_tensor",
+]

@@ -1,0 +1,177 @@
+"""Dataset: items, integer labels, class names and roles, with a hash of the content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from vicinal.data.files import digest, map_files, read_bytes
+from vicinal.errors import InputError
+
+ROLES = ("train", "validation", "test", "query", "gallery")
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Labelled items that all have one kind: image files, images in memory, or feature vectors.
+
+    Args:
+        items: Paths (a file inside a zip is `archive.zip/inner/path`), uint8 images [n, h, w] or
+            [n, h, w, 3], or float vectors [n, d].
+        labels: int64 [n]; each is a position in `class_names`.
+        class_names: The original name of every class, all different.
+        roles: Per item "train", "validation", "test", "query" or "gallery", where the data has
+            an official split; None otherwise.
+        boxes: float [n, 4]; left, top, right, bottom of the part of each image file that is used.
+            A row of NaN means the whole image.
+        name: What to call the data in records and tables.
+        notes: What the reader went on without, and what else it has to say.
+
+    Example:
+        >>> data = Dataset(np.eye(3, dtype=np.float32), np.array([0, 1, 1]), ("cat", "dog"))
+        >>> len(data), data.kind, data.of_classes([1]).class_names
+        (3, 'vectors', ('dog',))
+    """
+
+    items: tuple[str, ...] | npt.NDArray[Any]
+    labels: npt.NDArray[np.int64]
+    class_names: tuple[str, ...]
+    roles: npt.NDArray[Any] | None = None
+    boxes: npt.NDArray[np.floating[Any]] | None = None
+    name: str = "data"
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        n = len(self.items)
+        if self.labels.shape != (n,):
+            raise InputError(f"labels must have one entry per item: {n} items, labels {self.labels.shape}.")
+        if n and not 0 <= self.labels.min() <= self.labels.max() < len(self.class_names):
+            raise InputError(
+                f"labels must lie in 0..{len(self.class_names) - 1} (there are {len(self.class_names)} class "
+                f"names); got {self.labels.min()}..{self.labels.max()}."
+            )
+        if len(set(self.class_names)) < len(self.class_names):
+            repeated = sorted({name for name in self.class_names if self.class_names.count(name) > 1})
+            raise InputError(f"class names must all be different; repeated: {', '.join(repeated[:5])}.")
+        if self.roles is not None:
+            if self.roles.shape != (n,):
+                raise InputError(f"roles must have one entry per item: {n} items, roles {self.roles.shape}.")
+            if unknown := sorted(set(self.roles.tolist()) - set(ROLES)):
+                raise InputError(f"roles must be among {', '.join(ROLES)}; got {', '.join(unknown)}.")
+        if self.boxes is not None and (self.boxes.shape != (n, 4) or self.kind != "paths"):
+            raise InputError(
+                f"boxes must be [n, 4] and belong to image files; got {self.boxes.shape} for {n} {self.kind}."
+            )
+        if self.kind == "images" and not (self.items.ndim == 3 or self.items.shape[3] == 3):  # type: ignore[union-attr]
+            raise InputError(
+                f"images must be [n, h, w] or [n, h, w, 3]; got {list(np.shape(self.items))}. Channels come last."
+            )
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}: {len(self):,} {self.kind}, {len(self.classes):,} classes)"
+
+    @property
+    def kind(self) -> Literal["paths", "images", "vectors"]:
+        """What the items are."""
+        if isinstance(self.items, tuple):
+            return "paths"
+        if self.items.dtype == np.uint8 and self.items.ndim in (3, 4):
+            return "images"
+        if self.items.dtype.kind == "f" and self.items.ndim == 2:
+            return "vectors"
+        raise InputError(
+            "items must be a tuple of paths, uint8 images [n, h, w(, 3)] or float vectors [n, d]; "
+            f"got {self.items.dtype} {list(self.items.shape)}."
+        )
+
+    @property
+    def classes(self) -> npt.NDArray[np.int64]:
+        """The labels that occur, in order."""
+        return np.unique(self.labels)
+
+    def item(self, index: int) -> Any:
+        """The raw item: a path, an image array or a vector."""
+        return self.items[index]
+
+    def open(self, index: int) -> Image.Image:
+        """The image in its own mode; a file is not decoded until its pixels are used."""
+        if self.kind == "vectors":
+            raise InputError(f"{self.name} holds feature vectors; they cannot be opened as images.")
+        if not isinstance(self.items, tuple):
+            return Image.fromarray(self.items[index])
+        image: Image.Image = Image.open(BytesIO(read_bytes(self.items[index])))
+        if self.boxes is not None and np.isfinite(self.boxes[index]).all():
+            return image.crop(tuple(int(edge) for edge in self.boxes[index].round()))  # type: ignore[arg-type]
+        return image
+
+    def image(self, index: int) -> Image.Image:
+        """The image in RGB."""
+        return self.open(index).convert("RGB")
+
+    def subset(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Dataset:
+        """The chosen items, in the given order, with the same labels and class names."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        taken = tuple(self.items[i] for i in chosen) if isinstance(self.items, tuple) else self.items[chosen]
+        return replace(
+            self,
+            items=taken,
+            labels=self.labels[chosen],
+            roles=None if self.roles is None else self.roles[chosen],
+            boxes=None if self.boxes is None else self.boxes[chosen],
+        )
+
+    def of_classes(self, class_ids: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Dataset:
+        """The items of the chosen classes, labelled anew from 0 in the order of `class_ids`."""
+        chosen = np.asarray(class_ids, dtype=np.int64)
+        if outside := [int(c) for c in chosen if not 0 <= c < len(self.class_names)]:
+            raise InputError(f"no such classes: {outside}; there are classes 0..{len(self.class_names) - 1}.")
+        new_label = np.full(len(self.class_names), -1, dtype=np.int64)
+        new_label[chosen] = np.arange(len(chosen))
+        part = self.subset(np.flatnonzero(new_label[self.labels] >= 0))
+        return replace(part, labels=new_label[part.labels], class_names=tuple(self.class_names[c] for c in chosen))
+
+    def with_role(self, *roles: str) -> Dataset:
+        """The items that have one of the roles, with the same labels and class names."""
+        if self.roles is None:
+            raise InputError(f"{self.name} has no roles; it was asked for {', '.join(roles)}.")
+        return self.subset(np.flatnonzero(np.isin(self.roles, roles)))
+
+    def hash(self) -> str:
+        """SHA-256 of the content: items (the bytes of files, not their paths), labels, names, roles, boxes.
+
+        Moving or renaming files does not change it; changing one byte, label or the order does.
+        """
+        total = hashlib.sha256()
+        if isinstance(self.items, tuple):
+            _add(total, "paths", map_files(digest, self.items))
+        else:
+            _add(total, "items", _array_bytes(self.items))
+        _add(total, "labels", _array_bytes(self.labels))
+        _add(total, "class_names", (name.encode() for name in self.class_names))
+        _add(total, "roles", (role.encode() for role in (() if self.roles is None else self.roles.tolist())))
+        _add(total, "boxes", () if self.boxes is None else _array_bytes(self.boxes.astype(np.float64)))
+        return total.hexdigest()
+
+
+def _array_bytes(array: npt.NDArray[Any]) -> Iterable[bytes]:
+    little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return (f"{little_endian.dtype.str}{array.shape}".encode(), np.ascontiguousarray(little_endian).tobytes())
+
+
+def _add(total: Any, field: str, parts: Iterable[bytes]) -> None:
+    """Feed one field with its name and the length of every part, so that no two contents look alike."""
+    total.update(f"[{field}]".encode())
+    for part in parts:
+        total.update(len(part).to_bytes(8, "little"))
+        total.update(part)

@@ -1,0 +1,185 @@
+"""Batches of tensors from a Dataset, by worker processes if asked, the same whatever their number."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, cast, final, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from vicinal.data.dataset import Dataset
+from vicinal.data.files import IMAGE_ERRORS
+from vicinal.data.pipelines import as_transform
+from vicinal.data.transforms import Transform
+from vicinal.errors import DataError, InputError
+
+Indices = Sequence[int] | npt.NDArray[np.int64]
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """A sampler that knows where it is: what `vicinal.sampling` makes."""
+
+    epoch: int
+    batch: int
+
+    def remaining(self) -> list[npt.NDArray[np.int64]]:
+        """The batches that are left of this pass."""
+        ...
+
+    def advance(self) -> None:
+        """Take note that one batch was used."""
+        ...
+
+
+class Batch(NamedTuple):
+    """What a loader yields."""
+
+    images: Tensor
+    labels: Tensor
+    indices: Tensor
+
+
+class _Key(NamedTuple):
+    """Names one draw: which item, in which batch of which pass, and how often before in that batch."""
+
+    item: int
+    epoch: int
+    batch: int
+    before: int
+
+
+@final
+@dataclass(frozen=True)
+class _Bad:
+    item: int
+    reason: str
+
+
+_Fetched = tuple[Tensor, Tensor, list[_Bad]]
+
+
+def batches(
+    dataset: Dataset,
+    transform: Callable[..., Tensor] | None,
+    batch_sampler: Resumable | Iterable[Indices],
+    *,
+    workers: int = 0,
+    seed: int = 0,
+    skip_bad: bool = False,
+    pin_memory: bool = False,
+) -> Iterator[Batch]:
+    """Yield the batches that are left of a sampler's pass, as (images, labels, indices).
+
+    The generator that a transform gets is seeded by (seed, pass, batch, item), so that every tensor is
+    the same for any number of workers and after a resume. A sampler advances as its batches are
+    handed out, not as workers fetch them ahead: its state is always that of the training loop.
+
+    Args:
+        dataset: Where the items are.
+        transform: From an image (or vector) to a tensor; any callable that `as_transform` takes.
+            None leaves vectors as they are.
+        batch_sampler: A sampler from `vicinal.sampling`, or any iterable of sequences of indices.
+        workers: Processes that decode; 0 decodes in this one.
+        seed: Of all random transforms.
+        skip_bad: Leave out items that cannot be read, with a warning (their batch is smaller),
+            instead of raising.
+        pin_memory: Put tensors in pinned memory, for copies to a GPU.
+
+    Raises:
+        DataError: Naming the files that cannot be read, unless `skip_bad`.
+    """
+    resumable = batch_sampler if isinstance(batch_sampler, Resumable) else None
+    epoch, first = (resumable.epoch, resumable.batch) if resumable else (0, 0)
+    plan = resumable.remaining() if resumable else cast(Iterable[Indices], batch_sampler)
+    for images, indices, bad in _fetch(dataset, transform, _keys(plan, epoch, first), seed, workers, pin_memory):
+        if bad:
+            _report(dataset, bad, skip_bad)
+        if resumable:
+            resumable.advance()
+        if len(indices):
+            yield Batch(images, torch.from_numpy(dataset.labels[indices.numpy()]), indices)
+
+
+def _fetch(
+    dataset: Dataset,
+    transform: Callable[..., Tensor] | None,
+    keys: Iterable[list[_Key]],
+    seed: int,
+    workers: int,
+    pin_memory: bool,
+) -> Iterable[_Fetched]:
+    if transform is not None:
+        return DataLoader(
+            _Items(dataset, as_transform(transform), seed),  # type: ignore[arg-type]
+            batch_sampler=keys,  # type: ignore[arg-type]
+            num_workers=workers,
+            collate_fn=_collate,
+            pin_memory=pin_memory,
+            generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
+        )
+    if dataset.kind != "vectors":
+        raise InputError(f"{dataset.name} holds {dataset.kind}; they need a transform, got None.")
+    rows = torch.from_numpy(np.array(dataset.items))
+    chosen = (torch.tensor([key.item for key in batch], dtype=torch.int64) for batch in keys)
+    return ((rows[indices], indices, []) for indices in chosen)
+
+
+@final
+@dataclass(frozen=True)
+class _Items:
+    """The dataset as a DataLoader sees it: a key in, a tensor (or what went wrong) out."""
+
+    dataset: Dataset
+    transform: Transform
+    seed: int
+
+    def __getitem__(self, key: _Key) -> tuple[int, Tensor] | _Bad:
+        rng = np.random.default_rng([self.seed, *key])
+        if self.dataset.kind == "vectors":
+            return key.item, self.transform(self.dataset.item(key.item), rng)
+        try:
+            return key.item, self.transform(self.dataset.open(key.item), rng)
+        except Exception:
+            # Only a file that cannot be decoded at all is bad; anything else is the transform's own error.
+            try:
+                self.dataset.image(key.item)
+            except IMAGE_ERRORS as error:
+                return _Bad(key.item, f"{type(error).__name__}: {error}")
+            raise
+
+
+def _keys(plan: Iterable[Indices], epoch: int, first: int) -> Iterator[list[_Key]]:
+    for batch, indices in enumerate(plan, start=first):
+        seen: Counter[int] = Counter()
+        keys = []
+        for item in map(int, indices):
+            keys.append(_Key(item, epoch, batch, seen[item]))
+            seen[item] += 1
+        yield keys
+
+
+def _collate(results: list[tuple[int, Tensor] | _Bad]) -> _Fetched:
+    bad = [result for result in results if isinstance(result, _Bad)]
+    good = [result for result in results if not isinstance(result, _Bad)]
+    images = torch.stack([tensor for _, tensor in good]) if good else torch.empty(0)
+    return images, torch.tensor([index for index, _ in good], dtype=torch.int64), bad
+
+
+def _report(dataset: Dataset, bad: list[_Bad], skip_bad: bool) -> None:
+    problems = [f"{dataset.item(b.item) if dataset.kind == 'paths' else b.item}: {b.reason}" for b in bad]
+    if not skip_bad:
+        raise DataError(
+            f"{dataset.name}: {len(bad)} item{'s' if len(bad) > 1 else ''} of a batch cannot be read.",
+            problems,
+            "Mend them, or pass skip_bad=True (--skip-bad) to leave them out.",
+        )
+    for problem in problems:
+        warnings.warn(f"{dataset.name}: left out {problem}", stacklevel=3)

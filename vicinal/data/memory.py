@@ -1,0 +1,35 @@
+"""Decode a set of small images once, so that training does not decode them again in every pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from vicinal.data.cutting import cut
+from vicinal.data.dataset import Dataset
+from vicinal.errors import InputError
+
+
+def in_memory(dataset: Dataset, size: int, *, mode: str = "L") -> Dataset:
+    """The same data as uint8 images of `size` x `size` in memory.
+
+    Omniglot's 32,460 drawings at 32 x 32 take 33 MB and load more than twice as fast as from the zip.
+
+    Args:
+        dataset: Image files or images.
+        size: Height and width; the aspect is not kept.
+        mode: Pillow mode, "L" for grey or "RGB".
+
+    Example:
+        >>> from vicinal.data import digits
+        >>> in_memory(digits(), 16).items.shape
+        (1797, 16, 16)
+    """
+    if dataset.kind == "vectors" or mode not in ("L", "RGB"):
+        raise InputError(f"images and mode 'L' or 'RGB' are needed; got {dataset.kind} and mode {mode!r}.")
+    images = np.empty((len(dataset), size, size) + ((3,) if mode == "RGB" else ()), dtype=np.uint8)
+    for i in range(len(dataset)):
+        image = dataset.open(i)
+        images[i] = np.asarray(cut(image, (0, 0, *image.size), (size, size), mode))
+    return replace(dataset, items=images, boxes=None)

@@ -1,0 +1,89 @@
+"""Arrays in memory or in an .npz file."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.data.dataset import Dataset
+from vicinal.errors import DataError, InputError
+
+
+def arrays(
+    items: npt.ArrayLike | str | Path,
+    labels: npt.ArrayLike | None = None,
+    *,
+    roles: Sequence[str] | npt.NDArray[Any] | None = None,
+    name: str = "arrays",
+    skip_bad: bool = False,
+) -> Dataset:
+    """Make a Dataset of feature vectors or images that are already in memory.
+
+    Args:
+        items: Vectors [n, d] of any numbers, or uint8 images [n, h, w] or [n, h, w, 3]; or the path
+            of an `.npz` file that holds arrays `X` and `y` (and perhaps `roles`).
+        labels: One per item, numbers or strings; classes come in sorted order.
+        roles: One per item ("train", "test", ...), if there is an official split.
+        name: Name of the data.
+        skip_bad: Leave out vectors that are not finite, with a warning, instead of raising.
+
+    Example:
+        >>> data = arrays([[0.0, 1.0], [1.0, 0.0], [1.0, 0.1]], ["b", "a", "a"])
+        >>> data.class_names, data.labels.tolist()
+        (('a', 'b'), [1, 0, 0])
+    """
+    if isinstance(items, str | Path):
+        return _from_npz(Path(items), skip_bad)
+    values, targets = np.asarray(items), np.asarray(labels)
+    if targets.ndim != 1 or len(targets) != len(values):
+        raise InputError(f"labels must be one per item: items {values.shape}, labels {targets.shape}.")
+    if not (values.ndim == 2 or (values.ndim in (3, 4) and values.dtype == np.uint8)):
+        raise InputError(
+            f"items must be vectors [n, d] or uint8 images [n, h, w(, 3)]; got {values.dtype} "
+            f"{list(values.shape)}. Images with values in 0..1: pass (images * 255).astype('uint8')."
+        )
+    keep = np.ones(len(values), dtype=bool)
+    notes: tuple[str, ...] = ()
+    if values.ndim == 2:
+        values = values.astype(np.float32, copy=False)
+        keep = np.isfinite(values).all(axis=1)
+        problems = [f"row {i} is not finite" for i in np.flatnonzero(~keep)]
+        if problems and not (skip_bad and keep.any()):
+            raise DataError(
+                f"{name}: {len(problems)} of {len(values)} vectors cannot be used.",
+                problems,
+                "Mend them, or pass skip_bad=True (--skip-bad) to go on without them.",
+            )
+        if problems:
+            notes = (f"skipped {len(problems)} of {len(values)} vectors", *problems)
+            warnings.warn(f"{name}: {notes[0]}: {problems[0]}", stacklevel=2)
+    names, contiguous = np.unique(targets[keep], return_inverse=True)
+    return Dataset(
+        items=values[keep],
+        labels=contiguous.astype(np.int64),
+        class_names=tuple(str(n) for n in names.tolist()),
+        roles=None if roles is None else np.asarray(roles, dtype=np.str_)[keep],
+        name=name,
+        notes=notes,
+    )
+
+
+def _from_npz(path: Path, skip_bad: bool) -> Dataset:
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            found: dict[str, Any] = {key: content[key] for key in content.files}
+    except (OSError, ValueError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        raise DataError(f"{path} is not a readable .npz file: {error}.") from error
+    if not {"X", "y"} <= found.keys():
+        raise DataError(
+            f"{path} must hold arrays 'X' and 'y'.",
+            [f"it holds: {', '.join(sorted(found)) or 'nothing'}"],
+            "Write it with numpy.savez(path, X=items, y=labels).",
+        )
+    return arrays(found["X"], found["y"], roles=found.get("roles"), name=path.stem, skip_bad=skip_bad)

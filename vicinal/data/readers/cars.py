@@ -1,0 +1,117 @@
+"""Stanford Cars (Krause et al. 2013): 16,185 photographs of 196 models."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from vicinal.data.checks import Listing, dataset_from
+from vicinal.data.dataset import Dataset
+from vicinal.data.readers.layout import by_class, find_root
+
+OFFICIAL = {
+    "images": 16_185,
+    "classes": 196,
+    "images of the first half of the classes": 8_054,
+    "images of the second half of the classes": 8_131,
+}
+LAYOUTS = {
+    "": ["cars_annos.mat", "devkit", "train", "images"],
+    "cars196": ["cars_annos.mat", "images"],
+    "car_data/car_data": ["train"],
+    "car_data": ["train"],
+}
+
+
+def cars196(
+    root: str | Path,
+    *,
+    crop: bool = False,
+    check: str = "header",
+    skip_bad: bool = False,
+    strict: bool = True,
+) -> Dataset:
+    """Read Cars196 in any of the layouts in which it is handed around.
+
+    The first 98 classes train and the others test; all layouts give the same two sets of classes.
+
+    Args:
+        root: A folder with `cars_annos.mat` and `car_ims/` (combined); with `devkit/`,
+            `cars_train/` and `cars_test/`; with `train/CLASS/` and `test/CLASS/`, also below
+            `car_data/car_data/`; or with `images/CLASS/`. The first and the last may lie in `cars196/`.
+        crop: Use only the bounding box of the car (combined and devkit layouts).
+        check: "header" or "decode": how closely every image is looked at.
+        skip_bad: Go on without the images that have a problem, with a warning.
+        strict: Whether counts other than the official ones are a problem or only a note.
+
+    Reference:
+        Krause, Stark, Deng and Fei-Fei, 3D object representations for fine-grained categorization, 2013.
+    """
+    folder = find_root(root, "Cars196", LAYOUTS)
+    if (folder / "cars_annos.mat").is_file():
+        listing = _combined(folder)
+    elif (folder / "devkit").is_dir():
+        listing = _devkit(folder)
+    else:
+        listing = by_class([folder / part for part in ("images", "train", "test")])
+        listing.class_order = _kaggle_order(folder, listing)
+        if crop:
+            listing.problems.append("crop=True needs cars_annos.mat or devkit/; they are not there")
+    if not crop:
+        listing.boxes = []
+    return dataset_from(listing, "cars196", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL)
+
+
+def _read_mat(path: Path) -> dict[str, Any]:
+    from scipy.io import loadmat  # slow to import, and needed by two layouts only
+
+    return loadmat(path, squeeze_me=True)
+
+
+def _combined(folder: Path) -> Listing:
+    content = _read_mat(folder / "cars_annos.mat")
+    listing = Listing(class_order=[str(name) for name in content["class_names"]])
+    for row in content["annotations"]:
+        _add(listing, folder / str(row["relative_im_path"]), row)
+    return listing
+
+
+def _devkit(folder: Path) -> Listing:
+    listing = Listing()
+    meta = folder / "devkit" / "cars_meta.mat"
+    labelled = "cars_test_annos_withlabels.mat"
+    test = folder / labelled if (folder / labelled).is_file() else folder / "devkit" / labelled
+    parts = {"cars_train": folder / "devkit" / "cars_train_annos.mat", "cars_test": test}
+    for file in (meta, *parts.values()):
+        if not file.is_file():
+            listing.problems.append(f"missing: {file}")
+    if listing.problems:
+        return listing
+    listing.class_order = [str(name) for name in _read_mat(meta)["class_names"]]
+    for images, file in parts.items():
+        for row in _read_mat(file)["annotations"]:
+            _add(listing, folder / images / str(row["fname"]), row)
+    return listing
+
+
+def _add(listing: Listing, path: Path, row: Any) -> None:
+    listing.paths.append(str(path))
+    listing.classes.append(listing.class_order[int(row["class"]) - 1])
+    # MATLAB counts pixels from 1 and includes the last one.
+    listing.boxes.append(
+        (float(row["bbox_x1"]) - 1, float(row["bbox_y1"]) - 1, float(row["bbox_x2"]), float(row["bbox_y2"]))
+    )
+
+
+def _kaggle_order(folder: Path, listing: Listing) -> list[str]:
+    """The official order, from `names.csv` if it is there and names the folders; else the sorted one."""
+    found = set(listing.classes)
+    for place in (folder, folder.parent, folder.parent.parent):
+        if (place / "names.csv").is_file():
+            with (place / "names.csv").open(newline="", encoding="utf-8") as file:
+                # A slash cannot be in a folder's name.
+                names = [row[0].replace("/", "-") for row in csv.reader(file) if row]
+            if found <= set(names):
+                return names
+    return sorted(found)

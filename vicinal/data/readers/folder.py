@@ -1,0 +1,40 @@
+"""Any folder of labelled images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vicinal.data.checks import dataset_from
+from vicinal.data.dataset import ROLES, Dataset
+from vicinal.data.readers.layout import by_class
+from vicinal.errors import DataError
+
+
+def folder(
+    root: str | Path,
+    *,
+    merge: bool = False,
+    check: str = "header",
+    skip_bad: bool = False,
+) -> Dataset:
+    """Read `ROOT/CLASS/image`; images may lie deeper, hidden files are passed over.
+
+    If all folders in `root` are called train, validation, test, query or gallery, they hold the
+    class folders and give the images their roles.
+
+    Args:
+        root: The folder.
+        merge: Put such folders together and forget the roles: for data whose every class is both
+            in train and in test, as classification has it.
+        check: "header" or "decode": how closely every image is looked at.
+        skip_bad: Go on without the images that have a problem, with a warning.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder.", hint="Give a folder with one subfolder per class.")
+    parts = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    if parts and all(part.name in ROLES for part in parts):
+        listing = by_class(parts, () if merge else [part.name for part in parts])
+    else:
+        listing = by_class([root])
+    return dataset_from(listing, root.resolve().name, check=check, skip_bad=skip_bad)

@@ -1,0 +1,83 @@
+"""What several readers share: finding the right folder, walking folders by class, reading text rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from vicinal.data.checks import Listing
+from vicinal.errors import DataError
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+
+
+def find_root(root: str | Path, what: str, layouts: Mapping[str, Sequence[str]]) -> Path:
+    """The first folder below `root` that holds one of the files its layout is known by.
+
+    Args:
+        root: Where the person says the data is.
+        what: Name of the data, for the message.
+        layouts: For each folder below `root` ("" is `root` itself), files or folders of which one must exist.
+
+    Raises:
+        DataError: If there is none; it says what was looked for.
+    """
+    root = Path(root)
+    for below, marks in layouts.items():
+        if any((root / below / mark).exists() for mark in marks):
+            return root / below
+    looked = [f"no {Path(below, mark)}" for below, marks in layouts.items() for mark in marks]
+    if not root.is_dir():
+        looked = ["it is not a folder"]
+    raise DataError(f"{what} was not found in {root}:", looked, "Give the folder that holds it.")
+
+
+def by_class(folders: Iterable[Path], roles: Iterable[str] = ()) -> Listing:
+    """List `FOLDER/CLASS/**/image` for every folder that exists; hidden files (`._*`) are passed over.
+
+    Args:
+        folders: Folders of class folders; the same class in two of them is one class.
+        roles: Role of the images of each folder, if they have one.
+    """
+    listing = Listing()
+    role_of = dict(zip(folders := list(folders), roles, strict=False))
+    for folder in folders:
+        for class_folder in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if not class_folder.is_dir() or class_folder.name.startswith("."):
+                continue
+            images = list(images_below(class_folder))
+            if not images:
+                listing.problems.append(f"class folder without images: {class_folder}")
+            listing.paths += images
+            listing.classes += [class_folder.name] * len(images)
+            listing.roles += [role_of[folder]] * len(images) if folder in role_of else []
+    return listing
+
+
+def images_below(folder: Path) -> Iterable[str]:
+    """Paths of all images in a folder and its subfolders, sorted, without hidden files."""
+    for place, subfolders, files in os.walk(folder):
+        subfolders.sort()
+        for name in sorted(files):
+            if not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES:
+                yield os.path.join(place, name)
+
+
+def read_rows(path: Path, columns: int, problems: list[str], skip: int = 0) -> list[list[str]]:
+    """The rows of a text file split at white space; the last column keeps the spaces inside it.
+
+    A missing file or a row with too few columns is added to `problems`.
+    """
+    if not path.is_file():
+        problems.append(f"missing: {path}")
+        return []
+    rows = []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines[skip:], start=skip + 1):
+        row = line.split(maxsplit=columns - 1)
+        if len(row) == columns:
+            rows.append([cell.strip() for cell in row])
+        elif line.strip():
+            problems.append(f"line {number} of {path.name} has {len(row)} columns, not {columns}: {line.strip()!r}")
+    return rows

@@ -1,0 +1,211 @@
+"""Class-disjoint train, validation and test views of a Dataset."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.data.dataset import Dataset
+from vicinal.errors import InputError, look_up
+
+# Each protocol's number of folds; None where there are none.
+PROTOCOLS: dict[str, int | None] = {
+    "default": None,
+    "fixed-validation": None,
+    "k-fold": 10,
+    "reality-check": 4,
+    "query-gallery": None,
+}
+
+Classes = npt.NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True)
+class Split:
+    """Views of one Dataset that share no class; each view labels its classes from 0.
+
+    Args:
+        train: What is trained on.
+        validation: What models are chosen by, or None.
+        test: What is reported, or None where it was taken away (`without_test`).
+        protocol: Name of the protocol that made the split.
+        seed: Seed of what was drawn at random.
+        fold: Which fold validates, or None.
+
+    Raises:
+        InputError: If a class is in two of the views.
+    """
+
+    train: Dataset
+    validation: Dataset | None
+    test: Dataset | None
+    protocol: str = "custom"
+    seed: int = 0
+    fold: int | None = None
+
+    def __post_init__(self) -> None:
+        views = {"train": self.train, "validation": self.validation, "test": self.test}
+        names = {
+            side: {view.class_names[label] for label in view.classes}
+            for side, view in views.items()
+            if view is not None
+        }
+        shared = [
+            f"{name} ({one} and {other})"
+            for one, other in combinations(names, 2)
+            for name in sorted(names[one] & names[other])
+        ]
+        if shared:
+            raise InputError(
+                f"{len(shared)} classes are on both sides of the split: {', '.join(shared[:10])}"
+                f"{', ...' if len(shared) > 10 else ''}. Give every class to one side only."
+            )
+
+    @property
+    def query(self) -> Dataset | None:
+        """What is searched for: the test items with the role "query", or all of them."""
+        return self.test.with_role("query") if self.test is not None and self._has_gallery else self.test
+
+    @property
+    def gallery(self) -> Dataset | None:
+        """What is searched in: the test items with the role "gallery"; None means the queries themselves."""
+        return self.test.with_role("gallery") if self.test is not None and self._has_gallery else None
+
+    @property
+    def _has_gallery(self) -> bool:
+        roles = None if self.test is None else self.test.roles
+        return roles is not None and {"query", "gallery"} <= set(roles.tolist())
+
+    def without_test(self) -> Split:
+        """The same split with the test classes removed: what tuning is given."""
+        return replace(self, test=None)
+
+    def hash(self) -> str:
+        """SHA-256 of the protocol and of the content of the views."""
+        views = (self.train, self.validation, self.test)
+        contents = [None if view is None else view.hash() for view in views]
+        parts = [self.protocol, self.seed, self.fold, *contents]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def split(
+    data: Dataset,
+    protocol: str = "default",
+    *,
+    seed: int = 0,
+    fold: int | None = None,
+    folds: int | None = None,
+    validation: float = 0.1,
+) -> Split:
+    """Divide a Dataset by classes, as a protocol has it.
+
+    The first half of the classes (rounded up) trains and the second half tests, unless the data has
+    official roles. Of the training classes
+
+    - "default" (Oh Song et al. 2016) holds out none;
+    - "fixed-validation" holds out a share `validation`, at random by `seed`, or the official
+      validation classes if there are any;
+    - "k-fold" deals them into `folds` (10) at random by `seed`, and holds out number `fold`;
+    - "reality-check" (Musgrave et al. 2020) cuts them into `folds` (4) contiguous runs, and holds out
+      number `fold`;
+    - "query-gallery" (In-shop) holds out as "fixed-validation" does; queries are searched in the
+      gallery only.
+
+    Args:
+        data: What to divide.
+        protocol: One of `PROTOCOLS`.
+        seed: Of the random choice of classes.
+        fold: Which fold validates, from 0; for "k-fold" and "reality-check".
+        folds: How many there are, if not the protocol's own number.
+        validation: Share of the training classes that validate.
+
+    Example:
+        >>> from vicinal.data import digits
+        >>> halves = split(digits())
+        >>> halves.train.class_names, halves.test.class_names
+        (('0', '1', '2', '3', '4'), ('5', '6', '7', '8', '9'))
+    """
+    usual = look_up("protocol", protocol, PROTOCOLS)
+    if usual is None and (fold is not None or folds is not None):
+        raise InputError(f"protocol {protocol!r} has no folds; got fold={fold}, folds={folds}.")
+    train, held_out, test = _official_sides(data) if data.roles is not None else _halves(data)
+    if protocol == "query-gallery":
+        _need_query_and_gallery(data)
+    if usual is not None:
+        pool = np.sort(np.concatenate([train, held_out]))
+        held_out = _fold_of(pool, protocol, seed, fold, usual if folds is None else folds)
+        train = np.setdiff1d(pool, held_out)
+    elif protocol == "default":
+        train, held_out = np.sort(np.concatenate([train, held_out])), held_out[:0]
+    elif not len(held_out):
+        held_out = _random_share(train, validation, seed)
+        train = np.setdiff1d(train, held_out)
+    return Split(
+        train=data.of_classes(train),
+        validation=data.of_classes(held_out) if len(held_out) else None,
+        test=data.of_classes(test),
+        protocol=protocol,
+        seed=seed,
+        fold=fold,
+    )
+
+
+def _halves(data: Dataset) -> tuple[Classes, Classes, Classes]:
+    # By name, so that a class whose every image was left out does not move the border.
+    first = data.classes < (len(data.class_names) + 1) // 2
+    if first.all() or not first.any():
+        raise InputError(f"{data.name} has too few classes to split: {first.sum()} to train, {(~first).sum()} to test.")
+    return data.classes[first], data.classes[:0], data.classes[~first]
+
+
+def _official_sides(data: Dataset) -> tuple[Classes, Classes, Classes]:
+    train, held_out, test = (
+        data.with_role(*roles).classes for roles in (("train",), ("validation",), ("test", "query", "gallery"))
+    )
+    shared = sorted({*np.intersect1d(train, test), *np.intersect1d(train, held_out), *np.intersect1d(held_out, test)})
+    if shared:
+        raise InputError(
+            f"{len(shared)} classes of {data.name} have roles on both sides of the split: "
+            f"{', '.join(data.class_names[c] for c in shared[:10])}. Give every class to one side only."
+        )
+    if not len(train) or not len(test):
+        raise InputError(
+            f"{data.name} has roles, but {len(train)} training and {len(test)} test classes; both are needed."
+        )
+    return train, held_out, test
+
+
+def _need_query_and_gallery(data: Dataset) -> None:
+    roles = set() if data.roles is None else set(data.roles.tolist())
+    if not {"query", "gallery"} <= roles:
+        raise InputError(
+            f"protocol 'query-gallery' needs items with the roles 'query' and 'gallery'; {data.name} has "
+            f"{', '.join(sorted(roles)) or 'no roles'}. Use 'default' or 'fixed-validation'."
+        )
+
+
+def _random_share(classes: Classes, share: float, seed: int) -> Classes:
+    count = max(1, round(share * len(classes)))
+    if not 0 < share < 1 or count >= len(classes):
+        raise InputError(
+            f"validation must be a share in (0, 1) that leaves a class to train on; got {share} of "
+            f"{len(classes)} training classes."
+        )
+    return np.sort(np.random.default_rng(seed).permutation(classes)[:count])
+
+
+def _fold_of(classes: Classes, protocol: str, seed: int, fold: int | None, folds: int) -> Classes:
+    if not 2 <= folds <= len(classes):
+        raise InputError(f"folds must lie in 2..{len(classes)} (the training classes); got {folds}.")
+    if fold is None or not 0 <= fold < folds:
+        raise InputError(f"protocol {protocol!r} needs fold in 0..{folds - 1}; got {fold}.")
+    if protocol == "k-fold":
+        classes = np.random.default_rng(seed).permutation(classes)
+    return np.sort(np.array_split(classes, folds)[fold])
