@@ -11,12 +11,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from vicinal.compatibility import check_geometry, check_mining, check_option_names, check_references
 from vicinal.distributed import gather_batch
-from vicinal.errors import InputError, UnknownName, look_up
+from vicinal.errors import InputError, look_up
 from vicinal.mining import MINERS, pair_statistics
-from vicinal.objectives import ALIASES, OBJECTIVES, Traits, centre_merging, embedding_norm, options_of, traits_of
+from vicinal.objectives import ALIASES, OBJECTIVES, Traits, centre_merging, embedding_norm, traits_of
 from vicinal.objectives.traits import check_options
-from vicinal.pairs import GEOMETRIES, check_embeddings, masks, to_ball, to_sphere, widen
+from vicinal.pairs import GEOMETRIES, check_embeddings, check_finite, masks, to_ball, to_sphere, widen
 from vicinal.references import Batch, Proxies, View
 from vicinal.references.proxies import check_labels
 
@@ -71,7 +72,8 @@ class Criterion(nn.Module):
         **options: Options of the objective; `Learned(value)` makes one a parameter.
 
     Attributes:
-        watch: Set it to True to have `statistics` filled at each step (share of pairs kept, hardest pairs).
+        watch: Set it to True to have `statistics` filled at each step (share of pairs kept, hardest pairs, on the first
+            references).
 
     Example:
         >>> criterion = Criterion("multi_similarity", mining="valid_triplets")
@@ -106,29 +108,30 @@ class Criterion(nn.Module):
         self.traits = traits_of(objective) or Traits(geometry or "cosine", paper="")
         self.geometry = look_up("geometry", geometry or self.traits.geometry, GEOMETRIES)
         self.normalise: Normalise = normalise or ("none" if self.geometry.name == "dot" else "sphere")
-        self._check_geometry()
+        check_geometry(self.name, self.traits, self.geometry, self.normalise)
 
         self.miner = look_up("miner", mining, MINERS) if isinstance(mining, str) else mining
         self.mining_options = dict(mining_options or {})
-        self._check_mining()
+        check_mining(self.miner, self.mining_options, self.geometry, self.normalise)
 
         terms = self._terms(references, classes, dim, seed)
         self.references = nn.ModuleList(module for module, _ in terms)
         self.term_weights = tuple(weight for _, weight in terms)
-        self._check_references()
+        check_references(self.name, self.traits, list(self.references))
 
         self.regularisers = dict(self.traits.regularisers if regularisers is None else regularisers)
         for name in self.regularisers:
             look_up("regulariser", name, REGULARISERS)
 
-        self._check_option_names(options)
-        check_options(self.name, {k: v for k, v in options.items() if not isinstance(v, Learned)})
-        self.options = {k: v for k, v in options.items() if not isinstance(v, Learned)}
+        learned = {k: v for k, v in options.items() if isinstance(v, Learned)}
+        self.options = {k: v for k, v in options.items() if k not in learned}
+        per_class = [k for k, v in learned.items() if v.classes is not None]
+        check_option_names(self.name, self.objective, options, per_class)
+        check_options(self.name, self.options)
         self.learned = nn.ParameterDict(
             {
                 name: nn.Parameter(torch.full(() if value.classes is None else (value.classes,), value.start))
-                for name, value in options.items()
-                if isinstance(value, Learned)
+                for name, value in learned.items()
             }
         )
         self.generator = torch.Generator().manual_seed(seed)
@@ -146,14 +149,15 @@ class Criterion(nn.Module):
             ids: Which item of the dataset each one is, so that a memory never compares an item with itself.
         """
         check_embeddings(embeddings, labels, ids)
-        embeddings, labels, ids = gather_batch(embeddings, labels, ids)
+        embeddings, labels, ids = gather_batch(embeddings, labels.long(), ids)
+        check_finite(embeddings)  # of all processes at once, so that all of them stop
         with torch.autocast(device_type=embeddings.device.type, enabled=False):
             embeddings = widen(embeddings)
             anchors = self._normalised(embeddings)
             views = [references(anchors, labels, ids) for references in self.references]
             loss = embeddings.new_zeros(())
-            for view, weight in zip(views, self.term_weights, strict=True):
-                loss = loss + weight * self._term(anchors, labels, view)
+            for term, (view, weight) in enumerate(zip(views, self.term_weights, strict=True)):
+                loss = loss + weight * self._term(anchors, labels, view, watch=self.watch and term == 0)
             for name, weight in self.regularisers.items():
                 loss = loss + weight * _regulariser(name, embeddings, views[0])
             return loss
@@ -178,13 +182,13 @@ class Criterion(nn.Module):
         """Restore the state of the generator."""
         self.generator.set_state(state.cpu())
 
-    def _term(self, anchors: Tensor, labels: Tensor, view: View) -> Tensor:
+    def _term(self, anchors: Tensor, labels: Tensor, view: View, *, watch: bool) -> Tensor:
         seen = labels if view.anchor_labels is None else view.anchor_labels
         vectors = view.vectors if view.vectors is anchors else self._normalised(view.vectors.to(anchors.dtype))
         matrix = self.geometry.compare(anchors, vectors)
         positive, negative = masks(seen, view.labels, view.itself)
         kept_positive, kept_negative = self._mine(matrix, positive, negative, anchors.shape[1])
-        if self.watch:
+        if watch:
             self.statistics = pair_statistics(
                 matrix, positive, negative, kept_positive, kept_negative, similarity=self.geometry.similarity
             )
@@ -228,62 +232,6 @@ class Criterion(nn.Module):
             references = Proxies(classes, dim, seed=seed)
         several = [references] if isinstance(references, nn.Module) else list(references)
         return [term if isinstance(term, tuple) else (term, 1.0) for term in several]
-
-    def _check_references(self) -> None:
-        if not self.references:
-            raise InputError(f"{self.name} needs references to compare items with; got an empty list.")
-        for module in self.references:
-            kind = getattr(module, "kind", None)
-            if kind not in self.traits.references:
-                raise InputError(
-                    f"{self.name} does not run on {kind or type(module).__name__} references: {self.traits.why_not}. "
-                    f"Use: {', '.join(self.traits.references)}."
-                )
-
-    def _check_geometry(self) -> None:
-        written_for = GEOMETRIES[self.traits.geometry]
-        if written_for.similarity != self.geometry.similarity:
-            fitting = [name for name, g in GEOMETRIES.items() if g.similarity == written_for.similarity]
-            raise InputError(
-                f"{self.name} is written for {'similarities' if written_for.similarity else 'distances'}; geometry "
-                f"{self.geometry.name!r} is the opposite. Use one of: {', '.join(fitting)}."
-            )
-        if self.normalise not in ("sphere", "ball", "none"):
-            raise UnknownName("normalisation", self.normalise, ("sphere", "ball", "none"))
-        if self.normalise == "ball" and self.geometry.name.startswith("cosine"):
-            raise InputError(
-                f"geometry {self.geometry.name!r} puts every vector on the sphere, so normalise='ball' would have no "
-                "effect: use geometry='dot' (or 'euclidean') with it."
-            )
-
-    def _check_mining(self) -> None:
-        if self.miner is None:
-            if self.mining_options:
-                raise InputError(f"mining_options {sorted(self.mining_options)} were given, but no mining.")
-            return
-        name = getattr(self.miner, "__name__", "miner")
-        for option in self.mining_options:
-            if option not in inspect.signature(self.miner).parameters:
-                raise UnknownName(f"option of the miner {name}", option, options_of(self.miner))
-        check_options(name, self.mining_options)
-        if self.miner is MINERS["distance_weighted"] and (
-            self.geometry.name not in ("cosine", "euclidean") or self.normalise != "sphere"
-        ):
-            raise InputError(
-                "distance_weighted mining knows the density of distances on the sphere: use geometry='euclidean' or "
-                f"'cosine' with normalise='sphere'; got {self.geometry.name!r} with {self.normalise!r}."
-            )
-
-    def _check_option_names(self, options: Mapping[str, Any]) -> None:
-        parameters = inspect.signature(self.objective).parameters
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-            return
-        for option, value in options.items():
-            if option not in parameters:
-                raise UnknownName(f"option of {self.name}", option, options_of(self.objective))
-            one_number = parameters[option].annotation in ("float", float, "int", int)
-            if one_number and isinstance(value, Learned) and value.classes is not None:
-                raise InputError(f"{option} of {self.name} is one number for all: give Learned without classes=.")
 
 
 def _of_each_anchor(value: Tensor, labels: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ __all__ = [
     "Scalar",
     "Vectors",
     "check_embeddings",
+    "check_finite",
     "check_pairs",
     "cosine",
     "cosine_distance",
@@ -236,7 +237,7 @@ def check_pairs(matrix: Tensor, positive: Tensor, negative: Tensor) -> None:
 
 
 def check_embeddings(embeddings: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
-    """Raise a clear error unless these are n finite embeddings with n integer labels (and n ids)."""
+    """Raise a clear error unless these are n embeddings with n integer labels (and n ids)."""
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise InputError(
             f"embeddings must be a floating-point tensor of shape [items, dimensions]; got {embeddings.dtype} "
@@ -251,10 +252,15 @@ def check_embeddings(embeddings: Tensor, labels: Tensor, ids: Tensor | None = No
         raise InputError(f"{len(embeddings)} embeddings but {len(labels)} labels: every embedding needs one label.")
     if ids is not None and ids.shape != labels.shape:
         raise InputError(f"ids must name one item per label; got shape {list(ids.shape)} for {len(labels)} labels.")
+
+
+def check_finite(embeddings: Tensor) -> None:
+    """Raise `NotFinite` where embeddings hold NaN or infinity, naming their rows."""
     # One NaN or infinity makes the sum NaN or infinite: one pass, no temporary of the input's size.
     if not torch.isfinite(embeddings.detach().sum(dtype=torch.float64)):
         bad = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten().tolist()
-        raise NotFinite(
-            f"{len(bad)} of {len(embeddings)} embeddings hold NaN or infinity (first rows: {bad[:5]}). Usual "
-            "causes: a learning rate too high, float16 overflow, a division by a zero norm."
-        )
+        if bad:  # otherwise only the sum overflowed
+            raise NotFinite(
+                f"{len(bad)} of {len(embeddings)} embeddings hold NaN or infinity (first rows: {bad[:5]}). Usual "
+                "causes: a learning rate too high, float16 overflow, a division by a zero norm."
+            )

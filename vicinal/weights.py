@@ -173,7 +173,7 @@ def similarity_types(
         kept = _mined(mining, similarities, positive)
         # Distances are probed on a scale that shifts as similarities do: the question is one of the loss's own units.
         matrix = similarities if GEOMETRIES[traits.geometry].similarity else 1.3 * (1.0 - similarities)
-        push = pair_weights(objective, matrix, *kept, **supplied, **options)[:, positives:]
+        push = pair_weights(objective, matrix, kept[0], kept[1], **{**supplied, **options})[:, positives:]
         return push[0] / push[1].sum() if push[1].sum() > 0 else torch.full_like(push[0], torch.nan)
 
     def moves(before: Tensor, after: Tensor) -> bool:

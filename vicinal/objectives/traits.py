@@ -48,7 +48,16 @@ class Traits:
 
 # The same word means the same thing in every objective and miner, so one table of limits serves them all.
 AT_LEAST_ZERO = ("margin", "positive_margin", "negative_margin", "margin_degrees", "cutoff")
-ABOVE_ZERO = ("scale", "positive_scale", "negative_scale", "temperature", "bins", "centre_temperature")
+ABOVE_ZERO = (
+    "scale",
+    "positive_scale",
+    "negative_scale",
+    "temperature",
+    "centre_temperature",
+    "bins",
+    "largest",
+    "farthest",
+)
 
 
 def check_options(name: str, options: dict[str, Any]) -> None:

@@ -83,7 +83,9 @@ def violated_triplets(
     ladder, columns = matrix.masked_fill(~positive, torch.inf).topk(most, dim=1, largest=False)
     ladder = ladder.contiguous()
     # The triplets of a negative are those with the positives on the rungs first..last-1 of the ladder.
-    first = torch.searchsorted(ladder, matrix if which == "hard" else matrix - margin, right=which != "hard")
+    # A tie counts as hard; with no margin it violates nothing.
+    hard = which == "hard" and margin > 0
+    first = torch.searchsorted(ladder, matrix if hard else matrix - margin, right=not hard)
     last = torch.searchsorted(ladder, matrix) if which == "semi_hard" else positive.sum(1, keepdim=True)
     rungs = torch.where(negative, (last - first).clamp_min(0), 0)
     steps = matrix.new_zeros(len(matrix), most + 1)

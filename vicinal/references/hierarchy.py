@@ -6,7 +6,6 @@ from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Int
-from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
 from vicinal.errors import InputError
@@ -55,11 +54,16 @@ class Hierarchy(nn.Module):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._regroup()
 
+    @property
+    def proxies(self) -> Proxies:
+        """The proxies of the classes."""
+        return self._fine[0]
+
     def forward(
         self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
     ) -> View:
         """Return the mean of each group, with the anchors labelled by their group."""
-        fine = self._fine[0]
+        fine = self.proxies
         check_against_classes(embeddings, labels, fine.vectors, fine.classes)
         if self.training:
             if self.steps > 0 and self.steps % self.every == 0:
@@ -71,7 +75,9 @@ class Hierarchy(nn.Module):
         return View(means, torch.arange(self.groups, device=means.device), anchor_labels=self.group[labels])
 
     def _regroup(self) -> None:
-        fine = self._fine[0]
+        from sklearn.cluster import KMeans  # slow to import
+
+        fine = self.proxies
         of_class = to_sphere(fine.vectors.detach()).view(fine.classes, fine.per_class, -1).mean(1)
         found = KMeans(self.groups, n_init=1, random_state=self.seed).fit_predict(of_class.cpu().numpy())
         self.group.copy_(torch.as_tensor(found, dtype=torch.long))
