@@ -1,1 +1,49 @@
-"""vicinal: embeddings in which neighbours mean something."""
+"""vicinal: embeddings in which neighbours mean something.
+
+import vicinal as vc
+
+data = vc.data.glyphs()
+split = vc.split(data, "fixed-validation", seed=0)
+model = vc.fit(split, loss="proxy_anchor", backbone="convnet", dim=64)
+print(vc.evaluate(model, split.test))
+"""
+
+from vicinal import data, evaluation, mining, objectives, pairs, references, sampling
+from vicinal.criterion import Criterion, Learned
+from vicinal.data.split import Split, split
+from vicinal.embedder import Embedder
+from vicinal.errors import VicinalError
+from vicinal.evaluation import Scores
+from vicinal.fit import fit
+from vicinal.pairs import Geometry
+from vicinal.recipe import Recipe
+from vicinal.scoring import evaluate
+from vicinal.training.settings import Settings
+from vicinal.weights import objective_from_weights, pair_weights, similarity_types, weight_curves
+
+__all__ = [
+    "Criterion",
+    "Embedder",
+    "Geometry",
+    "Learned",
+    "Recipe",
+    "Scores",
+    "Settings",
+    "Split",
+    "VicinalError",
+    "data",
+    "evaluate",
+    "evaluation",
+    "fit",
+    "mining",
+    "objective_from_weights",
+    "objectives",
+    "pair_weights",
+    "pairs",
+    "references",
+    "sampling",
+    "similarity_types",
+    "split",
+    "weight_curves",
+]
+__version__ = "0.1.0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -16,15 +17,18 @@ from torch import nn
 from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform
 from vicinal.data import Dataset, Split
 from vicinal.embedder import Card, Embedder
-from vicinal.errors import InputError
+from vicinal.errors import InputError, look_up
 from vicinal.evaluation import evaluate
 from vicinal.recipe import Recipe, recipe_from, recipe_toml
 from vicinal.training.checkpoint import write_atomically
 from vicinal.training.engine import LAST, Outcome, train
 from vicinal.training.features import OneOf, frozen_features, with_features
+from vicinal.training.processes import start_processes
 from vicinal.training.stream import Stream
 
 __all__ = ["fit"]
+
+METRICS = ("P@1", "P@R", "MAP@R")
 
 
 def fit(
@@ -68,34 +72,39 @@ def fit(
     """
     recipe = recipe_from(changes, recipe)
     settings = recipe.training
+    look_up("metric", settings.metric, dict.fromkeys(METRICS))
     data, validation = split.train, split.validation
-    embedder = build_embedder(recipe, data)
+    fabric = start_processes(settings)
+    embedder = build_embedder(recipe, data).to(fabric.device)
     criterion = build_criterion(recipe, data, embedder.dim)
     sampler = build_sampler(recipe, data)
     transform = train_transform(recipe, embedder)
     run = None if folder is None else Path(folder)
-    if run is not None:
+    if run is not None and fabric.is_global_zero:
         _open_run(run, recipe, resume)
 
     model: nn.Module = embedder
     if recipe.freeze and transform is not None:
         kept: dict[str, Any] = {"cache": cache, "workers": workers, "progress": progress}
-        augmented = frozen_features(embedder, data, transform, copies=recipe.copies, **kept)
+        with fabric.rank_zero_first(local=True):  # the others find what the first has computed
+            augmented = frozen_features(embedder, data, transform, copies=recipe.copies, **kept)
+            if validation is not None:
+                plain = frozen_features(embedder, validation, embedder.transform, **kept)
+                validation = with_features(validation, plain)
         data, transform, model = with_features(data, augmented), OneOf(recipe.copies), embedder.head
-        if validation is not None:
-            validation = with_features(validation, frozen_features(embedder, validation, embedder.transform, **kept))
         workers = 0
 
     def embed(network: nn.Module, items: Dataset) -> npt.NDArray[np.float32]:
         if network is embedder:
             return embedder.encode(items)
         network.eval()
+        first_copy = torch.from_numpy(np.array(items.items))[:, : embedder.backbone.channels]
         with torch.inference_mode():
-            return network(torch.from_numpy(np.array(items.items)).to(embedder.device)).cpu().numpy()
+            return network(first_copy.to(embedder.device)).cpu().numpy()
 
     def score(network: nn.Module, items: Dataset) -> dict[str, float]:
-        found = evaluate(embed(network, items), items.labels)
-        return {name: found[name] for name in ("P@1", "P@R", "MAP@R")}
+        found = evaluate(embed(network, items), items.labels, full_ranking=False, draws=0)
+        return {name: found[name] for name in METRICS}
 
     stream = Stream(
         data,
@@ -116,12 +125,14 @@ def fit(
         resume=resume,
         progress=progress,
         tensorboard=tensorboard,
+        fabric=fabric,
     )
     embedder.eval()
-    embedder.card = _card(split, recipe, outcome)
-    if run is not None:
+    record = _record(split, recipe, outcome)
+    embedder.card = _card(split, recipe, record)
+    if run is not None and fabric.is_global_zero:
         embedder.save(run / "model")
-        write_atomically(run / "record.json", json.dumps(_record(split, recipe, outcome), indent=2) + "\n")
+        write_atomically(run / "record.json", json.dumps(record, indent=2) + "\n")
     return embedder
 
 
@@ -131,7 +142,7 @@ def _open_run(run: Path, recipe: Recipe, resume: bool) -> None:
     if started and not resume:
         raise InputError(f"{run} holds a run already: give --resume to go on with it, or another folder.")
     text = recipe_toml(recipe)
-    if started and (run / "recipe.toml").read_text() != text:
+    if started and _text(run / "recipe.toml") != text:
         raise InputError(
             f"{run} was started with another recipe than this one: resume with the same settings (they are in "
             f"{run / 'recipe.toml'}), or start a new run in another folder."
@@ -143,7 +154,11 @@ def _open_run(run: Path, recipe: Recipe, resume: bool) -> None:
     write_atomically(run / "recipe.toml", text)
 
 
-def _card(split: Split, recipe: Recipe, outcome: Outcome) -> Card:
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _card(split: Split, recipe: Recipe, record: dict[str, Any]) -> Card:
     return Card(
         title=f"{recipe.backbone} trained with {recipe.loss} on {split.train.name}",
         data={
@@ -151,10 +166,10 @@ def _card(split: Split, recipe: Recipe, outcome: Outcome) -> Card:
             "classes": len(split.train.classes),
             "items": len(split.train),
             "protocol": split.protocol,
-            "split": split.hash(),
+            "split": record["split"],
         },
         recipe=recipe_toml(recipe),
-        scores={} if split.validation is None else {f"{recipe.training.metric} (validation)": outcome.best_score},
+        scores={f"{name} (validation)": value for name, value in record["validation"].items()},
     )
 
 
@@ -168,7 +183,7 @@ def _record(split: Split, recipe: Recipe, outcome: Outcome) -> dict[str, Any]:
         "recipe": recipe.model_dump(),
         "step": outcome.step,
         "best_step": outcome.best_step,
-        "validation": None if split.validation is None else {recipe.training.metric: outcome.best_score},
+        "validation": {} if math.isnan(outcome.best_score) else {recipe.training.metric: outcome.best_score},
         "seconds": outcome.seconds,
         "versions": {name: version(name) for name in ("vicinal", "torch", "numpy", "lightning-fabric")}
         | {"python": platform.python_version()},

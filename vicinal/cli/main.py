@@ -8,8 +8,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from vicinal.cli.data import data
+from vicinal.cli.embed import embed
 from vicinal.cli.evaluate import evaluate
 from vicinal.cli.losses import losses
+from vicinal.cli.train import train
 from vicinal.cli.weights import weights
 from vicinal.errors import VicinalError
 
@@ -21,7 +24,7 @@ app = typer.Typer(
     add_completion=False,
 )
 
-for verb in (evaluate, losses, weights):
+for verb in (data, embed, evaluate, losses, train, weights):
     app.command()(verb)
 
 

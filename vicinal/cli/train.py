@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from vicinal.cli.values import parse_pairs
 from vicinal.data import load, split
 from vicinal.fit import fit
 from vicinal.recipe import read_recipe, recipe_from
 from vicinal.scoring import score_embedder
+from vicinal.training.checkpoint import write_atomically
+from vicinal.training.processes import is_first_process
 
 __all__ = ["train"]
 
@@ -29,7 +30,7 @@ def train(
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the backbone.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the split and of training.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Of the split and of training; 0 unless the recipe says.")] = None,
     protocol: Annotated[str, typer.Option(help="How classes are divided.")] = "fixed-validation",
     fold: Annotated[int | None, typer.Option(help="Which fold validates, for k-fold and reality-check.")] = None,
     option: Annotated[
@@ -55,16 +56,19 @@ def train(
     }
     given = {name: value for name, value in flags.items() if value is not None}
     given |= parse_pairs(option or [], "--option")
+    file = read_recipe(recipe) if recipe else {}
     if loss_option:
-        given["loss_options"] = parse_pairs(loss_option, "--loss-option")
-    wanted = recipe_from({**(read_recipe(recipe) if recipe else {}), **given})
-    divided = split(load(data, skip_bad=skip_bad), protocol, seed=seed, fold=fold)
+        given["loss_options"] = {**file.get("loss_options", {}), **parse_pairs(loss_option, "--loss-option")}
+    wanted = recipe_from({**file, **given})
+    # Sets that are part of vicinal have nothing bad in them, and no such option.
+    divided = split(load(data, **({"skip_bad": True} if skip_bad else {})), protocol, seed=wanted.training.seed, fold=fold)
     embedder = fit(
         divided, wanted, folder=run, resume=resume, workers=workers, skip_bad=skip_bad, tensorboard=tensorboard
     )
-    console = Console()
+    if not is_first_process():
+        return
     if divided.test is not None:
         scores = score_embedder(embedder, divided.test, progress=True)
-        console.print(scores)
-        (run / "test.json").write_text(scores.to_json())
-    console.print(f"The model is in {run / 'model'}; embed with it: vicinal embed {run / 'model'} PHOTOS --out out.npz")
+        typer.echo(str(scores))
+        write_atomically(run / "test.json", scores.to_json())
+    typer.echo(f"The model is in {run / 'model'}; embed with it: vicinal embed {run / 'model'} PHOTOS --out out.npz")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ from torch import Tensor
 
 from vicinal.errors import DataError
 
-__all__ = ["VERSION", "load_checkpoint", "save_checkpoint", "write_atomically"]
+__all__ = [
+    "VERSION",
+    "load_checkpoint",
+    "random_state",
+    "remove_partial_files",
+    "restore_random_state",
+    "save_checkpoint",
+    "write_atomically",
+]
 
 VERSION = 1
 TENSOR = "$tensor"
@@ -28,14 +37,14 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps({"version": VERSION, "state": _take_out(state, "", tensors)})
-    partial = path.with_name(f".{path.name}.partial")
+    partial = _partial(path)
     try:
         save_file(tensors, partial, metadata={"vicinal": skeleton})
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, path)
     except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
+        _remove(partial)
         raise DataError(
             f"Could not write the checkpoint {path}: {error}.",
             hint="Free some space or choose another place; the last complete checkpoint is untouched.",
@@ -49,7 +58,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             header = json.loads((file.metadata() or {})["vicinal"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
     except (OSError, SafetensorError, KeyError, json.JSONDecodeError) as error:
-        raise DataError(f"{path} is not a checkpoint of vicinal, or it is damaged: {error}.") from error
+        raise DataError(
+            f"{path} is not a checkpoint of vicinal, or it is damaged: {error}.",
+            hint="Put back a copy of it, or start the run anew in another folder.",
+        ) from error
     if header["version"] != VERSION:
         raise DataError(
             f"{path} is a checkpoint of version {header['version']}; this vicinal reads version {VERSION}.",
@@ -61,20 +73,37 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
+    partial = _partial(path)
     try:
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        _remove(partial)
         raise DataError(f"Could not write {path}: {error}.", hint="Free some space or choose another place.") from error
+
+
+def remove_partial_files(folder: Path) -> None:
+    """Remove what processes that were killed while they wrote have left in a folder."""
+    for partial in folder.glob(".*.partial"):
+        _remove(partial)
+
+
+def _partial(path: Path) -> Path:
+    # With the process's number, as two runs may write the same features at the same time.
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+def _remove(partial: Path) -> None:
+    with suppress(OSError):  # a folder that is gone or cannot be written to says so elsewhere
+        partial.unlink(missing_ok=True)
 
 
 def _take_out(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
     """Return the value as JSON, with every tensor moved into `tensors` under its path."""
     if isinstance(value, Tensor):
-        tensors[where] = value.detach().cpu().contiguous().clone()
-        return {TENSOR: where}
+        name = f"{len(tensors)}{where}"  # numbered, as keys may hold a "/" themselves
+        tensors[name] = value.detach().cpu().contiguous().clone()
+        return {TENSOR: name}
     if isinstance(value, dict):
         return {
             "$items": [[key, _take_out(item, f"{where}/{key}", tensors)] for key, item in value.items()],

@@ -16,10 +16,17 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from vicinal.criterion import Criterion
-from vicinal.errors import NotFinite, VicinalError
-from vicinal.training.checkpoint import load_checkpoint, random_state, restore_random_state, save_checkpoint
+from vicinal.errors import NotFinite, VicinalError, look_up
+from vicinal.training.checkpoint import (
+    load_checkpoint,
+    random_state,
+    remove_partial_files,
+    restore_random_state,
+    save_checkpoint,
+)
 from vicinal.training.log import Log
 from vicinal.training.optimiser import build_optimiser, learning_rate_factor
+from vicinal.training.processes import start_processes
 from vicinal.training.settings import Settings
 from vicinal.training.stream import Stream
 
@@ -81,11 +88,14 @@ def train(
         NotFinite: Where the loss is NaN or infinite; the last good checkpoint stays.
         Interrupted: After Ctrl-C or SIGTERM, when everything is saved.
     """
-    fabric = fabric or Fabric(accelerator=settings.accelerator, devices="auto", precision=settings.precision)
+    fabric = fabric or start_processes(settings)
     optimiser = build_optimiser(model, criterion, settings)
     criterion.to(fabric.device)
     network, steered = fabric.setup(model, optimiser)
-    main = fabric.global_rank == 0
+    main = fabric.is_global_zero
+    if folder is not None and main:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_partial_files(folder)
     step, seconds = 0, 0.0
     best: dict[str, Any] = {"step": 0, "score": -math.inf, "misses": 0}
 
@@ -117,10 +127,10 @@ def train(
         """Score the model, remember the best one, and count evaluations without improvement."""
         if score is None:
             return
-        found: dict[str, float] = fabric.broadcast(score(model) if main else {})
-        value = found[settings.metric]
+        found = {name: float(value) for name, value in fabric.broadcast(score(model) if main else {}).items()}
+        value = look_up("score", settings.metric, found)
         best["misses"] += 1
-        if value > best["score"] + settings.min_improvement or best["score"] == -math.inf:
+        if value > best["score"] + settings.min_improvement:
             best.update(step=step, score=value, misses=0)
             kept.clear()
             kept.update({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
@@ -144,10 +154,11 @@ def train(
                 due = (step + 1) % settings.log_every == 0
                 criterion.watch = due
                 embeddings = network(batch.images.to(fabric.device))
-                loss = criterion(embeddings, batch.labels.to(fabric.device), batch.indices.to(fabric.device))
-                value = float(loss.detach())
-                if not math.isfinite(value):
-                    raise NotFinite(_why_not_finite(step, value, batch.indices.tolist(), settings, folder))
+                with _explained(step, batch.indices, settings, folder):
+                    loss = criterion(embeddings, batch.labels.to(fabric.device), batch.indices.to(fabric.device))
+                    value = float(loss.detach())
+                    if not math.isfinite(value):
+                        raise NotFinite(f"The loss is {value}.")
                 fabric.backward(loss / settings.accumulate)
                 images += len(batch.images)
                 micro += 1
@@ -165,19 +176,23 @@ def train(
                     rate = images / (now - marked)
                     log.write(step, {"loss": value, "images_per_second": rate, **criterion.statistics})
                     marked, images = now, 0
-                evaluates = bool(settings.evaluate_every) and step % settings.evaluate_every == 0
+                stops = fabric.strategy.reduce_boolean_decision(stop(), all=False)
                 ends = step == settings.steps
-                if evaluates or ends:
+                evaluates = ends or _every(settings.evaluate_every, step)
+                saves = evaluates or stops or _every(settings.checkpoint_every, step)
+                if saves:
+                    with _explained(step - 1, batch.indices, settings, folder):
+                        _check_weights(model, criterion)
+                if evaluates:
                     evaluate()
+                    stream.observe(fabric.broadcast(stream.embeddings(model) if main else None))
                     network.train()
-                    stream.observe(model)
                     marked, images = time.perf_counter(), 0
-                saves = bool(settings.checkpoint_every) and step % settings.checkpoint_every == 0
-                if evaluates or ends or saves or stop():
+                if saves:
                     save(LAST)
                 log.advance(step)
-                if stop():
-                    where = f" It is saved in {folder}: run the same command with --resume to go on." if folder else ""
+                if stops:
+                    where = f" It is saved in {folder}: go on with --resume (resume=True)." if folder else ""
                     raise Interrupted(f"Stopped at step {step} of {settings.steps}.{where}")
                 if ends or _exhausted(best, settings):
                     break
@@ -199,25 +214,43 @@ def _prepare_step(fabric: Fabric, network: nn.Module, optimiser: Any, step: int,
                 parameter.grad = None
     if settings.clip_norm is not None:
         fabric.clip_gradients(network, optimiser, max_norm=settings.clip_norm, error_if_nonfinite=False)
-    if settings.clip_value is not None:
+    elif settings.clip_value is not None:
         fabric.clip_gradients(network, optimiser, clip_val=settings.clip_value)
+
+
+def _every(steps: int, step: int) -> bool:
+    return steps > 0 and step % steps == 0
 
 
 def _exhausted(best: dict[str, Any], settings: Settings) -> bool:
     return settings.patience is not None and best["misses"] >= settings.patience
 
 
-def _why_not_finite(step: int, value: float, items: list[int], settings: Settings, folder: Path | None) -> str:
-    reason = (
-        "float16 overflows easily: try precision='bf16-mixed'"
-        if settings.precision == "16-mixed"
-        else f"most often the learning rate ({settings.learning_rate:g}) is too high or clipping is off"
-    )
-    kept = f" The last good checkpoint is {folder / LAST}." if folder is not None and (folder / LAST).exists() else ""
-    return (
-        f"The loss became {value} at step {step + 1}; {reason}. "
-        f"The batch held items {items[:8]}{'...' if len(items) > 8 else ''}.{kept}"
-    )
+def _check_weights(model: nn.Module, criterion: nn.Module) -> None:
+    """Raise `NotFinite` where weights are spoilt, so that no checkpoint is written over a good one."""
+    for part in (model, criterion):
+        for name, parameter in part.named_parameters():
+            if not torch.isfinite(parameter.detach().sum(dtype=torch.float64)):
+                raise NotFinite(f"The weights {name} hold NaN or infinity after a step whose loss was finite.")
+
+
+@contextmanager
+def _explained(step: int, items: torch.Tensor, settings: Settings, folder: Path | None) -> Iterator[None]:
+    """Say where and most likely why a number was not finite, and what is left."""
+    try:
+        yield
+    except NotFinite as error:
+        reason = (
+            "float16 overflows easily: try precision='bf16-mixed'"
+            if settings.precision == "16-mixed"
+            else f"most often the learning rate ({settings.learning_rate:g}) is too high, or an input is not finite"
+        )
+        shown = ", ".join(map(str, items[:8].tolist())) + (", ..." if len(items) > 8 else "")
+        kept = folder is not None and (folder / LAST).exists()
+        raise NotFinite(
+            f"Training stopped at step {step + 1}, whose batch held items {shown}. {error} The likely reason: {reason}."
+            + (f" The last good checkpoint is {folder / LAST}." if folder is not None and kept else "")
+        ) from error
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vicinal.data import Dataset, batches, describe
 from vicinal.embedder import Embedder
+from vicinal.errors import DataError
 from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
 
 __all__ = ["OneOf", "cache_folder", "frozen_features", "with_features"]
@@ -64,6 +65,7 @@ def frozen_features(
     folder = (cache or cache_folder()) / "features"
     folder.mkdir(parents=True, exist_ok=True)
     about = {
+        "backbone": [embedder.name, embedder.options],
         "weights": _hash_of_weights(embedder.backbone),
         "transform": None if transform is None else describe(transform),  # type: ignore[arg-type]
         "pooling": embedder.head.pooling,
@@ -75,9 +77,12 @@ def frozen_features(
         for copy in range(copies):
             key = json.dumps({**about, "items": items.hash(), "copy": copy})
             path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
-            if not path.exists():
-                save_checkpoint(path, {"features": _compute(embedder, items, transform, batch_size, workers, copy)})
-            found[data.labels == label, copy] = load_checkpoint(path)["features"].numpy()
+            try:
+                features = load_checkpoint(path)["features"]
+            except DataError:  # not there yet, or damaged
+                features = _compute(embedder, items, transform, batch_size, workers, copy)
+                save_checkpoint(path, {"features": features})
+            found[data.labels == label, copy] = features.numpy()
     return found
 
 

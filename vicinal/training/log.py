@@ -10,7 +10,8 @@ from typing import Any, final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vicinal.errors import MissingExtra
+from vicinal.errors import DataError, MissingExtra
+from vicinal.training.checkpoint import write_atomically
 
 __all__ = ["Log"]
 
@@ -35,8 +36,8 @@ class Log:
         self._file = None if folder is None else folder / "metrics.jsonl"
         if self._file is not None:
             kept = [line for line in self._lines() if line["step"] <= step]
-            self._file.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        self._writer = _tensorboard(folder) if tensorboard and folder is not None else None
+            write_atomically(self._file, "".join(json.dumps(line) + "\n" for line in kept))
+        self._writer = _tensorboard(folder, step) if tensorboard and folder is not None else None
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -64,17 +65,19 @@ class Log:
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Add a line to the log; numbers that are not finite become null, as JSON has no word for them."""
-        for name, form in (
-            ("loss", "loss {:.4f}"),
-            ("score", "score {:.4f}"),
-            ("images_per_second", "{:.0f} images/s"),
-        ):
+        for name, form in SHOWN.items():
             if name in values:
                 self._facts[name] = form.format(values[name])
         if self._file is not None:
             plain = {name: value if math.isfinite(value) else None for name, value in values.items()}
-            with self._file.open("a") as file:
-                file.write(json.dumps({"step": step, **plain}) + "\n")
+            try:
+                with self._file.open("a") as file:
+                    file.write(json.dumps({"step": step, **plain}) + "\n")
+            except OSError as error:
+                raise DataError(
+                    f"Could not write the log {self._file}: {error}.",
+                    hint="Free some space and resume from the last checkpoint.",
+                ) from error
         if self._writer is not None:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, step)
@@ -91,9 +94,9 @@ class Log:
         return lines
 
 
-def _tensorboard(folder: Path) -> Any:
+def _tensorboard(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise MissingExtra("tensorboard", "Writing TensorBoard events") from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

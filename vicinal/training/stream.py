@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vicinal.data import Batch, Dataset, batches
+from vicinal.errors import InputError
 from vicinal.sampling import Sampler
 
 __all__ = ["Stream"]
@@ -38,12 +39,20 @@ class Stream:
     skip_bad: bool = False
     embed: Callable[[nn.Module], Tensor] | None = None
 
+    def __post_init__(self) -> None:
+        if self.sampler.wants_embeddings and self.embed is None:
+            raise InputError("This sampler searches for hard classes: give the stream embed=, a function of the model.")
+
     def __iter__(self) -> Iterator[Batch]:
         return batches(
             self.data, self.transform, self.sampler, workers=self.workers, seed=self.seed, skip_bad=self.skip_bad
         )
 
-    def observe(self, model: nn.Module) -> None:
-        """Let a sampler of hard classes look for the nearest classes anew."""
-        if self.sampler.wants_embeddings and self.embed is not None:
-            self.sampler.update(self.embed(model), torch.from_numpy(self.data.labels))
+    def embeddings(self, model: nn.Module) -> Tensor | None:
+        """Embed the training items where the sampler searches for hard classes; None where it does not."""
+        return self.embed(model) if self.sampler.wants_embeddings and self.embed is not None else None
+
+    def observe(self, embeddings: Tensor | None) -> None:
+        """Let the sampler look for the nearest classes anew; every process must give the same embeddings."""
+        if embeddings is not None:
+            self.sampler.update(embeddings, torch.from_numpy(self.data.labels))

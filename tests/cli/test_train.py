@@ -1,0 +1,144 @@
+"""`vicinal train`: flags, recipes, refusals, and the run it leaves."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vicinal.cli.train import train
+from vicinal.cli.values import parse_pairs
+from vicinal.embedder import Embedder
+from vicinal.errors import DataError, InputError, UnknownName, VicinalError
+from vicinal.recipe import Recipe, read_recipe, recipe_from
+
+pytestmark = pytest.mark.recipe
+
+FLAGS = ["--steps", "6", "--dim", "4", "-o", "classes_per_batch=3", "-o", 'backbone_options={"widths": [4], "size": 8}']
+
+
+def run(*arguments: str | Path) -> Any:
+    """Run the verb as the command line does; errors come as they are."""
+    app = typer.Typer()
+    app.command()(train)
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(done.exception, VicinalError):
+        raise done.exception
+    return done
+
+
+def recipe_of(folder: Path) -> Recipe:
+    return recipe_from(read_recipe(folder / "recipe.toml"))
+
+
+def test_a_run_from_flags(tmp_path: Path) -> None:
+    done = run("digits", "--run", tmp_path / "run", *FLAGS, "--loss", "triplet", "--loss-option", "margin=0.3")
+    assert done.exit_code == 0, done.output
+    assert re.search(r"^MAP@R +0\.\d{4}", done.output, re.MULTILINE)
+    assert f"embed with it: vicinal embed {tmp_path / 'run' / 'model'} PHOTOS" in done.output
+    recipe = recipe_of(tmp_path / "run")
+    assert (recipe.loss, recipe.loss_options, recipe.dim, recipe.training.steps) == ("triplet", {"margin": 0.3}, 4, 6)
+    assert Embedder.load(tmp_path / "run" / "model").dim == 4
+    assert 0 < json.loads((tmp_path / "run" / "test.json").read_text())["overall"]["MAP@R"] < 1
+
+    again = run(
+        "digits", "--run", tmp_path / "run", *FLAGS, "--loss", "triplet", "--loss-option", "margin=0.3", "--resume"
+    )
+    assert again.exit_code == 0, again.output
+    with pytest.raises(InputError, match="holds a run already"):
+        run("digits", "--run", tmp_path / "run", *FLAGS)
+
+
+def test_flags_override_a_recipe_and_leave_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(
+        """
+        loss = "triplet"
+        dim = 5
+        classes_per_batch = 3
+        backbone_options = {widths = [4], size = 8}
+        loss_options = {margin = 0.2, which = "semi_hard"}
+
+        [training]
+        steps = 4
+        seed = 3
+        learning_rate = 0.01
+        """
+    )
+    flags = ["--recipe", tmp_path / "recipe.toml", "--steps", "3", "--loss-option", "margin=0.4"]
+    done = run("digits", "--run", tmp_path / "run", *flags)
+    assert done.exit_code == 0, done.output
+    recipe = recipe_of(tmp_path / "run")
+    assert (recipe.training.steps, recipe.training.seed, recipe.training.learning_rate) == (3, 3, 0.01)
+    assert (recipe.dim, recipe.loss_options) == (5, {"margin": 0.4, "which": "semi_hard"})
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["seed"] == 3
+
+
+def test_frozen_features_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VICINAL_CACHE", str(tmp_path / "cache"))
+    done = run("digits", "--run", tmp_path / "run", *FLAGS, "--freeze", "-o", "copies=1")
+    assert done.exit_code == 0, done.output
+    assert list((tmp_path / "cache" / "features").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind", "said"),
+    [
+        (["--loss", "tripplet"], InputError, "did you mean 'triplet'"),
+        (["-o", "stesp=3"], InputError, "Unknown setting 'stesp'; did you mean 'steps'"),
+        (["-o", "steps"], InputError, "--option must be name=value, such as margin=0.2; got 'steps'"),
+        (["-o", "learning_rate=fast"], InputError, "valid number"),
+        (["--loss-option", "=3"], InputError, "--loss-option must be name=value"),
+        (["--loss", "triplet", "--loss-option", "margn=3"], UnknownName, "did you mean 'margin'"),
+        (["--protocol", "kfold"], UnknownName, "did you mean 'k-fold'"),
+        (["--protocol", "reality-check"], InputError, "needs fold in 0..3"),
+        (["--recipe", "gone.toml"], InputError, "Cannot read the recipe gone.toml"),
+        (["-o", "metric=R@1000"], UnknownName, "Unknown metric"),
+        (["--backbone", "linear"], InputError, "holds images"),
+        (["-o", "classes_per_batch=30"], InputError, "cannot fill a batch"),
+        (["--weights", "gone.pth"], VicinalError, "gone.pth"),
+    ],
+)
+def test_mistakes_are_one_message_and_leave_no_run(
+    flags: list[str], kind: type[VicinalError], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(kind, match=re.escape(said)):
+        run("digits", "--run", tmp_path / "run", *FLAGS, *flags)
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_mistakes_are_told_together(tmp_path: Path) -> None:
+    flags = ["--loss", "tripplet", "--dim", "0", "--steps", "0", "-o", "sampler=clases", "-o", "stesp=3"]
+    with pytest.raises(InputError) as caught:
+        run("digits", "--run", tmp_path / "run", *flags)
+    assert len(str(caught.value).splitlines()) == 1 + 5
+
+
+def test_data_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'digits'"):
+        run("digts", "--run", tmp_path / "run")
+    with pytest.raises(DataError, match="does not exist"):
+        run("photos/birds", "--run", tmp_path / "run")
+
+
+@pytest.mark.parametrize("arguments", [[], ["digits"], ["digits", "--run", "x", "--steps", "many"], ["digits", "--what"]])
+def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert "Usage:" in done.output
+
+
+def test_pairs() -> None:
+    assert parse_pairs(["a=1", "b=0.5", "c=true", "d=null", "e=x=y", "f=", 'g=["h"]'], "-o") == {
+        "a": 1,
+        "b": 0.5,
+        "c": True,
+        "d": None,
+        "e": "x=y",
+        "f": "",
+        "g": ["h"],
+    }

@@ -1,0 +1,179 @@
+"""Checkpoints: what goes in comes out, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from vicinal.errors import DataError
+from vicinal.training import checkpoint
+from vicinal.training.checkpoint import (
+    load_checkpoint,
+    random_state,
+    remove_partial_files,
+    restore_random_state,
+    save_checkpoint,
+    write_atomically,
+)
+
+pytestmark = pytest.mark.unit
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.lists(st.floats(allow_nan=False, width=32), max_size=3).map(torch.tensor)
+)
+KEYS = st.text(max_size=5)
+NESTED = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.integers(), inner, max_size=3)
+)
+STATES = st.dictionaries(KEYS, NESTED, max_size=4)
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and one == other
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(state=STATES)
+def test_nested_states_come_back(state: dict[Any, Any], tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "state.ckpt", state)
+    assert same(load_checkpoint(tmp_path / "state.ckpt"), state)
+
+
+def test_tensors_of_every_kind_and_keys_with_slashes_come_back(tmp_path: Path) -> None:
+    shared = torch.arange(6.0).reshape(2, 3)
+    state = {
+        "a/b": torch.tensor(1),
+        "a": {"b": torch.tensor(2)},
+        "turned": shared.T,
+        "rows": [shared[0], shared],
+        "half": torch.ones(2, dtype=torch.bfloat16),
+        "truth": torch.tensor([True, False]),
+        "none": torch.empty(0, 3),
+        "score": -float("inf"),
+    }
+    save_checkpoint(tmp_path / "state.ckpt", state)
+    assert same(load_checkpoint(tmp_path / "state.ckpt"), state)
+
+
+def test_tuples_come_back_as_lists(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "state.ckpt", {"betas": (0.9, 0.999)})
+    assert load_checkpoint(tmp_path / "state.ckpt") == {"betas": [0.9, 0.999]}
+
+
+def test_optimiser_state_comes_back(tmp_path: Path) -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    adam = torch.optim.AdamW([weight])
+    weight.sum().backward()
+    adam.step()
+    save_checkpoint(tmp_path / "adam.ckpt", adam.state_dict())
+    other = torch.optim.AdamW([torch.nn.Parameter(torch.ones(3))])
+    other.load_state_dict(load_checkpoint(tmp_path / "adam.ckpt"))
+    assert same(other.state_dict()["state"], adam.state_dict()["state"])
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "other", "missing", "folder"])
+def test_a_damaged_file_is_refused_by_name(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    save_checkpoint(path, {"weights": torch.ones(1000)})
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif damage == "other":
+        save_file({"weights": torch.ones(3)}, path)
+    elif damage in ("missing", "folder"):
+        path.unlink()
+    else:
+        path.write_bytes(b"" if damage == "empty" else b"\x00" * 500)
+    if damage == "folder":
+        path.mkdir()
+    with pytest.raises(DataError, match=r"last\.ckpt is not a checkpoint of vicinal, or it is damaged"):
+        load_checkpoint(path)
+
+
+def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "VERSION", 99)
+        save_checkpoint(tmp_path / "last.ckpt", {"step": 1})
+    with pytest.raises(DataError, match=r"version 99; this vicinal reads version 1(.|\n)*Resume with the vicinal"):
+        load_checkpoint(tmp_path / "last.ckpt")
+
+
+def test_a_full_disk_leaves_the_former_checkpoint_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    save_checkpoint(path, {"step": 1})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(DataError, match=r"Could not write the checkpoint .*last\.ckpt(.|\n)*Free some space"):
+            save_checkpoint(path, {"weights": torch.ones(100_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert load_checkpoint(path) == {"step": 1}
+    assert os.listdir(tmp_path) == ["last.ckpt"]
+
+
+def test_an_error_of_the_system_is_told_and_cleaned_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(tensors: Any, path: Path, metadata: Any) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", fail)
+    with pytest.raises(DataError, match="No space left on device"):
+        save_checkpoint(tmp_path / "last.ckpt", {"step": 1})
+    assert os.listdir(tmp_path) == []
+
+
+def test_text_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_atomically(tmp_path / "recipe.toml", "größe = 1\n")
+    assert (tmp_path / "recipe.toml").read_bytes() == "größe = 1\n".encode()
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(checkpoint.os, "replace", fail)
+    with pytest.raises(DataError, match=r"Could not write .*recipe\.toml: .*Read-only file system"):
+        write_atomically(tmp_path / "recipe.toml", "other\n")
+    assert (tmp_path / "recipe.toml").read_text(encoding="utf-8") == "größe = 1\n"
+    assert os.listdir(tmp_path) == ["recipe.toml"]
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Could not write the checkpoint"):
+        save_checkpoint(tmp_path / "gone" / "last.ckpt", {"step": 1})
+    with pytest.raises(DataError, match="No such file or directory"):
+        write_atomically(tmp_path / "gone" / "recipe.toml", "")
+
+
+def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".last.ckpt.123.partial").write_bytes(b"half")
+    write_atomically(tmp_path / "record.json", json.dumps({}))
+    remove_partial_files(tmp_path)
+    assert os.listdir(tmp_path) == ["record.json"]
+
+
+def test_generators_go_on_where_they_were() -> None:
+    torch.rand(3)
+    state = random_state()
+    first = torch.rand(5)
+    restore_random_state(state)
+    assert torch.equal(torch.rand(5), first)

@@ -1,0 +1,83 @@
+"""The log of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from vicinal.errors import DataError, MissingExtra
+from vicinal.training import log as module
+from vicinal.training.log import Log
+
+pytestmark = pytest.mark.unit
+
+
+def lines(folder: Path) -> list[dict[str, float | None]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_lines_are_json_and_what_is_not_finite_is_null(tmp_path: Path) -> None:
+    with Log(tmp_path, step=0, steps=10, progress=False) as log:
+        log.write(1, {"loss": 0.5, "hardest_positive": math.nan})
+        log.advance(1)
+    assert lines(tmp_path) == [{"step": 1, "loss": 0.5, "hardest_positive": None}]
+
+
+def test_a_resumed_log_drops_later_and_broken_lines(tmp_path: Path) -> None:
+    with Log(tmp_path, step=0, steps=10, progress=False) as log:
+        for step in (2, 4, 6):
+            log.write(step, {"loss": step / 2})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 8, "lo')
+    with Log(tmp_path, step=4, steps=10, progress=False) as log:
+        log.write(6, {"loss": 0.0})
+    assert lines(tmp_path) == [{"step": 2, "loss": 1.0}, {"step": 4, "loss": 2.0}, {"step": 6, "loss": 0.0}]
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Log(None, step=0, steps=1, progress=False) as log:
+        log.write(1, {"loss": 1.0})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    with Log(tmp_path, step=0, steps=1, progress=False) as log:
+        (tmp_path / "metrics.jsonl").unlink()
+        (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+        with pytest.raises(DataError, match=r"Could not write the log .*No space left(.|\n)*last checkpoint"):
+            log.write(1, {"loss": 1.0})
+
+
+def test_the_bar_shows_loss_score_and_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Log(None, step=3, steps=10) as log:
+        log.write(4, {"loss": 0.25, "score": 0.5, "images_per_second": 123.4, "kept_positives": 1.0})
+        log.advance(4)
+    shown = capsys.readouterr().err
+    assert "4/10" in shown
+    assert "loss 0.2500" in shown
+    assert "score 0.5000" in shown
+    assert "123 images/s" in shown
+
+
+def test_tensorboard_writes_events_or_says_how_to_install_it(tmp_path: Path) -> None:
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(MissingExtra, match=r"pip install 'vicinal\[tensorboard\]'"):
+            Log(tmp_path, step=0, steps=1, progress=False, tensorboard=True)
+    else:
+        with Log(tmp_path, step=0, steps=1, progress=False, tensorboard=True) as log:
+            log.write(1, {"loss": 1.0})
+        assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_a_resumed_tensorboard_purges_later_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Path, int]] = []
+    monkeypatch.setattr(module, "_tensorboard", lambda folder, step: calls.append((folder, step)))
+    with Log(tmp_path, step=7, steps=10, progress=False, tensorboard=True):
+        pass
+    assert calls == [(tmp_path, 7)]

@@ -1,0 +1,196 @@
+"""A run that is killed at any moment and resumed ends exactly as the run that never was."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vicinal.data import Split, digits, split
+from vicinal.errors import VicinalError
+from vicinal.fit import fit
+from vicinal.training import checkpoint
+from vicinal.training.checkpoint import load_checkpoint
+
+pytestmark = pytest.mark.recipe
+
+RECIPE: dict[str, Any] = {
+    "loss": "proxy_anchor",
+    "mining": "random",
+    "mining_options": {"positives": 2, "negatives": 3},
+    "memory": 50,
+    "memory_start": 10,
+    "backbone_options": {"widths": [4, 8], "size": 16},
+    "dim": 8,
+    "classes_per_batch": 3,
+    "steps": 40,
+    "learning_rate": 1e-3,
+    "schedule": "cosine",
+    "warm_up": 5,
+    "evaluate_every": 10,
+    "checkpoint_every": 4,
+    "log_every": 5,
+}
+forks = multiprocessing.get_context("fork")  # a new interpreter would take seconds to import torch
+
+
+@pytest.fixture(scope="module")
+def halves() -> Split:
+    return split(digits(), "fixed-validation", validation=0.4)
+
+
+def train(halves: Split, folder: Path, workers: int, resume: bool) -> None:
+    fit(halves, folder=folder, workers=workers, resume=resume, progress=False, **RECIPE)
+
+
+def start(target: Callable[..., object], *arguments: object) -> BaseProcess:
+    def child() -> None:
+        os.setpgid(0, 0)
+        torch.set_num_threads(1)
+        target(*arguments)
+
+    process = forks.Process(target=child)
+    process.start()
+    return process
+
+
+def finish(process: BaseProcess) -> int | None:
+    process.join(60)
+    assert process.exitcode is not None, "the child hangs"
+    return process.exitcode
+
+
+def result(folder: Path) -> dict[str, Any]:
+    """Everything that a run leaves, but for what clocks say."""
+    last = load_checkpoint(folder / "last.ckpt")
+    record = json.loads((folder / "record.json").read_text())
+    for timed in (last, record):
+        del timed["seconds"]
+    log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return {
+        "last": repr(flat(last)),
+        "best": repr(flat(load_checkpoint(folder / "best.ckpt"))),
+        "model": (folder / "model" / "model.safetensors").read_bytes(),
+        "record": record,
+        "log": [{name: value for name, value in line.items() if name != "images_per_second"} for line in log],
+        "files": sorted(os.listdir(folder)),
+    }
+
+
+def flat(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.shape, value.contiguous().numpy().tobytes()
+    if isinstance(value, dict):
+        return {name: flat(item) for name, item in value.items()}
+    return [flat(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(halves: Split, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert finish(start(train, halves, folder, 0, False)) == 0
+    return result(folder)
+
+
+@pytest.fixture(scope="module")
+def seconds(halves: Split, tmp_path_factory: pytest.TempPathFactory) -> float:
+    began = time.perf_counter()
+    assert finish(start(train, halves, tmp_path_factory.mktemp("timed") / "run", 0, False)) == 0
+    return time.perf_counter() - began
+
+
+def test_the_run_is_worth_resuming(uninterrupted: dict[str, Any]) -> None:
+    assert 0 < uninterrupted["record"]["best_step"] <= 40
+    assert [line["step"] for line in uninterrupted["log"] if "score" in line] == [10, 20, 30, 40]
+    assert uninterrupted["files"] == ["best.ckpt", "last.ckpt", "metrics.jsonl", "model", "recipe.toml", "record.json"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_killed_at_random_moments(
+    workers: int, halves: Split, uninterrupted: dict[str, Any], seconds: float, tmp_path: Path
+) -> None:
+    draw, kills = random.Random(workers), 0
+    longest = 0.4 * seconds
+    while True:
+        process = start(train, halves, tmp_path / "run", workers, True)
+        process.join(draw.uniform(0.0, longest))
+        if process.exitcode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        if finish(process) == 0:
+            break
+        kills += 1
+        longest *= 1.15  # so that a slow machine gets to its next checkpoint sooner or later
+    assert kills >= 2
+    assert result(tmp_path / "run") == uninterrupted
+
+
+def killer(at: int, half: bool) -> Callable[..., None]:
+    """Train in a process that kills itself at its write number `at`: in the midst of it, or before it counts."""
+    writes = iter(range(1, 1000))
+    save, replace = checkpoint.save_file, os.replace
+
+    def save_half(tensors: Any, path: Path, metadata: Any) -> None:
+        save(tensors, path, metadata=metadata)
+        if half and next(writes) == at:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def replace_not(source: Any, target: Any) -> None:
+        if not half and next(writes) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+
+    def run(*arguments: Any) -> None:
+        checkpoint.save_file, os.replace = save_half, replace_not
+        train(*arguments)
+
+    return run
+
+
+@pytest.mark.parametrize("half", [True, False], ids=["half-written", "not-yet-named"])
+def test_killed_while_writing_a_checkpoint(
+    half: bool, halves: Split, uninterrupted: dict[str, Any], tmp_path: Path
+) -> None:
+    for at in (1, 2, 3, 4, 5, 6):
+        process = start(killer(at, half), halves, tmp_path / "run", 0, True)
+        if finish(process) == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+    assert finish(start(train, halves, tmp_path / "run", 0, True)) == 0
+    assert result(tmp_path / "run") == uninterrupted
+
+
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 0)])
+def test_asked_to_stop(
+    number: int, workers: int, halves: Split, uninterrupted: dict[str, Any], tmp_path: Path
+) -> None:
+    def told(*arguments: Any) -> None:
+        try:
+            train(*arguments)
+        except VicinalError as error:
+            (tmp_path / "said").write_text(str(error))
+            sys.exit(7)
+
+    process = start(told, halves, tmp_path / "run", workers, False)
+    log = tmp_path / "run" / "metrics.jsonl"
+    while not (log.exists() and log.read_text().count("\n") >= 2) and process.is_alive():
+        time.sleep(0.002)
+    # a terminal's Ctrl-C goes to the workers too
+    os.killpg(process.pid, number) if number == signal.SIGINT else os.kill(process.pid, number)
+    assert finish(process) == 7
+    said = (tmp_path / "said").read_text()
+    assert said.endswith(f"It is saved in {tmp_path / 'run'}: go on with --resume (resume=True).")
+    assert f"Stopped at step {load_checkpoint(tmp_path / 'run' / 'last.ckpt')['step']} of 40." in said
+    assert finish(start(train, halves, tmp_path / "run", workers, True)) == 0
+    assert result(tmp_path / "run") == uninterrupted

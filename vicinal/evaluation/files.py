@@ -1,0 +1,167 @@
+"""Embeddings and labels from files: .npz, .npy with labels beside it, Parquet. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vicinal.errors import DataError, MissingExtra, look_up
+
+__all__ = ["Table", "read_labels", "read_table"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a file of embeddings holds.
+
+    Args:
+        embeddings: One row per item.
+        labels: One per item.
+        sequences: One per item, if the file has any.
+    """
+
+    embeddings: NDArray[np.generic]
+    labels: NDArray[np.generic]
+    sequences: NDArray[np.generic] | None = None
+
+
+def read_table(path: Path, labels: Path | None = None) -> Table:
+    """Read embeddings with their labels.
+
+    Args:
+        path: `.npz` with the arrays `embeddings` and `labels` (and perhaps `sequences`, and `class_names` that
+            the labels count), `.npy` with the embeddings alone, or `.parquet` with the columns `embedding` (a
+            list of numbers) and `label` (and perhaps `sequence`).
+        labels: A file of labels for `read_labels`; instead of those in `path`, and necessary for `.npy`.
+    """
+    _require_file(path)
+    readers: dict[str, Callable[[Path], dict[str, NDArray[np.generic]]]] = {
+        ".npz": _from_npz,
+        ".npy": lambda file: {"embeddings": _from_npy(file)},
+        ".parquet": _from_parquet,
+    }
+    found = look_up("kind of embedding file", path.suffix.lower(), readers)(path)
+    if "embeddings" not in found:
+        raise DataError(f"{path} has no array 'embeddings'.", [f"it holds: {', '.join(found) or 'nothing'}"])
+    if labels is not None:
+        found["labels"] = read_labels(labels)
+    if "labels" not in found:
+        raise DataError(
+            f"{path} has no labels.",
+            [f"it holds: {', '.join(found)}"],
+            "Give them in a file of their own with --labels (or --gallery-labels).",
+        )
+    return Table(found["embeddings"], found["labels"], found.get("sequences"))
+
+
+def read_labels(path: Path) -> NDArray[np.generic]:
+    """Read labels: `.npy`, `.txt` with one in each line, or `.csv` with a column `label` (or just one column).
+
+    Text that is integers throughout becomes integers.
+    """
+    _require_file(path)
+    kinds: dict[str, Callable[[Path], NDArray[np.generic]]] = {
+        ".npy": _from_npy,
+        ".txt": lambda file: _numbered(file.read_text(encoding="utf-8").splitlines()),
+        ".csv": _from_csv,
+    }
+    return look_up("kind of label file", path.suffix.lower(), kinds)(path)
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise DataError(f"There is no file {path}.")
+
+
+def _from_npy(path: Path) -> NDArray[np.generic]:
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is not a readable array file: {error}") from None
+    if not isinstance(found, np.ndarray):
+        raise DataError(f"{path} holds several arrays; rename it to .npz.")
+    return found
+
+
+def _from_npz(path: Path) -> dict[str, NDArray[np.generic]]:
+    wanted = ("embeddings", "labels", "sequences", "class_names")
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            found = {name: content[name] for name in wanted if name in content.files}
+            if "embeddings" not in found:
+                found = {name: np.empty(0) for name in content.files}
+    except (OSError, ValueError, EOFError, AttributeError) as error:
+        raise DataError(f"{path} is not a readable file of arrays: {error}") from None
+    names, labels = found.pop("class_names", None), found.get("labels")
+    if names is not None and labels is not None:
+        if labels.dtype.kind not in "iu" or (len(labels) and not 0 <= labels.min() <= labels.max() < len(names)):
+            raise DataError(f"{path}: labels must be positions among the {len(names)} class_names.")
+        if len(set(names.tolist())) == len(names):
+            found["labels"] = names[labels]
+    return found
+
+
+def _from_csv(path: Path) -> NDArray[np.generic]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.reader(file) if row]
+    if rows and "label" in rows[0]:
+        column, rows = rows[0].index("label"), rows[1:]
+    elif rows and len(rows[0]) == 1:
+        column = 0
+    else:
+        raise DataError(f"{path} must have a column called 'label', or just one column.")
+    short = [f"line {at}: {len(row)} columns" for at, row in enumerate(rows, 1) if len(row) <= column]
+    if short:
+        raise DataError(f"{path}: some lines have no label.", short)
+    return _numbered([row[column] for row in rows])
+
+
+def _numbered(texts: list[str]) -> NDArray[np.generic]:
+    try:
+        return np.array([int(text) for text in texts])
+    except ValueError:
+        return np.array(texts, dtype=np.str_)
+
+
+def _from_parquet(path: Path) -> dict[str, NDArray[np.generic]]:
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtra("parquet", "reading Parquet files") from None
+    names = {"embedding": "embeddings", "label": "labels", "sequence": "sequences"}
+    try:
+        present = parquet.read_schema(path).names
+        table = parquet.read_table(path, columns=[name for name in names if name in present])
+    except arrow.ArrowInvalid as error:
+        raise DataError(f"{path} is not a readable Parquet file: {error}") from None
+    if "embedding" not in present:
+        raise DataError(f"{path} has no column 'embedding'.", [f"it holds: {', '.join(present)}"])
+    rows = table.column("embedding").combine_chunks()
+    if not (
+        arrow.types.is_list(rows.type)
+        or arrow.types.is_large_list(rows.type)
+        or arrow.types.is_fixed_size_list(rows.type)
+    ):
+        raise DataError(f"{path}: the column 'embedding' must hold lists of numbers, got {rows.type}.")
+    lengths = set(rows.value_lengths().to_pylist()) if len(rows) else {0}
+    if len(lengths) > 1:
+        raise DataError(f"{path}: the embeddings differ in length or are missing: {sorted(map(str, lengths))[:5]}.")
+    found = {"embeddings": rows.flatten().to_numpy(zero_copy_only=False).reshape(len(rows), -1)}
+    for name in ("label", "sequence"):
+        if name in present:
+            column = table.column(name)
+            if column.null_count:
+                raise DataError(f"{path}: {column.null_count} entries of the column {name!r} are missing.")
+            found[names[name]] = _plain(column.to_numpy())
+    return found
+
+
+def _plain(column: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Parquet gives strings as objects."""
+    return column.astype(np.str_) if column.dtype.kind == "O" else column

@@ -1,0 +1,238 @@
+"""The shape of an embedding space: how tight, how far apart, how evenly spread, how near to collapse.
+
+Every function takes embeddings and, where classes matter, labels. With `metric="cosine"` they look at the
+normalised embeddings, with "euclidean" at the embeddings as they are; distances are Euclidean in both.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from vicinal.evaluation.covering import covering_radius
+from vicinal.evaluation.inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.evaluation.neighbours import neighbours
+from vicinal.evaluation.parallel import side_by_side
+from vicinal.evaluation.similarity import vectors
+
+__all__ = [
+    "alignment",
+    "class_distances",
+    "collapse_warning",
+    "effective_rank",
+    "geometry_scores",
+    "hubness",
+    "spectral_decay",
+    "uniformity",
+]
+
+HUB_NEIGHBOURS = 10
+FLOOR = 2.0**-23  # singular values under this share of the sum are float32 noise
+BAND = 512
+SAMPLE = 4096
+
+
+def geometry_scores(embeddings: ArrayLike, labels: Labels, *, metric: str = "cosine") -> dict[str, float]:
+    """All of this module and the covering radius, by name; NaN where it is not defined.
+
+    Example:
+        >>> scores = geometry_scores([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1])
+        >>> scores["alignment"], round(scores["inter-class distance"], 3)
+        (0.0, 1.414)
+    """
+    items = as_embeddings(embeddings)
+    inter, intra = class_distances(items, labels, metric=metric)
+    return {
+        "covering radius": covering_radius(items, labels, metric=metric),
+        "inter-class distance": inter,
+        "intra-class distance": intra,
+        "density": intra / inter if inter > 0 else torch.nan,
+        "spectral decay": spectral_decay(items, metric=metric),
+        "effective rank": effective_rank(items, metric=metric),
+        "uniformity": uniformity(items, metric=metric),
+        "alignment": alignment(items, labels, metric=metric),
+        "hubness": hubness(items, metric=metric),
+    }
+
+
+def class_distances(embeddings: ArrayLike, labels: Labels, *, metric: str = "cosine") -> tuple[float, float]:
+    """Mean distance between the centres of two classes, and between two items of one class.
+
+    Their ratio, intra / inter, is the density of Roth et al.
+
+    Returns:
+        Inter-class and intra-class distance; NaN with fewer than two classes, or with no class of two items.
+
+    Reference:
+        Roth et al. (2020), Revisiting Training Strategies and Generalization Performance, section 5.
+
+    Example:
+        >>> class_distances([[0.0], [2.0], [4.0], [8.0]], [0, 0, 1, 1], metric="euclidean")
+        (5.0, 3.0)
+    """
+    points = _points(embeddings, metric)
+    classes, (codes,) = as_codes(labels, sizes=[len(points)])
+    counts = torch.bincount(codes, minlength=len(classes))
+    centres = torch.zeros(len(classes), points.shape[1], dtype=torch.float64).index_add_(0, codes, points)
+    centres /= counts[:, None]
+
+    def apart(rows: Tensor) -> float:
+        return float(torch.cdist(centres[rows], centres).sum())
+
+    many = len(classes)
+    total = sum(side_by_side(apart, torch.split(torch.arange(many), BAND)))
+    inter = total / (many * (many - 1)) if many > 1 else torch.nan
+    members = torch.split(codes.argsort(stable=True), counts.tolist())
+    means = [
+        float(torch.pdist(points[mine]).mean())  # exact zeros for duplicates, which a matrix product would not give
+        for mine in members
+        if len(mine) > 1
+    ]
+    return inter, sum(means) / len(means) if means else torch.nan
+
+
+def spectral_decay(embeddings: ArrayLike, *, metric: str = "cosine") -> float:
+    """How unevenly the directions of the space are used: 0 when all alike, larger the fewer.
+
+    Formula:
+        rho = KL(uniform || s) with s the singular values of the embedding matrix, divided by their sum;
+        values below float32's resolution count as that.
+
+    Reference:
+        Roth et al. (2020), section 5.
+
+    Example:
+        >>> spectral_decay([[1.0, 0.0], [0.0, 1.0]])
+        0.0
+    """
+    shares = _spectrum(_points(embeddings, metric)).clamp(min=FLOOR)
+    return abs(float((-torch.log(shares * len(shares))).mean()))
+
+
+def effective_rank(embeddings: ArrayLike, *, metric: str = "cosine") -> float:
+    """The number of directions in use: the exponential of the entropy of the singular values.
+
+    Reference:
+        Roy and Vetterli (2007), The effective rank.
+
+    Example:
+        >>> round(effective_rank([[1.0, 0.0], [0.0, 1.0]]), 6)
+        2.0
+    """
+    shares = _spectrum(_points(embeddings, metric))
+    return float(torch.special.entr(shares).sum().exp())
+
+
+def uniformity(embeddings: ArrayLike, *, metric: str = "cosine") -> float:
+    """The logarithm of the mean of exp(-2 distance^2) over all pairs; the lower, the more evenly spread.
+
+    Reference:
+        Wang and Isola (2020), Understanding Contrastive Representation Learning, equation 2.
+
+    Example:
+        >>> round(uniformity([[1.0, 0.0], [-1.0, 0.0]]), 4)
+        -8.0
+    """
+    points = _points(embeddings, metric)
+    points = (points - points.mean(dim=0)).float()  # float32 is enough once the common part is off
+    many = len(points)
+    if many < 2:
+        return torch.nan
+
+    def near(rows: Tensor) -> Tensor:
+        exponents = torch.cdist(points[rows], points[int(rows[0]) :]).square_().mul_(-2)
+        once = torch.ones_like(exponents, dtype=torch.bool).triu_(1)
+        return exponents.masked_fill_(~once, -torch.inf).logsumexp(dim=1).double().logsumexp(dim=0)
+
+    bands = torch.stack(side_by_side(near, torch.split(torch.arange(many), BAND)))
+    return float(bands.logsumexp(dim=0)) - math.log(many * (many - 1) / 2)
+
+
+def alignment(embeddings: ArrayLike, labels: Labels, *, metric: str = "cosine") -> float:
+    """The mean squared distance of two items of one class, over all such pairs; the lower, the tighter.
+
+    Reference:
+        Wang and Isola (2020), equation 1, with exponent 2.
+
+    Example:
+        >>> alignment([[0.0], [2.0], [4.0]], [0, 0, 0], metric="euclidean")
+        8.0
+    """
+    points = _points(embeddings, metric)
+    classes, (codes,) = as_codes(labels, sizes=[len(points)])
+    counts = torch.bincount(codes, minlength=len(classes)).double()
+    centres = torch.zeros(len(classes), points.shape[1], dtype=torch.float64).index_add_(0, codes, points)
+    centres /= counts[:, None]
+    spread = torch.zeros_like(counts).index_add_(0, codes, (points - centres[codes]).square().sum(dim=1))
+    pairs = (counts * (counts - 1)).sum()
+    return float(2 * (counts * spread).sum() / pairs) if pairs else torch.nan
+
+
+def hubness(
+    embeddings: ArrayLike,
+    *,
+    metric: str = "cosine",
+    k: int = HUB_NEIGHBOURS,
+    indices: Int64[Tensor, "n k"] | None = None,
+) -> float:
+    """The skewness of how often an item is among the k nearest of others; large when a few are everywhere.
+
+    Args:
+        embeddings: One row per item.
+        metric: Of the neighbours.
+        k: Neighbours of each item.
+        indices: Neighbours that are known already.
+
+    Reference:
+        Radovanovic, Nanopoulos and Ivanovic (2010), Hubs in Space.
+
+    Example:
+        >>> hubness([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], k=1)
+        0.0
+    """
+    found = neighbours(embeddings, k, metric=metric).indices if indices is None else indices[:, :k]
+    times = torch.bincount(found[found >= 0], minlength=len(found)).double()
+    away = times - times.mean()
+    spread = away.square().mean().sqrt()
+    return float(away.pow(3).mean() / spread.pow(3)) if spread > 0 else 0.0
+
+
+def collapse_warning(embeddings: ArrayLike, *, metric: str = "cosine") -> str | None:
+    """Say so if the embeddings have (nearly) fallen onto one point or one line.
+
+    Judged by a few thousand items, evenly picked.
+
+    Returns:
+        A sentence, or None when there is nothing to warn of.
+
+    Example:
+        >>> collapse_warning([[1.0, 0.0], [1.0, 0.001]])
+        'The embeddings have collapsed: they spread over 0.05 % of their length around one point.'
+    """
+    items = as_embeddings(embeddings)
+    points = _points(items[:: -(-len(items) // SAMPLE)], metric)
+    moved = points - points.mean(dim=0)
+    spread, length = (float(rows.square().sum(dim=1).mean().sqrt()) for rows in (moved, points))
+    if len(points) > 1 and spread <= 0.01 * length:
+        share = 100 * spread / length if length else 0.0
+        return f"The embeddings have collapsed: they spread over {share:.2g} % of their length around one point."
+    rank = float(torch.special.entr(_spectrum(moved)).sum().exp())
+    if min(points.shape) > 10 and rank < 2:
+        return f"The embeddings have nearly collapsed: they use about {rank:.1f} of {points.shape[1]} directions."
+    return None
+
+
+def _points(embeddings: ArrayLike, metric: str) -> Float64[Tensor, "n d"]:
+    items = as_embeddings(embeddings)
+    return vectors(items, metric=metric)[0].scaled(slice(None)) if metric == "cosine" else items.double()
+
+
+def _spectrum(points: Float64[Tensor, "n d"]) -> Float64[Tensor, " s"]:
+    """Singular values divided by their sum, by way of the smaller Gram matrix."""
+    gram = points.T @ points if points.shape[1] <= points.shape[0] else points @ points.T
+    values = torch.linalg.eigvalsh(gram).clamp(min=0).sqrt()
+    total = values.sum()
+    return values / total if total > 0 else values

@@ -1,0 +1,110 @@
+"""What the rest of evaluation may rely on: finite vectors in a matrix, labels as small integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vicinal.errors import InputError, NotFinite
+
+__all__ = ["ArrayLike", "Labels", "as_codes", "as_embeddings"]
+
+ArrayLike: TypeAlias = Tensor | NDArray[np.generic] | Sequence[Sequence[float]] | Sequence[Sequence[int]]
+Labels: TypeAlias = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str]
+
+
+def as_embeddings(values: ArrayLike, name: str = "embeddings") -> Float[Tensor, "n d"]:
+    """Return finite, non-empty embeddings as a detached matrix on the CPU, without a copy where possible.
+
+    Float64 stays float64; every other kind of number becomes float32.
+
+    Args:
+        values: One row per item: a torch tensor on any device, a numpy array, or nested lists.
+        name: What to call them in an error.
+
+    Example:
+        >>> as_embeddings([[1, 2], [3, 4]]).dtype
+        torch.float32
+    """
+    if isinstance(values, Tensor):
+        matrix = values.detach().cpu()
+    else:
+        array = np.ascontiguousarray(values)
+        if array.dtype.kind not in "fiub":
+            raise InputError(f"{name} must be numbers, got an array of {array.dtype}.")
+        matrix = torch.from_numpy(array if array.flags.writeable else array.copy())
+    if matrix.ndim != 2:
+        raise InputError(f"{name} must be a matrix, one row per item; got the shape {tuple(matrix.shape)}.")
+    if 0 in matrix.shape:
+        raise InputError(f"{name} are empty: the shape is {tuple(matrix.shape)}.")
+    if matrix.dtype != torch.float64:
+        matrix = matrix.float()
+    _require_finite(matrix, name)
+    return matrix.contiguous()
+
+
+def as_codes(
+    *groups: Labels, sizes: Sequence[int] | None = None, name: str = "labels"
+) -> tuple[list[int] | list[str], list[Int64[Tensor, " _"]]]:
+    """Number the distinct labels of one or several groups from 0, the same label by the same number.
+
+    Args:
+        *groups: Integers of any size or strings, each a torch tensor, a numpy array or a list.
+        sizes: How many labels each group must have.
+        name: What to call them in an error.
+
+    Returns:
+        The distinct labels in rising order, and the codes of each group.
+
+    Example:
+        >>> as_codes(["cat", "ant", "cat"])
+        (['ant', 'cat'], [tensor([1, 0, 1])])
+    """
+    arrays = [_label_array(group, name) for group in groups]
+    for array, size in zip(arrays, sizes or [], strict=False):
+        if len(array) != size:
+            raise InputError(f"There are {size} embeddings but {len(array)} {name}; each needs exactly one.")
+    if len({array.dtype.kind in "US" for array in arrays}) > 1:
+        raise InputError(f"The {name} of one group are strings and of the other numbers; use one kind.")
+    distinct, codes = np.unique(np.concatenate(arrays), return_inverse=True)
+    ends = np.cumsum([len(array) for array in arrays])[:-1]
+    return distinct.tolist(), [torch.from_numpy(part) for part in np.split(codes.astype(np.int64), ends)]
+
+
+def _require_finite(matrix: Tensor, name: str) -> None:
+    """Raise `NotFinite` with the first offending row; one pass of sums finds the innocent case."""
+    if bool(torch.isfinite(matrix.double().sum() if matrix.numel() < 1 << 20 else matrix.sum())):
+        return
+    bad = (~torch.isfinite(matrix)).any(dim=1).nonzero().squeeze(1)
+    if len(bad):
+        raise NotFinite(
+            f"{len(bad)} of {len(matrix)} rows of {name} hold NaN or infinity, the first of them row "
+            f"{int(bad[0])}; mend the model or drop these items before evaluating."
+        )
+
+
+def _label_array(labels: Labels, name: str) -> NDArray[np.generic]:
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"{name} must be a list with one entry per item; got the shape {array.shape}.")
+    if array.dtype.kind == "O" and len(array):
+        kinds = {str if isinstance(label, str) else int if isinstance(label, int) else type(label) for label in array}
+        if kinds == {str}:
+            array = array.astype(str)
+        elif kinds != {int}:
+            found = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise InputError(f"{name} must be all integers or all strings; got {found}.")
+    if array.dtype.kind not in "iubUSO" and len(array):
+        raise InputError(
+            f"{name} must be integers or strings, got {array.dtype}; for floats that are whole numbers, "
+            "convert them with .astype(int)."
+        )
+    return array

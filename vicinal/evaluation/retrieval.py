@@ -1,0 +1,136 @@
+"""Retrieval scores of each query, from what its nearest references or the ranks of its positives are.
+
+Two inputs serve all of them. `hits[i, j]` says whether the j-th nearest reference of query i has its class;
+`ranks[i]` holds the ranks, from 1 and rising, of all references of its class, filled up with 0. `relevant[i]`
+is their number R. Queries with R = 0 have no score: they are NaN here.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from vicinal.errors import InputError
+
+__all__ = [
+    "average_precision",
+    "average_precision_at_r",
+    "discounted_gain",
+    "precision_at_1",
+    "r_precision",
+    "recall_at",
+    "reciprocal_rank",
+]
+
+
+def precision_at_1(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
+    """Whether the nearest reference has the query's class (P@1).
+
+    Example:
+        >>> precision_at_1(torch.tensor([[True, False], [False, True]]), torch.tensor([1, 1])).tolist()
+        [1.0, 0.0]
+    """
+    return recall_at(hits, relevant, 1)
+
+
+def recall_at(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"], k: int) -> Float64[Tensor, " n"]:
+    """Whether one of the k nearest references has the query's class (R@k, as metric learning uses it).
+
+    Example:
+        >>> recall_at(torch.tensor([[True, False], [False, True]]), torch.tensor([1, 1]), 2).tolist()
+        [1.0, 1.0]
+    """
+    if not 1 <= k <= hits.shape[1]:
+        raise InputError(f"R@{k} needs between 1 and {hits.shape[1]} neighbours, as many as are known.")
+    return _known(hits[:, :k].any(dim=1).double(), relevant)
+
+
+def r_precision(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
+    """The share of the query's class among its R nearest references (P@R).
+
+    Reference:
+        Musgrave, Belongie and Lim (2020), A Metric Learning Reality Check.
+
+    Example:
+        >>> r_precision(torch.tensor([[True, False, True]]), torch.tensor([2])).tolist()
+        [0.5]
+    """
+    return _known(_within_r(hits, relevant).sum(dim=1) / relevant.double(), relevant)
+
+
+def average_precision_at_r(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
+    """The precision at each hit among the R nearest references, summed and divided by R (MAP@R).
+
+    Formula:
+        1/R sum_{j <= R} P@j [the j-th is a hit]; never more than P@R, and 1 only for a perfect ranking.
+
+    Reference:
+        Musgrave, Belongie and Lim (2020), A Metric Learning Reality Check, equation 2.
+
+    Example:
+        >>> average_precision_at_r(torch.tensor([[False, True, True]]), torch.tensor([2])).tolist()
+        [0.25]
+    """
+    counted = _within_r(hits, relevant)
+    precision = counted.cumsum(dim=1) / torch.arange(1, hits.shape[1] + 1, dtype=torch.float64)
+    return _known((precision * counted).sum(dim=1) / relevant.double(), relevant)
+
+
+def average_precision(ranks: Int64[Tensor, "n p"]) -> Float64[Tensor, " n"]:
+    """The mean precision at the rank of each positive, over the full ranking (mAP).
+
+    Example:
+        >>> average_precision(torch.tensor([[1, 4]])).tolist()
+        [0.75]
+    """
+    found = torch.arange(1, ranks.shape[1] + 1, dtype=torch.float64)
+    return _mean_over_positives(found / ranks, ranks)
+
+
+def reciprocal_rank(ranks: Int64[Tensor, "n p"]) -> Float64[Tensor, " n"]:
+    """One over the rank of the first positive (MRR).
+
+    Example:
+        >>> reciprocal_rank(torch.tensor([[2, 5]])).tolist()
+        [0.5]
+    """
+    return _known(1 / ranks[:, 0].double(), ranks[:, 0])
+
+
+def discounted_gain(ranks: Int64[Tensor, "n p"]) -> Float64[Tensor, " n"]:
+    """The discounted gain of the full ranking, divided by that of a perfect one (nDCG).
+
+    Formula:
+        sum_t 1 / log2(1 + rank_t)  /  sum_t 1 / log2(1 + t)
+
+    Reference:
+        Jaervelin and Kekaelaeinen (2002), with relevance 1 for the query's class.
+
+    Example:
+        >>> discounted_gain(torch.tensor([[1, 2], [3, 0]])).tolist()
+        [1.0, 0.5]
+    """
+    present = ranks > 0
+    ideal = torch.arange(1, ranks.shape[1] + 1).expand_as(ranks)
+    gain, best = (torch.where(present, 1 / (1 + at.double()).log2(), 0.0).sum(dim=1) for at in (ranks, ideal))
+    return _known(gain / best, present.sum(dim=1))
+
+
+def _within_r(hits: Tensor, relevant: Tensor) -> Tensor:
+    if len(relevant) and int(relevant.max()) > hits.shape[1]:
+        raise InputError(
+            f"Scores at R need the {int(relevant.max())} nearest references of a query whose class has that many; "
+            f"only {hits.shape[1]} are known."
+        )
+    return hits & (torch.arange(hits.shape[1]) < relevant[:, None])
+
+
+def _mean_over_positives(values: Tensor, ranks: Tensor) -> Tensor:
+    present = ranks > 0
+    many = present.sum(dim=1)
+    return _known(torch.where(present, values, 0.0).sum(dim=1) / many, many)
+
+
+def _known(scores: Tensor, relevant: Tensor) -> Tensor:
+    return scores.masked_fill(relevant == 0, torch.nan)

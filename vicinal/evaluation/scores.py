@@ -1,0 +1,206 @@
+"""What an evaluation found: a table to print, a record to keep, numbers to work with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vicinal.errors import DataError, InputError, look_up
+from vicinal.evaluation.intervals import Difference, Interval, class_sums, paired_difference
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Scores"]
+
+SCHEMA = "vicinal.scores/1"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores:
+    """The scores of one set of embeddings.
+
+    Args:
+        overall: Each score by name, the mean over the scored queries where there are queries.
+        intervals: Of those scores that have one.
+        classes: The labels in rising order.
+        query_classes: For each query, the position of its label in `classes`.
+        per_query: Each retrieval score of each query; NaN for queries without a reference of their class.
+        references: How many references were searched.
+        settings: What was asked for: metric, confidence, draws, seed.
+        notes: What a reader should know before believing the numbers.
+
+    Example:
+        >>> from vicinal.evaluation import evaluate
+        >>> scores = evaluate([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]], ["a", "a", "b", "b"])
+        >>> scores["MAP@R"]
+        1.0
+    """
+
+    overall: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+    classes: tuple[int, ...] | tuple[str, ...]
+    query_classes: NDArray[np.int64]
+    per_query: Mapping[str, NDArray[np.float64]]
+    references: int
+    settings: Mapping[str, str | float | int | bool | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> float:
+        return look_up("score", name, self.overall)
+
+    def __str__(self) -> str:
+        confidence = float(self.settings.get("confidence") or 0.95)
+        wide = max([len(name) for name in self.overall], default=0)
+        lines = [f"{'score':<{wide}}  {'value':>9}  {f'{100 * confidence:g} % interval over classes':>28}"]
+        for name, value in self.overall.items():
+            ends = self.intervals.get(name)
+            between = f"{ends.low:.4f} to {ends.high:.4f}" if ends else ""
+            lines.append(f"{name:<{wide}}  {value:>9.4f}  {between:>28}".rstrip())
+        lines += ["", self.summary(), *(f"Note: {note}" for note in self.notes)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value:.4f}" for name, value in list(self.overall.items())[:4])
+        return f"Scores({shown}, ...)" if len(self.overall) > 4 else f"Scores({shown})"
+
+    @property
+    def queries(self) -> int:
+        """How many queries there were."""
+        return len(self.query_classes)
+
+    @property
+    def left_out(self) -> int:
+        """How many queries have no reference of their class, and so no score."""
+        first = next(iter(self.per_query.values()), np.zeros(self.queries))
+        return int(np.isnan(first).sum())
+
+    def summary(self) -> str:
+        """How many queries, references and classes there were, and how many queries could not be scored."""
+        left = self.left_out
+        out = f"; {left:,} left out because no reference has their class" if left else "; none left out"
+        scored = self.queries - left
+        return (
+            f"{scored:,} of {self.queries:,} queries scored against {self.references:,} references, "
+            f"{len(self.classes):,} classes{out}."
+        )
+
+    def per_class(self, name: str) -> dict[int | str, float]:
+        """The mean of one score over the queries of each class that has any, worst first.
+
+        Example:
+            >>> from vicinal.evaluation import evaluate
+            >>> evaluate([[1.0], [2.0], [-1.0]], ["a", "a", "b"]).per_class("P@1")
+            {'a': 1.0}
+        """
+        scores = look_up("score per query", name, self.per_query)
+        sums, counts = class_sums(scores, self.query_classes, len(self.classes))
+        known = np.flatnonzero(counts)
+        means = sums[known] / counts[known]
+        order = np.argsort(means, kind="stable")
+        return {self.classes[known[at]]: float(means[at]) for at in order}
+
+    def difference(self, other: Scores, name: str = "MAP@R", *, draws: int = 5000) -> Difference:
+        """How much better these embeddings are than `other` on the same queries, with a p-value.
+
+        Example:
+            >>> from vicinal.evaluation import evaluate
+            >>> good = evaluate([[1.0], [2.0], [-1.0], [-2.0]], [0, 0, 1, 1])
+            >>> poor = evaluate([[1.0], [-2.0], [-1.0], [2.0]], [0, 0, 1, 1])
+            >>> good.difference(poor).mean
+            1.0
+        """
+        mine, theirs = ([one.classes[code] for code in one.query_classes] for one in (self, other))
+        if mine != theirs:
+            raise InputError(
+                "A paired comparison needs the same queries in the same order; "
+                f"got {self.queries} and {other.queries} queries whose labels differ."
+            )
+        first, second = (look_up("score per query", name, one.per_query) for one in (self, other))
+        confidence = float(self.settings.get("confidence") or 0.95)
+        return paired_difference(first, second, self.query_classes, draws=draws, confidence=confidence)
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the R@k curve and the worst classes; save the figure if a path is given."""
+        from vicinal.evaluation.plots import overview
+
+        figure = overview(self)
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+    def to_json(self, path: str | Path | None = None, *, per_query: bool = True) -> str:
+        """Return everything as JSON, which `from_json` reads back, and write it if a path is given.
+
+        Args:
+            path: Where to write.
+            per_query: Keep the scores of single queries; without them the record is small, but classes and
+                differences are lost.
+        """
+        record: dict[str, Any] = {
+            "schema": SCHEMA,
+            "overall": {name: _number(value) for name, value in self.overall.items()},
+            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+            "counts": {
+                "queries": self.queries,
+                "left out": self.left_out,
+                "references": self.references,
+                "classes": len(self.classes),
+            },
+            "per class": {name: list(self.per_class(name).items()) for name in self.per_query},
+            "settings": dict(self.settings),
+            "notes": list(self.notes),
+        }
+        if per_query:
+            record["classes"] = list(self.classes)
+            record["query classes"] = self.query_classes.tolist()
+            record["per query"] = {
+                name: [_number(value) for value in values] for name, values in self.per_query.items()
+            }
+        text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        if path is not None:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        return text
+
+    @classmethod
+    def from_json(cls, text: str) -> Scores:
+        """Read back what `to_json` wrote.
+
+        Example:
+            >>> from vicinal.evaluation import evaluate
+            >>> scores = evaluate([[1.0], [2.0], [-1.0], [-2.0]], [0, 0, 1, 1])
+            >>> Scores.from_json(scores.to_json())["P@1"]
+            1.0
+        """
+        record: dict[str, Any] = json.loads(text)
+        if record.get("schema") != SCHEMA:
+            raise DataError(f"These are no scores: the schema is {record.get('schema')!r}, expected {SCHEMA!r}.")
+        if "per query" not in record:
+            raise DataError("These scores were written without their queries; write them with per_query=True.")
+        return cls(
+            overall={name: _value(value) for name, value in record["overall"].items()},
+            intervals={name: Interval(*ends) for name, ends in record["intervals"].items()},
+            classes=tuple(record["classes"]),
+            query_classes=np.array(record["query classes"], dtype=np.int64),
+            per_query={
+                name: np.array([_value(value) for value in values]) for name, values in record["per query"].items()
+            },
+            references=record["counts"]["references"],
+            settings=record["settings"],
+            notes=tuple(record["notes"]),
+        )
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if np.isnan(value) else float(value)
+
+
+def _value(number: float | None) -> float:
+    return float("nan") if number is None else number

@@ -1,0 +1,237 @@
+"""Exact nearest neighbours: fast products propose, a proven bound and exact arithmetic dispose.
+
+Products in float32 (or bfloat16, where the CPU is fast at it) shortlist every reference that may be among the
+k nearest. Candidates whose products differ by less than the error bound are compared exactly; a row whose
+shortlist overflows is done again, in the next better precision. Why the result is exact: let t be the k-th
+largest product of a row so far and w twice its error bound. At least k references have a similarity of at
+least t - w/2, hence so has the k-th nearest, hence the products of all k nearest are at least t - w, the bar.
+What stays under the bar may be dropped, and it does not matter which block, thread or rounding put it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+from threading import Lock, local
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float32, Float64, Int64
+from torch import Tensor
+
+from vicinal.errors import look_up
+from vicinal.evaluation.exclusion import Exclusion
+from vicinal.evaluation.panel import DTYPES, PADDING, Panel, centre, fastest_precision, panel, widths
+from vicinal.evaluation.parallel import side_by_side
+from vicinal.evaluation.shortlist import Shortlist
+from vicinal.evaluation.similarity import Vectors, exact_pairs, exact_rows
+
+__all__ = ["Consume", "Progress", "nearest_exactly", "search"]
+
+Consume: TypeAlias = Callable[[Int64[Tensor, " r"], Int64[Tensor, "r k"]], None]
+Progress: TypeAlias = Callable[[float], None]
+
+BLOCK = 1024
+SPARSE_LIMIT = 64  # from this many neighbours on, sorting whole rows is cheaper than tracking a bar
+SHARED_LIMIT = 1 << 25  # candidates that may be held at once for all rows (256 MB)
+ROW_BUDGET = 1 << 23  # numbers in a block of whole rows
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that the threads of one search share."""
+
+    queries: Vectors
+    references: Vectors
+    exclusion: Exclusion
+    k: int
+    left: Panel
+    right: Panel
+    width: Float32[Tensor, " n"]
+    rows: Int64[Tensor, " r"]
+    consume: Consume
+    overflowed: list[Tensor] = field(default_factory=list)
+    scratch: local = field(default_factory=local)
+
+    def shortlist(self, rows: Int64[Tensor, " r"]) -> Shortlist:
+        """An empty shortlist with room for the neighbours and for those too close to them to tell."""
+        room = max(8, self.k // 4) if self.right.precision == "float32" else max(16, self.k)
+        capacity = min(self.k + room, len(self.references))
+        return Shortlist(self.width[rows], self.k, capacity, self.right.precision)
+
+    def block(self, rows: Int64[Tensor, " r"], columns: slice) -> Float32[Tensor, "r c"]:
+        """The products of `rows` with some references, minus infinity where excluded.
+
+        They are overwritten by the next block of the same thread.
+        """
+        left = self._left(rows)
+        right = self.right.matrix[columns]
+        if right.dtype == torch.float32:
+            shape = (len(left), len(right))
+            if getattr(self.scratch, "shape", None) != shape:
+                self.scratch.shape, self.scratch.product = shape, torch.empty(shape)
+            product = torch.mm(left, right.T, out=self.scratch.product)
+        else:
+            product = torch.mm(left, right.T).float()
+        self.exclusion.apply(product, rows, columns.start)
+        return product
+
+    def _left(self, rows: Int64[Tensor, " r"]) -> Tensor:
+        """The left-hand side of `rows`, kept while the thread asks for the same ones."""
+        if getattr(self.scratch, "rows", None) is not rows:
+            self.scratch.rows, self.scratch.left = rows, self.left.left(rows)
+        return self.scratch.left
+
+
+def search(
+    queries: Vectors,
+    references: Vectors,
+    exclusion: Exclusion,
+    k: int,
+    consume: Consume,
+    *,
+    precision: str | None = None,
+    block: int = BLOCK,
+    progress: Progress = lambda fraction: None,
+) -> None:
+    """Find the k nearest references of every query, nearest first, ties by index.
+
+    Args:
+        queries: From `vectors`, as are the references.
+        references: The same object as the queries in self-retrieval, which halves the work.
+        exclusion: What must not be found.
+        k: At most the number of references.
+        consume: Called with rows and their neighbours, every row once, by several threads in any order;
+            -1 fills up rows with fewer than k references.
+        precision: Of the products; by default what is fastest here. The result does not depend on it.
+        block: Rows and columns of a block; nor on this.
+        progress: Called with the fraction done so far.
+    """
+    rows = torch.arange(len(queries))
+    precision = precision or fastest_precision()
+    look_up("precision", precision, DTYPES)
+    block = max(PADDING, min(block, 1 << 15) // PADDING * PADDING)
+    mean = centre(references)
+    steps = ["bfloat16", "float32"] if precision == "bfloat16" else ["float32"]
+    for step in steps:
+        right = panel(references, mean, step)
+        left = right if queries is references else panel(queries, mean, step)
+        task = Task(queries, references, exclusion, k, left, right, widths(left, right), rows, consume)
+        if k > SPARSE_LIMIT:
+            _whole_rows(task, progress)
+        elif queries is references and len(rows) == len(queries) and len(rows) * k <= SHARED_LIMIT:
+            _both_ways(task, block, progress)
+        else:
+            _band_by_band(task, block, progress)
+        rows = torch.cat([*task.overflowed, rows[:0]]).sort().values
+        if not len(rows):
+            return
+    _exactly(replace(task, rows=rows))
+
+
+def nearest_exactly(keys: Float64[Tensor, "r m"], k: int) -> tuple[Float64[Tensor, "r k"], Int64[Tensor, "r k"]]:
+    """The k largest of each row in falling order, the earlier of two equal ones first."""
+    last = keys.topk(k, dim=1).values[:, -1:]
+    above, equal = keys > last, keys == last
+    chosen = above | (equal & (equal.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
+    columns = chosen.nonzero()[:, 1].view(-1, k)
+    values, order = keys.gather(1, columns).sort(dim=1, descending=True, stable=True)
+    return values, columns.gather(1, order)
+
+
+def _both_ways(task: Task, block: int, progress: Progress) -> None:
+    """Self-retrieval: each block of products serves its rows and, transposed, its columns."""
+    total = len(task.right.matrix)
+    bands = [slice(start, min(start + block, total)) for start in range(0, total, block)]
+    rows = torch.split(torch.arange(total), block)
+    width = torch.nn.functional.pad(task.width, (0, total - len(task.width)))
+    lists = [replace(task, width=width).shortlist(part) for part in rows]
+    to_do = [len(bands)] * len(bands)
+    pairs = [(upper, lower) for upper in range(len(bands)) for lower in range(upper, len(bands))]
+    done, lock = count(1), Lock()
+
+    def work(pair: tuple[int, int]) -> None:
+        upper, lower = pair
+        product = task.block(rows[upper], bands[lower])
+        lists[upper].take(product, bands[lower].start)
+        if upper != lower:
+            lists[lower].take(product, bands[upper].start, transposed=True)
+        with lock:
+            for band in {upper, lower}:
+                to_do[band] -= 1
+            complete = [band for band in {upper, lower} if not to_do[band]]
+            progress(next(done) / len(pairs))
+        for band in complete:
+            _finish(task, lists[band], rows[band][rows[band] < len(task.queries)])
+
+    side_by_side(work, pairs)
+
+
+def _band_by_band(task: Task, block: int, progress: Progress) -> None:
+    """Each band of queries against all references."""
+    total = len(task.right.matrix)
+    bands = torch.split(task.rows, block)
+    done, lock = count(1), Lock()
+
+    def work(rows: Tensor) -> None:
+        shortlist = task.shortlist(rows)
+        for start in range(0, total, block):
+            shortlist.take(task.block(rows, slice(start, min(start + block, total))), start)
+        _finish(task, shortlist, rows)
+        with lock:
+            progress(next(done) / len(bands))
+
+    side_by_side(work, bands)
+
+
+def _whole_rows(task: Task, progress: Progress) -> None:
+    """Many neighbours: the largest products of whole rows."""
+    total = len(task.right.matrix)
+    bands = torch.split(task.rows, max(1, ROW_BUDGET // total))
+    done, lock = count(1), Lock()
+
+    def work(rows: Tensor) -> None:
+        shortlist = task.shortlist(rows)
+        shortlist.fill(task.block(rows, slice(0, total)))
+        _finish(task, shortlist, rows)
+        with lock:
+            progress(next(done) / len(bands))
+
+    side_by_side(work, bands)
+
+
+def _exactly(task: Task) -> None:
+    """The rows in which the bound could not decide, with exact arithmetic for all references."""
+
+    def work(rows: Tensor) -> None:
+        keys = exact_rows(task.queries, rows, task.references)
+        task.exclusion.apply(keys, rows, 0)
+        values, columns = nearest_exactly(keys, task.k)
+        task.consume(rows, columns.masked_fill_(values == -torch.inf, -1))
+
+    side_by_side(work, torch.split(task.rows, max(1, ROW_BUDGET // 2 // len(task.references))))
+
+
+def _finish(task: Task, shortlist: Shortlist, rows: Int64[Tensor, " r"]) -> None:
+    """Order the candidates of a band for good, and set aside the rows that overflowed."""
+    shortlist.settle()
+    many = len(rows)  # a band may end in padding
+    values, columns = shortlist.values[:many], shortlist.columns[:many].long()
+    unsure = shortlist.unsure()[:many]
+    touched = unsure.any(dim=1).nonzero().squeeze(1)
+    if len(touched):
+        keys = values[touched].double() + task.right.constant
+        row, place = unsure[touched].nonzero().unbind(1)
+        candidates = columns[touched]
+        pairs = candidates[row, place]
+        keys[row, place] = exact_pairs(task.queries, rows[touched[row]], task.references, pairs[:, None]).squeeze(1)
+        by_index = candidates.argsort(dim=1)
+        order = by_index.gather(1, keys.gather(1, by_index).argsort(dim=1, descending=True, stable=True))
+        columns[touched] = candidates.gather(1, order)
+        values[touched] = values[touched].gather(1, order)
+    sure = ~shortlist.overflowed()[:many]
+    if not bool(sure.all()):
+        task.overflowed.append(rows[~sure])
+    found = columns.masked_fill_(values == -torch.inf, -1)[:, : task.k]
+    task.consume(rows[sure], found[sure])
