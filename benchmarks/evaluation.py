@@ -148,7 +148,7 @@ def same_neighbours(n: int, ours: NDArray[np.int64], theirs: NDArray[np.int64]) 
         gaps = [abs(value[a] - value[b]) for a, b in zip(ours[row][differ], theirs[row][differ], strict=True)]
         widest = max(widest, float(max(gaps)))
     print(
-        f"- {ours.shape[1]} neighbours: the same in {n - len(rows):,} of {n:,} rows; of the other {len(rows)}, in which "
+        f"- {ours.shape[1]} neighbours: the same in {n - len(rows):,} of {n:,} rows; of the other {len(rows)}, whose "
         f"similarities differ by {widest:.1e} at most, extended precision says vicinal is right in {ours_right}, "
         f"faiss in {theirs_right}"
     )

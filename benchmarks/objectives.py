@@ -36,7 +36,9 @@ def ours(name: str, **options: object) -> Callable[[], Step]:
     return make
 
 
-def peer(loss: str, miner: str = "", miner_options: dict[str, object] | None = None, **options: object) -> Callable[[], Step]:
+def peer(
+    loss: str, miner: str = "", miner_options: dict[str, object] | None = None, **options: object
+) -> Callable[[], Step]:
     def make() -> Step:
         from pytorch_metric_learning import distances, losses, miners
 

@@ -40,6 +40,7 @@ class Sampler:
     wants_embeddings = False
 
     def state_dict(self) -> dict[str, int]:
+        """Return nothing to resume from."""
         return {}
 
 
@@ -61,12 +62,13 @@ class Decoded:
             yield batch
 
     def embeddings(self, _: object) -> None:
-        return None
+        """Embed nothing: no classes are searched for."""
 
     def observe(self, _: object) -> None:
-        return None
+        """Take note of nothing."""
 
     def seconds_per_step(self) -> float:
+        """Return the mean time between two batches, and forget it."""
         first, last, steps = self.asked[0], self.asked[-1], len(self.asked) - 1
         self.asked.clear()
         return (last - first) / steps
@@ -108,7 +110,7 @@ def measure(name: str, blocks: int, steps: int) -> tuple[list[float], list[float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", default=",".join(NETWORKS))
-    parser.add_argument("--blocks", type=int, default=30)
+    parser.add_argument("--blocks", type=int, default=15)
     parser.add_argument("--steps", type=int, default=10, help="per block")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     given = parser.parse_args()

@@ -2,7 +2,7 @@
 
     VICINAL_DATA=../shared/data python examples/cub.py --out runs/cub
 
-The data folder holds `CUB_200_2011/` and `weights/mobilenet_v2-b0353104.pth`. Classes 1-100 train (10 of them validate),
+The data folder holds `CUB_200_2011/` and `weights/mobilenet_v2-b0353104.pth`. Classes 1-100 train (10 validate),
 101-200 test. Features are computed once and kept in the cache, so a second run takes seconds per loss.
 """
 

@@ -31,6 +31,7 @@ def test_optional_dependencies_are_not_imported_by_import_vicinal() -> None:
     import subprocess
     import sys
 
-    code = "import vicinal, sys; print(sorted({'faiss','timm','onnx','pyarrow','pandas','tensorboard'} & set(sys.modules)))"
+    optional = {"faiss", "timm", "onnx", "pyarrow", "pandas", "tensorboard"}
+    code = f"import vicinal, sys; print(sorted({optional} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

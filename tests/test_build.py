@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -40,13 +42,17 @@ def test_what_is_frozen(images: Dataset) -> None:
 
     head = {"head.linear.weight", "head.linear.bias"}
     assert trained(freeze=True) == trained(train_stages=0) == head
-    assert trained(train_stages=1) == head | {f"backbone.blocks.1.{name}" for name in ("0.weight", "1.weight", "1.bias")}
+    assert trained(train_stages=1) == head | {
+        f"backbone.blocks.1.{name}" for name in ("0.weight", "1.weight", "1.bias")
+    }
     assert trained(freeze_batch_norm=True) == head | {"backbone.blocks.0.0.weight", "backbone.blocks.1.0.weight"}
 
 
 def test_vectors_need_a_linear_backbone_and_images_must_not_have_it(images: Dataset, vectors: Dataset) -> None:
     assert build_embedder(Recipe(backbone="linear", dim=3), vectors).backbone.channels == 7
-    with pytest.raises(InputError, match=r"holds feature vectors; backbone 'convnet' wants images: use backbone='linear'"):
+    with pytest.raises(
+        InputError, match=r"holds feature vectors; backbone 'convnet' wants images: use backbone='linear'"
+    ):
         build_embedder(Recipe(), vectors)
     with pytest.raises(InputError, match=r"digits holds images, and backbone 'linear' wants feature vectors"):
         build_embedder(Recipe(backbone="linear"), images)
@@ -73,7 +79,12 @@ def test_proxies_and_memory_are_made_as_the_recipe_says(images: Dataset) -> None
 
 
 def test_options_and_mining_reach_the_criterion(images: Dataset) -> None:
-    values = {"loss": "triplet", "loss_options": {"margin": 0.3}, "mining": "semi_hard", "mining_options": {"margin": 0.2}}
+    values = {
+        "loss": "triplet",
+        "loss_options": {"margin": 0.3},
+        "mining": "semi_hard",
+        "mining_options": {"margin": 0.2},
+    }
     criterion = build_criterion(recipe_from(values), images, 3)
     assert criterion.options == {"margin": 0.3}
     assert criterion.mining_options == {"margin": 0.2}
@@ -118,3 +129,13 @@ def test_transforms_fit_the_backbone(images: Dataset, vectors: Dataset) -> None:
     assert (found.size, found.pixels) == (16, "grey")
     linear = Recipe(backbone="linear")
     assert train_transform(linear, build_embedder(linear, vectors)) is None
+
+
+def test_a_run_may_start_from_a_saved_embedder(images: Dataset, tmp_path: Path) -> None:
+    former = build_embedder(recipe_from({**SMALL, "seed": 7}), images)
+    former.save(tmp_path / "former")
+    start = {"start": str(tmp_path / "former")}
+    begun = build_embedder(recipe_from({**SMALL, **start}), images)
+    assert all(map(torch.equal, begun.state_dict().values(), former.state_dict().values()))
+    with pytest.raises(InputError, match="3 dimensions, which does not fit a convnet with 5"):
+        build_embedder(recipe_from({**SMALL, **start, "dim": 5}), images)

@@ -43,6 +43,15 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
         weights=recipe.weights,
         options=options,
     )
+    if recipe.start is not None:
+        former = Embedder.load(recipe.start)
+        try:
+            embedder.load_state_dict(former.state_dict())
+        except RuntimeError:
+            raise InputError(
+                f"The embedder in {recipe.start} is a {former.name} with {former.dim} dimensions, which does not fit a "
+                f"{recipe.backbone} with {embedder.dim}: give the same backbone, dim and pooling."
+            ) from None
     stages = 0 if recipe.freeze else recipe.train_stages
     return embedder.freeze(train_stages=stages, batch_norm=recipe.freeze_batch_norm)
 

@@ -48,6 +48,7 @@ class Recipe(BaseModel):
         backbone: A name in `vicinal.backbones.BACKBONES`.
         backbone_options: Its options.
         weights: "imagenet", a path or a URL; None starts from random weights.
+        start: Folder of a saved embedder of the same shape, whose weights (head included) to start from.
         dim: Length of the embeddings; None for the backbone's features as they are.
         pooling: "average", "max" or "both".
         normalisation: Of embeddings, in training and after.
@@ -75,6 +76,7 @@ class Recipe(BaseModel):
     backbone: Annotated[str, _one_of("backbone", BACKBONES)] = "convnet"
     backbone_options: dict[str, Any] = Field(default_factory=dict)
     weights: str | None = None
+    start: str | None = None
     dim: Annotated[int | None, Field(ge=1)] = 64
     pooling: Literal["average", "max", "both"] = "average"
     normalisation: Literal["sphere", "ball"] = "sphere"

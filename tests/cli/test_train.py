@@ -125,7 +125,9 @@ def test_data_that_is_not_there(tmp_path: Path) -> None:
         run("photos/birds", "--run", tmp_path / "run")
 
 
-@pytest.mark.parametrize("arguments", [[], ["digits"], ["digits", "--run", "x", "--steps", "many"], ["digits", "--what"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["digits"], ["digits", "--run", "x", "--steps", "many"], ["digits", "--what"]]
+)
 def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.exit_code == 2

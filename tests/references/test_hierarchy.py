@@ -36,7 +36,9 @@ def test_groups_are_bundles_of_directions_and_their_means_the_references() -> No
 def test_gradients_pass_through_the_means_to_the_proxies() -> None:
     proxies = two_bundles()
     embeddings = torch.tensor([[1.0, 1.0], [-1.0, 0.3]], requires_grad=True)
-    Criterion("proxy_anchor", references=[(proxies, 0.0), Hierarchy(proxies, 2)])(embeddings, torch.tensor([0, 1])).backward()
+    Criterion("proxy_anchor", references=[(proxies, 0.0), Hierarchy(proxies, 2)])(
+        embeddings, torch.tensor([0, 1])
+    ).backward()
     assert embeddings.grad.any()
     assert proxies.vectors.grad.abs().sum(1).gt(0).all()
 

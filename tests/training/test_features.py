@@ -80,9 +80,7 @@ def test_a_second_call_computes_nothing(
     assert passes() == 0  # another split of the same data
 
 
-def test_the_head_does_not_count(
-    data: Dataset, embedder: Embedder, passes: Callable[[], int], tmp_path: Path
-) -> None:
+def test_the_head_does_not_count(data: Dataset, embedder: Embedder, passes: Callable[[], int], tmp_path: Path) -> None:
     frozen_features(embedder, data, Fit(16), cache=tmp_path, progress=False)
     passes()
     torch.nn.init.zeros_(embedder.head.linear.weight)

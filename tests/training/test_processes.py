@@ -57,7 +57,9 @@ def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
 
     one, two = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("one", "two"))
     for name in one:
-        torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            two[name], one[name], rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
     scores = [json.loads((tmp_path / run / "test.json").read_text())["overall"]["MAP@R"] for run in ("one", "two")]
     assert scores[1] == pytest.approx(scores[0], abs=1e-4)
     losses = {run: logged(tmp_path / run) for run in ("one", "two")}

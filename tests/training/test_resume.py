@@ -172,9 +172,7 @@ def test_killed_while_writing_a_checkpoint(
 
 
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 0)])
-def test_asked_to_stop(
-    number: int, workers: int, halves: Split, uninterrupted: dict[str, Any], tmp_path: Path
-) -> None:
+def test_asked_to_stop(number: int, workers: int, halves: Split, uninterrupted: dict[str, Any], tmp_path: Path) -> None:
     def told(*arguments: Any) -> None:
         try:
             train(*arguments)

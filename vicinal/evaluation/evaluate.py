@@ -110,8 +110,9 @@ def evaluate(
         )
     code_array = codes.numpy()
     means, intervals = _overall(per_query, code_array, len(classes), draws, confidence, seed)
-    every = items if others is None else torch.cat([items, others.to(items.dtype)])
-    every_label = codes if others is None else torch.cat([codes, reference_codes])
+    if clustering or geometry:
+        every = items if others is None else torch.cat([items.double(), others.double()])
+        every_label = codes if others is None else torch.cat([codes, reference_codes])
     if clustering:
         progress("clustering", 0.0)
         means |= cluster_scores(every, every_label, metric=metric, seed=seed)
@@ -120,7 +121,7 @@ def evaluate(
         progress("geometry", 0.0)
         means |= geometry_scores(every, every_label, metric=metric)
         progress("geometry", 1.0)
-    warning = collapse_warning(every, metric=metric)
+    warning = collapse_warning(references.rows, metric=metric)
     return Scores(
         overall=means,
         intervals=intervals,

@@ -32,7 +32,7 @@ __all__ = [
 HUB_NEIGHBOURS = 10
 FLOOR = 2.0**-23  # singular values under this share of the sum are float32 noise
 BAND = 512
-SAMPLE = 4096
+SAMPLE = 1024
 
 
 def geometry_scores(embeddings: ArrayLike, labels: Labels, *, metric: str = "cosine") -> dict[str, float]:
@@ -203,7 +203,7 @@ def hubness(
 def collapse_warning(embeddings: ArrayLike, *, metric: str = "cosine") -> str | None:
     """Say so if the embeddings have (nearly) fallen onto one point or one line.
 
-    Judged by a few thousand items, evenly picked.
+    Judged by about a thousand items, evenly picked.
 
     Returns:
         A sentence, or None when there is nothing to warn of.

@@ -28,8 +28,9 @@ def side_by_side(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
     if threads == 1:
         return [function(item) for item in items]
     torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(threads)
     try:
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(function, items))
+        return list(pool.map(function, items))
     finally:
+        pool.shutdown(cancel_futures=True)  # after an error or an interrupt, what has not begun is dropped
         torch.set_num_threads(threads)

@@ -32,8 +32,9 @@ __all__ = ["Consume", "Progress", "nearest_exactly", "search"]
 Consume: TypeAlias = Callable[[Int64[Tensor, " r"], Int64[Tensor, "r k"]], None]
 Progress: TypeAlias = Callable[[float], None]
 
-BLOCK = 1024
-SPARSE_LIMIT = 64  # from this many neighbours on, sorting whole rows is cheaper than tracking a bar
+BLOCK = 2048
+FIRST_BAND = 2  # blocks of rows that set the bar of all others: the more, the higher
+SPARSE_LIMIT = 128  # from this many neighbours on, sorting whole rows is cheaper than tracking a bar
 SHARED_LIMIT = 1 << 25  # candidates that may be held at once for all rows (256 MB)
 ROW_BUDGET = 1 << 23  # numbers in a block of whole rows
 
@@ -143,8 +144,9 @@ def nearest_exactly(keys: Float64[Tensor, "r m"], k: int) -> tuple[Float64[Tenso
 def _both_ways(task: Task, block: int, progress: Progress) -> None:
     """Self-retrieval: each block of products serves its rows and, transposed, its columns."""
     total = len(task.right.matrix)
-    bands = [slice(start, min(start + block, total)) for start in range(0, total, block)]
-    rows = torch.split(torch.arange(total), block)
+    starts = [0, *range(FIRST_BAND * block, total, block)]
+    bands = [slice(*ends) for ends in zip(starts, [*starts[1:], total], strict=True)]
+    rows = [torch.arange(band.start, band.stop) for band in bands]
     width = torch.nn.functional.pad(task.width, (0, total - len(task.width)))
     lists = [replace(task, width=width).shortlist(part) for part in rows]
     to_do = [len(bands)] * len(bands)

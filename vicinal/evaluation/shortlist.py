@@ -81,7 +81,7 @@ class Shortlist:
         with self.lock:
             self.waiting.append((rows, columns.int(), values))
             self.waiting_count += len(rows)
-            if self.waiting_count >= 2 * self.k * len(self.bar):
+            if self.waiting_count >= 1 * self.k * len(self.bar):
                 self.settle()
 
     def settle(self) -> None:

@@ -29,7 +29,7 @@ __all__ = ["Vectors", "chunks", "definition_error", "exact_pairs", "exact_rows",
 
 METRICS = ("cosine", "euclidean")
 
-HIGH, LOW = 2.0**26, 2.0**45
+HIGH, LOW = 1.5 * 2.0**26, 1.5 * 2.0**7  # adding and taking off 1.5 * 2^52 / 2^b rounds to multiples of 2^-b
 MOST_DIMENSIONS = 1 << 16
 TINY = torch.finfo(torch.float64).tiny
 CHUNK = 1 << 16  # float64 numbers at a time: they stay in the cache
@@ -135,8 +135,8 @@ def readable(keys: Float64[Tensor, "*shape"], references: Vectors) -> Float64[Te
 
 
 def _split(values: Float64[Tensor, "*shape"]) -> tuple[Float64[Tensor, "*shape"], Float64[Tensor, "*shape"]]:
-    high = (values * HIGH).round_().div_(HIGH)
-    return high, (values - high).mul_(LOW).round_().div_(LOW)
+    high = (values + HIGH).sub_(HIGH)
+    return high, (values - high).add_(LOW).sub_(LOW)
 
 
 def _lengths(rows: Tensor) -> Float64[Tensor, " n"]:

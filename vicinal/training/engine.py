@@ -138,7 +138,7 @@ def train(
         log.write(step, {"score": value, **found})
 
     kept: dict[str, torch.Tensor] = {}
-    if best["step"] and folder is not None and (folder / BEST).exists():
+    if best["step"] and folder is not None:
         kept = load_checkpoint(folder / BEST)["model"]
     began = marked = time.perf_counter()
     images, micro = 0, 0
