@@ -70,7 +70,7 @@ def exact(points, k, metric, gallery=None, sequences=None):
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_fast_search_equals_exact_search(name, metric, precision):
-    for n, k, block in [(50, 5, 64), (300, 11, 64), (200, 130, 128), (65, 64, 64)]:
+    for n, k, block in [(200, 11, 64), (150, 130, 128), (65, 64, 64)]:
         points = clouds(n)[name]
         options = {"metric": metric, "precision": precision, "block": block}
         assert torch.equal(neighbours(points, k, **options).indices, exact(points, k, metric))

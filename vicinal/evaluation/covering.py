@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from vicinal.evaluation.inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.evaluation.parallel import side_by_side
 from vicinal.evaluation.similarity import vectors
 
-__all__ = ["covering_radius", "greedy_radii"]
+__all__ = ["classes_by_size", "covering_radius", "greedy_radii"]
 
-BUDGET = 1 << 24  # numbers of several classes of one size, taken together
+BUDGET = 1 << 22  # numbers that are taken together
 
 
 def covering_radius(embeddings: ArrayLike, labels: Labels, *, metric: str = "cosine") -> float:
@@ -33,16 +34,29 @@ def covering_radius(embeddings: ArrayLike, labels: Labels, *, metric: str = "cos
     items = as_embeddings(embeddings)
     classes, (codes,) = as_codes(labels, sizes=[len(items)])
     prepared, _ = vectors(items, metric=metric)
-    counts = torch.bincount(codes, minlength=len(classes))
-    members = torch.split(codes.argsort(stable=True), counts.tolist())
-    total = 0.0
-    for size in sorted(set(counts.tolist())):
+    scale = prepared.scale if metric == "cosine" else torch.ones_like(prepared.scale)
+
+    def radius(members: Tensor) -> float:
+        points = items[members].double() * scale[members, None]
+        return float(greedy_radii(points).mean(dim=1).sum())
+
+    return sum(side_by_side(radius, classes_by_size(codes, items.shape[1]))) / len(classes)
+
+
+def classes_by_size(codes: Int64[Tensor, " n"], dimensions: int) -> list[Int64[Tensor, "classes size"]]:
+    """The members of each class, several classes of one size in a table as long as memory allows.
+
+    Example:
+        >>> classes_by_size(torch.tensor([0, 1, 0, 2]), 8)
+        [tensor([[1], [3]]), tensor([[0, 2]])]
+    """
+    counts = torch.bincount(codes).tolist()
+    members = torch.split(codes.argsort(stable=True), counts)
+    tables: list[Tensor] = []
+    for size in sorted(set(counts)):
         same = torch.stack([mine for mine in members if len(mine) == size])
-        for part in torch.split(same, max(1, BUDGET // (size * items.shape[1]))):
-            chosen = items[part].double()
-            points = chosen * prepared.scale[part, None] if metric == "cosine" else chosen
-            total += float(greedy_radii(points).mean(dim=1).sum())
-    return total / len(classes)
+        tables += torch.split(same, max(1, BUDGET // (size * max(size, dimensions))))
+    return tables
 
 
 def greedy_radii(points: Float64[Tensor, "classes n d"]) -> Float64[Tensor, "classes n"]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from vicinal.evaluation.covering import covering_radius
+from vicinal.evaluation.covering import classes_by_size, covering_radius
 from vicinal.evaluation.inputs import ArrayLike, Labels, as_codes, as_embeddings
 from vicinal.evaluation.neighbours import neighbours
 from vicinal.evaluation.parallel import side_by_side
@@ -82,16 +82,17 @@ def class_distances(embeddings: ArrayLike, labels: Labels, *, metric: str = "cos
     def apart(rows: Tensor) -> float:
         return float(torch.cdist(centres[rows], centres).sum())
 
+    def within(members: Tensor) -> float:
+        # A matrix product would be faster, but would not give exact zeros for duplicates.
+        distances = torch.cdist(points[members], points[members], compute_mode="donot_use_mm_for_euclid_dist")
+        return float(distances.sum()) / (members.shape[1] * (members.shape[1] - 1))
+
     many = len(classes)
-    total = sum(side_by_side(apart, torch.split(torch.arange(many), BAND)))
-    inter = total / (many * (many - 1)) if many > 1 else torch.nan
-    members = torch.split(codes.argsort(stable=True), counts.tolist())
-    means = [
-        float(torch.pdist(points[mine]).mean())  # exact zeros for duplicates, which a matrix product would not give
-        for mine in members
-        if len(mine) > 1
-    ]
-    return inter, sum(means) / len(means) if means else torch.nan
+    between = sum(side_by_side(apart, torch.split(torch.arange(many), BAND)))
+    tables = [table for table in classes_by_size(codes, points.shape[1]) if table.shape[1] > 1]
+    inside = sum(side_by_side(within, tables))
+    inter = between / (many * (many - 1)) if many > 1 else torch.nan
+    return inter, inside / sum(len(table) for table in tables) if tables else torch.nan
 
 
 def spectral_decay(embeddings: ArrayLike, *, metric: str = "cosine") -> float:

@@ -15,7 +15,7 @@ from torch import Tensor
 from vicinal.evaluation.exclusion import Exclusion
 from vicinal.evaluation.parallel import side_by_side
 from vicinal.evaluation.search import Progress
-from vicinal.evaluation.similarity import Vectors, definition_error, exact_rows
+from vicinal.evaluation.similarity import Vectors, exact_rows, rounding_error
 
 __all__ = ["ConsumeRanks", "positive_ranks"]
 
@@ -52,8 +52,7 @@ def positive_ranks(
     sizes = torch.bincount(reference_codes, minlength=int(codes.max()) + 1)
     ends = sizes.cumsum(0)
     scaled = references.scaled(slice(None)).T
-    dimensions = len(scaled)
-    error = 2 * (dimensions * 2.0**-52 + definition_error(dimensions))
+    error = 2 * rounding_error(len(scaled))
     bands = torch.split(torch.arange(len(queries)), max(1, ROW_BUDGET // len(references)))
     done, lock = count(1), Lock()
 

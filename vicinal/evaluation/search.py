@@ -17,20 +17,21 @@ from threading import Lock, local
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Bool, Float32, Float64, Int64
 from torch import Tensor
 
 from vicinal.errors import look_up
 from vicinal.evaluation.exclusion import Exclusion
 from vicinal.evaluation.panel import DTYPES, PADDING, Panel, centre, fastest_precision, panel, widths
 from vicinal.evaluation.parallel import side_by_side
-from vicinal.evaluation.shortlist import Shortlist
-from vicinal.evaluation.similarity import Vectors, exact_pairs, exact_rows
+from vicinal.evaluation.shortlist import Shortlist, both_sides
+from vicinal.evaluation.similarity import Vectors, close_pairs, exact_pairs, exact_rows, rounding_error
 
 __all__ = ["Consume", "Progress", "nearest_exactly", "search"]
 
 Consume: TypeAlias = Callable[[Int64[Tensor, " r"], Int64[Tensor, "r k"]], None]
 Progress: TypeAlias = Callable[[float], None]
+Compare: TypeAlias = Callable[[Vectors, Tensor, Vectors, Tensor], Tensor]
 
 BLOCK = 2048
 FIRST_BAND = 2  # blocks of rows that set the bar of all others: the more, the higher
@@ -219,21 +220,40 @@ def _finish(task: Task, shortlist: Shortlist, rows: Int64[Tensor, " r"]) -> None
     """Order the candidates of a band for good, and set aside the rows that overflowed."""
     shortlist.settle()
     many = len(rows)  # a band may end in padding
-    values, columns = shortlist.values[:many], shortlist.columns[:many].long()
-    unsure = shortlist.unsure()[:many]
-    touched = unsure.any(dim=1).nonzero().squeeze(1)
-    if len(touched):
-        keys = values[touched].double() + task.right.constant
-        row, place = unsure[touched].nonzero().unbind(1)
-        candidates = columns[touched]
-        pairs = candidates[row, place]
-        keys[row, place] = exact_pairs(task.queries, rows[touched[row]], task.references, pairs[:, None]).squeeze(1)
-        by_index = candidates.argsort(dim=1)
-        order = by_index.gather(1, keys.gather(1, by_index).argsort(dim=1, descending=True, stable=True))
-        columns[touched] = candidates.gather(1, order)
-        values[touched] = values[touched].gather(1, order)
+    keys = shortlist.values[:many].double() + task.right.constant
+    columns, unsure = shortlist.columns[:many].long(), shortlist.unsure()[:many]
+    for compare in (close_pairs, _exact_list):
+        touched = unsure.any(dim=1).nonzero().squeeze(1)
+        if len(touched):
+            some = keys[touched], columns[touched], unsure[touched]
+            keys[touched], columns[touched], unsure[touched] = _compared(task, rows[touched], *some, compare)
     sure = ~shortlist.overflowed()[:many]
     if not bool(sure.all()):
         task.overflowed.append(rows[~sure])
-    found = columns.masked_fill_(values == -torch.inf, -1)[:, : task.k]
+    found = columns.masked_fill_(keys == -torch.inf, -1)[:, : task.k]
     task.consume(rows[sure], found[sure])
+
+
+def _compared(
+    task: Task,
+    rows: Int64[Tensor, " r"],
+    keys: Float64[Tensor, "r c"],
+    columns: Int64[Tensor, "r c"],
+    unsure: Bool[Tensor, "r c"],
+    compare: Compare,
+) -> tuple[Float64[Tensor, "r c"], Int64[Tensor, "r c"], Bool[Tensor, "r c"]]:
+    """Give the unsure candidates better keys and sort again; an equal key leaves the order to the index.
+
+    A better key moves a candidate past others that are unsure beside it, and past nothing else.
+    """
+    row, place = unsure.nonzero().unbind(1)
+    keys[row, place] = compare(task.queries, rows[row], task.references, columns[row, place])
+    by_index = columns.argsort(dim=1)
+    order = by_index.gather(1, keys.gather(1, by_index).argsort(dim=1, descending=True, stable=True))
+    keys, columns, unsure = (table.gather(1, order) for table in (keys, columns, unsure))
+    close = keys[:, :-1] - keys[:, 1:] <= 2 * rounding_error(task.queries.rows.shape[1])
+    return keys, columns, unsure & both_sides(close & unsure[:, :-1] & unsure[:, 1:])
+
+
+def _exact_list(queries: Vectors, rows: Tensor, references: Vectors, columns: Tensor) -> Tensor:
+    return exact_pairs(queries, rows, references, columns[:, None]).squeeze(1)

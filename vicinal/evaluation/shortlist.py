@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vicinal.evaluation.panel import LOWEST, bar
 
-__all__ = ["GROUP", "Shortlist"]
+__all__ = ["Shortlist", "both_sides"]
 
 GROUP = 16  # products ruled out by one comparison, if their maximum is under the bar
 
@@ -62,26 +62,36 @@ class Shortlist:
             self._raise(by_row.topk(self.k, dim=1).values[:, -1])
             self.begun = True
         bars = self.bar
-        cleared = peaks.view(-1, across) >= bars if transposed else peaks >= bars[:, None]
-        hits = _where(cleared)
+        hits = _where(peaks.view(-1, across) >= bars if transposed else peaks >= bars[:, None])
         inner = peaks.shape[1]
-        places = (hits + hits.div(inner, rounding_mode="floor") * ((GROUP - 1) * inner))[:, None]
-        places = places + torch.arange(0, GROUP * inner, inner)
-        values = block.view(-1).take(places)
         owners = hits.remainder(across) if transposed else hits.div(inner, rounding_mode="floor")
+        crowded = torch.bincount(owners, minlength=len(bars)) > 2 * self.capacity
+        if bool(crowded.any()):
+            self._take_best(block.T if transposed else block, crowded.nonzero().squeeze(1), first)
+            others = ~crowded[owners]
+            hits, owners = hits[others], owners[others]
+        starts = hits + hits.div(inner, rounding_mode="floor") * ((GROUP - 1) * inner)
+        places = starts[:, None] + torch.arange(0, GROUP * inner, inner)
+        values = block.view(-1).take(places)
         kept = _where(values >= bars[owners, None])
-        down = places.view(-1)[kept]
-        row = down.div(across, rounding_mode="floor")
-        column = down - row * across
+        place = places.view(-1)[kept]
+        row = place.div(across, rounding_mode="floor")
+        column = place - row * across
         mine, other = (column, row) if transposed else (row, column)
         self.offer(mine, other + first, values.view(-1)[kept])
+
+    def _take_best(self, block: Float32[Tensor, "r c"], rows: Int64[Tensor, " m"], first: int) -> None:
+        """Take the best of rows in which too much clears the bar; the rest could not be kept anyway."""
+        for some in torch.split(rows, 256):
+            values, columns = block[some].topk(min(self.capacity + 1, block.shape[1]), dim=1)
+            self.offer(some.repeat_interleave(columns.shape[1]), columns.flatten() + first, values.flatten())
 
     def offer(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"], values: Float32[Tensor, " m"]) -> None:
         """Add references that cleared the bar."""
         with self.lock:
             self.waiting.append((rows, columns.int(), values))
             self.waiting_count += len(rows)
-            if self.waiting_count >= 1 * self.k * len(self.bar):
+            if self.waiting_count >= self.k * len(self.bar):
                 self.settle()
 
     def settle(self) -> None:
@@ -126,8 +136,13 @@ class Shortlist:
         reach = bar(self.values[:, :-1], self.width[:, None], self.precision)
         close = self.values[:, 1:] >= reach
         close[:, self.k - 1 :] = close[:, self.k - 1 :].cumprod(dim=1)
-        none = torch.zeros(len(close), 1, dtype=torch.bool)
-        return torch.cat([close, none], dim=1) | torch.cat([none, close], dim=1)
+        return both_sides(close)
+
+
+def both_sides(close: Bool[Tensor, "r gaps"]) -> Bool[Tensor, "r c"]:
+    """The candidates on either side of a gap that is too small."""
+    none = torch.zeros(len(close), 1, dtype=torch.bool)
+    return torch.cat([close, none], dim=1) | torch.cat([none, close], dim=1)
 
 
 def _where(mask: Bool[Tensor, "*shape"]) -> Int64[Tensor, " hits"]:

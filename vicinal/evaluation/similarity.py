@@ -25,7 +25,17 @@ from torch import Tensor
 from vicinal.errors import InputError, look_up
 from vicinal.evaluation.parallel import side_by_side
 
-__all__ = ["Vectors", "chunks", "definition_error", "exact_pairs", "exact_rows", "readable", "vectors"]
+__all__ = [
+    "Vectors",
+    "chunks",
+    "close_pairs",
+    "definition_error",
+    "exact_pairs",
+    "exact_rows",
+    "readable",
+    "rounding_error",
+    "vectors",
+]
 
 METRICS = ("cosine", "euclidean")
 
@@ -105,6 +115,19 @@ def exact_pairs(
     return out + (queries.offset[rows, None] + references.offset[columns])
 
 
+def close_pairs(
+    queries: Vectors, rows: Int64[Tensor, " m"], references: Vectors, columns: Int64[Tensor, " m"]
+) -> Float64[Tensor, " m"]:
+    """Compare query `rows[i]` with reference `columns[i]` as `exact_pairs` does, to within `rounding_error`."""
+    out = queries.offset[rows] + references.offset[columns]
+    step = max(1, CHUNK // queries.rows.shape[1])
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        mine, theirs = queries.scaled(rows[part]), references.scaled(columns[part])
+        out[part] += mine.mul_(theirs).sum(dim=1)
+    return out
+
+
 def exact_rows(queries: Vectors, rows: Int64[Tensor, " m"], references: Vectors) -> Float64[Tensor, "m n"]:
     """Compare the queries `rows` with every reference; the same numbers as `exact_pairs`."""
     high, low = _split(queries.scaled(rows))
@@ -125,6 +148,11 @@ def chunks(rows: Tensor) -> list[slice]:
 def definition_error(dimensions: int) -> float:
     """How far an exact comparison may be from the real inner product: from rounding low, and low . low'."""
     return math.sqrt(dimensions) * 2.0**-45 + dimensions * 2.0**-54 + 2.0**-50
+
+
+def rounding_error(dimensions: int) -> float:
+    """How far float64 arithmetic in any order may be from an exact comparison."""
+    return definition_error(dimensions) + (dimensions + 4) * 2.0**-52
 
 
 def readable(keys: Float64[Tensor, "*shape"], references: Vectors) -> Float64[Tensor, "*shape"]:
