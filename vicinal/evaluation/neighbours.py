@@ -12,7 +12,7 @@ from vicinal.errors import InputError
 from vicinal.evaluation.exclusion import exclusion
 from vicinal.evaluation.inputs import ArrayLike, Labels, as_embeddings
 from vicinal.evaluation.search import BLOCK, Progress, search
-from vicinal.evaluation.similarity import measured, vectors
+from vicinal.evaluation.similarity import exact_pairs, readable, vectors
 
 __all__ = ["Neighbours", "neighbours"]
 
@@ -74,14 +74,15 @@ def neighbours(
         raise InputError(f"k must be at least 1, got {k}.")
     queries, references = vectors(items, others, metric=metric)
     ignored = exclusion(len(queries), len(references), gallery is None, sequences, gallery_sequences)
-    many = min(k, len(references))
     indices = torch.full((len(queries), k), -1)
     values = torch.full((len(queries), k), torch.nan, dtype=torch.float64)
 
     def consume(rows: Tensor, columns: Tensor) -> None:
-        near = measured(queries, rows, references, columns.clamp(min=0))
-        indices[rows, :many] = columns
-        values[rows, :many] = near.masked_fill_(columns < 0, torch.nan)
+        keys = exact_pairs(queries, rows, references, columns.clamp(min=0))
+        width = columns.shape[1]
+        indices[rows, :width] = columns
+        values[rows, :width] = readable(keys, references).masked_fill_(columns < 0, torch.nan)
 
+    many = min(k, len(references))
     search(queries, references, ignored, many, consume, precision=precision, block=block, progress=progress)
     return Neighbours(indices, values)

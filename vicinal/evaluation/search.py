@@ -33,8 +33,8 @@ Consume: TypeAlias = Callable[[Int64[Tensor, " r"], Int64[Tensor, "r k"]], None]
 Progress: TypeAlias = Callable[[float], None]
 Compare: TypeAlias = Callable[[Vectors, Tensor, Vectors, Tensor], Tensor]
 
-BLOCK = 1536
-FIRST_BAND = 3  # blocks of rows that set the bar of all others: the more, the higher
+BLOCK = 2048
+FIRST_BAND = 2  # blocks of rows that set the bar of all others: the more, the higher
 SPARSE_LIMIT = 128  # from this many neighbours on, sorting whole rows is cheaper than tracking a bar
 SHARED_LIMIT = 1 << 25  # candidates that may be held at once for all rows (256 MB)
 ROW_BUDGET = 1 << 23  # numbers in a block of whole rows

@@ -32,7 +32,7 @@ __all__ = [
     "definition_error",
     "exact_pairs",
     "exact_rows",
-    "measured",
+    "readable",
     "rounding_error",
     "vectors",
 ]
@@ -155,23 +155,11 @@ def rounding_error(dimensions: int) -> float:
     return definition_error(dimensions) + (dimensions + 4) * 2.0**-52
 
 
-def measured(
-    queries: Vectors, rows: Int64[Tensor, " m"], references: Vectors, columns: Int64[Tensor, "m c"]
-) -> Float64[Tensor, "m c"]:
-    """The cosine or the distance of query `rows[i]` to each of the references `columns[i]`, for a person to read.
-
-    Rounded as usual, but in a fixed order: the same bits everywhere, and a distance of zero for duplicates.
-    """
-    cosine = references.metric == "cosine"
-    step = max(1, CHUNK // max(1, columns.shape[1] * queries.rows.shape[1]))
-    out = torch.empty(columns.shape, dtype=torch.float64)
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        theirs = references.scaled(columns[part].flatten()).view(*columns[part].shape, -1)
-        mine = queries.scaled(rows[part]).unsqueeze(1)
-        terms = theirs.mul_(mine) if cosine else theirs.sub_(mine).square_()
-        out[part] = _sum_of_columns(terms.flatten(0, 1)).view(columns[part].shape)
-    return out.clamp_(-1.0, 1.0) if cosine else out.sqrt_().div_(references.scale[0])
+def readable(keys: Float64[Tensor, "*shape"], references: Vectors) -> Float64[Tensor, "*shape"]:
+    """Turn what `exact_pairs` returns into what a person expects: the cosine, or the distance."""
+    if references.metric == "cosine":
+        return keys.clamp(-1.0, 1.0)
+    return (-2 * keys).clamp(min=0.0).sqrt() / references.scale[0]
 
 
 def _split(values: Float64[Tensor, "*shape"]) -> tuple[Float64[Tensor, "*shape"], Float64[Tensor, "*shape"]]:
