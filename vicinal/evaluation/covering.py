@@ -47,8 +47,8 @@ def classes_by_size(codes: Int64[Tensor, " n"], dimensions: int) -> list[Int64[T
     """The members of each class, several classes of one size in a table as long as memory allows.
 
     Example:
-        >>> classes_by_size(torch.tensor([0, 1, 0, 2]), 8)
-        [tensor([[1], [3]]), tensor([[0, 2]])]
+        >>> [table.tolist() for table in classes_by_size(torch.tensor([0, 1, 0, 2]), 8)]
+        [[[1], [3]], [[0, 2]]]
     """
     counts = torch.bincount(codes).tolist()
     members = torch.split(codes.argsort(stable=True), counts)
