@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def fit(
     cache: Path | None = None,
     progress: bool = True,
     tensorboard: bool = False,
+    on_score: Callable[[int, dict[str, float]], None] | None = None,
     **changes: Any,
 ) -> Embedder:
     """Train an embedder on the training classes of a split and choose its best step on the validation classes.
@@ -57,6 +59,7 @@ def fit(
         cache: Where frozen features are kept, by default the user's cache folder.
         progress: Whether to show progress.
         tensorboard: Whether to write TensorBoard events.
+        on_score: Told the step and its validation scores after every evaluation; what it raises ends the training.
         **changes: Names of a recipe or of its training settings, on top of it: `loss="triplet", dim=64, steps=500`.
 
     Returns:
@@ -121,6 +124,7 @@ def fit(
         stream,
         settings,
         score=None if validation is None else lambda network: score(network, validation),
+        on_score=on_score,
         folder=run,
         resume=resume,
         progress=progress,

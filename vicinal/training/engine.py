@@ -63,6 +63,7 @@ def train(
     settings: Settings,
     *,
     score: Callable[[nn.Module], dict[str, float]] | None = None,
+    on_score: Callable[[int, dict[str, float]], None] | None = None,
     folder: Path | None = None,
     resume: bool = False,
     progress: bool = True,
@@ -78,6 +79,7 @@ def train(
         settings: How to train.
         score: Scores the model, larger is better; `settings.metric` chooses the best step and stops early. Without it
             the last weights are kept.
+        on_score: Told the step and its scores after every evaluation; what it raises ends the training.
         folder: Where checkpoints and the log go; None keeps nothing on disk.
         resume: Go on from `last.ckpt` in the folder: bit for bit as if the run had never stopped, on a CPU.
         progress: Whether to show a bar.
@@ -136,6 +138,8 @@ def train(
             kept.update({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
             save(BEST)
         log.write(step, {"score": value, **found})
+        if on_score is not None:
+            on_score(step, found)
 
     kept: dict[str, torch.Tensor] = {}
     if best["step"] and folder is not None:
