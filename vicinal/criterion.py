@@ -18,7 +18,7 @@ from vicinal.mining import MINERS, pair_statistics
 from vicinal.objectives import ALIASES, OBJECTIVES, Traits, centre_merging, embedding_norm, traits_of
 from vicinal.objectives.traits import check_options
 from vicinal.pairs import GEOMETRIES, check_embeddings, check_finite, masks, to_ball, to_sphere, widen
-from vicinal.references import Batch, Proxies, View
+from vicinal.references import Batch, OneHot, Proxies, View
 from vicinal.references.proxies import check_labels
 
 __all__ = ["REGULARISERS", "Criterion", "Learned"]
@@ -58,15 +58,16 @@ class Criterion(nn.Module):
 
     Args:
         objective: A name (see `vicinal losses`) or a function of (matrix, positive, negative, **options).
-        references: What the batch is compared with: one of `Batch()`, `Proxies(...)`, `Memory(...)`, `Cover(...)`, or
-            several as a list of them or of (references, weight). By default what the objective's paper uses.
+        references: What the batch is compared with: one of `Batch()`, `Proxies(...)`, `Memory(...)`, `Cover(...)`,
+            `OneHot(...)`, or several as a list of them or of (references, weight). By default those of the objective's
+            paper.
         mining: A name or a function of (matrix, positive, negative), or None for all pairs.
         mining_options: Options of the miner.
         geometry: How the matrix is filled, by default as the objective's formula is written.
         normalise: Brings embeddings and references to the "sphere", or clips them to the "ball", first.
         regularisers: Weights of terms on the embeddings or the first references alone, by default those of the
             objective's paper.
-        classes: Number of classes, for making proxies where none are given.
+        classes: Number of classes, for making proxies or one-hot labels where none are given.
         dim: Dimension of the embeddings, for the same.
         seed: Of proxies made here, and of what miners draw.
         **options: Options of the objective; `Learned(value)` makes one a parameter.
@@ -223,6 +224,8 @@ class Criterion(nn.Module):
     ) -> list[tuple[nn.Module, float]]:
         if references is None and self.traits.usual == "batch":
             references = Batch()
+        elif references is None and self.traits.usual == "one_hot" and classes is not None:
+            references = OneHot(classes)
         elif references is None:
             if classes is None or dim is None:
                 raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import pytest
 import torch
@@ -78,13 +79,18 @@ def test_a_zero_vector_stays_and_its_gradient_is_finite(normalisation):
     assert vector.grad.tolist() == [[0.0, 0.0, 0.0] if normalisation == "sphere" else [1.0, 2.0, 3.0]]
 
 
-@pytest.mark.parametrize("normalisation", ["ball", "sphere", "none"])
+@pytest.mark.parametrize("normalisation", ["ball", "sphere", "softmax", "none"])
 def test_half_precision_comes_back_as_float32_and_doubles_as_doubles(normalisation):
     assert normalise(torch.ones(1, 2, dtype=torch.bfloat16), normalisation).dtype == torch.float32
     assert normalise(torch.ones(1, 2, dtype=torch.float64), normalisation).dtype == torch.float64
 
 
-@pytest.mark.parametrize("normalisation", ["ball", "sphere", "none"])
+def test_the_softmax_makes_probabilities_of_any_logits():
+    rows = normalise(torch.tensor([[0.0, math.log(3.0)], [1e4, 0.0]]), "softmax")
+    torch.testing.assert_close(rows, torch.tensor([[0.25, 0.75], [1.0, 0.0]]))
+
+
+@pytest.mark.parametrize("normalisation", ["ball", "sphere", "softmax", "none"])
 def test_no_vectors_give_no_embeddings(normalisation):
     assert normalise(torch.empty(0, 3), normalisation).shape == (0, 3)
 

@@ -36,7 +36,7 @@ class Embedder(nn.Module):
             like any other but cannot be saved).
         dim: Length of the embeddings; None gives the pooled features of the backbone.
         pooling: "average", "max", or "both" for the sum of the two.
-        normalisation: "sphere" (length 1), "ball" (length at most 1) or "none".
+        normalisation: "sphere" (length 1), "ball" (length at most 1), "softmax" (class probabilities) or "none".
         bias: Whether the head's linear map has a bias.
         kaiming: Draw the head by He's rule (fan-out) instead of PyTorch's default.
         transform: From a PIL image to the backbone's input at test time; None for the backbone's own.

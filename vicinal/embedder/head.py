@@ -13,7 +13,7 @@ from vicinal.pairs import to_ball, to_sphere, widen
 __all__ = ["Head", "Normalisation", "Pooling", "normalise", "pool"]
 
 Pooling = Literal["average", "max", "both"]
-Normalisation = Literal["sphere", "ball", "none"]
+Normalisation = Literal["sphere", "ball", "softmax", "none"]
 
 
 def pool(maps: Float[Tensor, "n c *hw"], pooling: Pooling = "average") -> Float[Tensor, "n c"]:
@@ -38,11 +38,12 @@ def pool(maps: Float[Tensor, "n c *hw"], pooling: Pooling = "average") -> Float[
 
 
 def normalise(vectors: Float[Tensor, "n d"], normalisation: Normalisation = "sphere") -> Float[Tensor, "n d"]:
-    """Bring vectors onto the unit sphere, into the unit ball, or leave them.
+    """Bring vectors onto the unit sphere, into the unit ball, onto the simplex of class probabilities, or leave them.
 
     Formula:
         sphere: v / ||v||
         ball: v if ||v|| <= 1, else v / ||v||; no two points move apart (1-Lipschitz)
+        softmax: e^v / sum e^v
 
     A zero vector has no direction: it stays where it is. Lengths are computed in float32 at least, so half-precision
     vectors come back as float32.
@@ -58,6 +59,8 @@ def normalise(vectors: Float[Tensor, "n d"], normalisation: Normalisation = "sph
     vectors = widen(vectors)
     if normalisation == "none":
         return vectors
+    if normalisation == "softmax":
+        return vectors.softmax(dim=1)
     return to_ball(vectors) if normalisation == "ball" else to_sphere(vectors)
 
 
@@ -68,7 +71,7 @@ class Head(nn.Module):
         channels: What the backbone gives.
         dim: Length of the embeddings; None leaves out the linear map.
         pooling: "average", "max", or "both" for the sum of the two.
-        normalisation: "sphere", "ball" or "none".
+        normalisation: "sphere", "ball", "softmax" or "none".
         bias: Whether the linear map has a bias.
         kaiming: Draw the map from He's normal distribution by fan-out, with zero bias, instead of
             PyTorch's uniform default.

@@ -16,9 +16,9 @@ from vicinal.pairs import check_pairs, widen
 
 __all__ = ["EVERY_KIND", "Kind", "Need", "Traits", "check_options", "objective", "options_of", "traits_of"]
 
-Kind = Literal["batch", "proxies", "memory", "cover"]
+Kind = Literal["batch", "proxies", "memory", "cover", "one_hot"]
 Need = Literal["reference_labels", "reference_matrix"]
-EVERY_KIND: tuple[Kind, ...] = ("batch", "proxies", "memory", "cover")
+EVERY_KIND: tuple[Kind, ...] = ("batch", "proxies", "memory", "cover", "one_hot")
 
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 
@@ -57,11 +57,14 @@ ABOVE_ZERO = (
     "bins",
     "largest",
     "farthest",
+    "p",
+    "smoothing",
 )
+WITHIN_ZERO_AND_ONE = ("k",)
 
 
 def check_options(name: str, options: dict[str, Any]) -> None:
-    """Raise `InputError` for a margin below zero or a scale or temperature that is not above it.
+    """Raise `InputError` for an option out of its range: a margin below zero, a scale that is not above it.
 
     Learned options are tensors, which the optimiser moves freely: they are not checked.
     """
@@ -72,6 +75,8 @@ def check_options(name: str, options: dict[str, Any]) -> None:
             raise InputError(f"{name}: {option} must be at least 0; got {value!r}.")
         if option in ABOVE_ZERO and not value > 0:
             raise InputError(f"{name}: {option} must be above 0; got {value!r}.")
+        if option in WITHIN_ZERO_AND_ONE and not 0 < value < 1:
+            raise InputError(f"{name}: {option} must be above 0 and below 1; got {value!r}.")
 
 
 def objective(

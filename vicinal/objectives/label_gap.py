@@ -1,0 +1,79 @@
+"""How far a probability is from the 0 or 1 of a label, in one coordinate and over all classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vicinal.errors import InputError
+
+__all__ = ["CONCAVE", "LARGEST", "SMALLEST", "label_gap", "power_of_gap"]
+
+# Rounding makes a confident mistake infinitely wrong; between these two numbers it is finite and has a gradient.
+SMALLEST, LARGEST = 1e-30, 1.0 - 2.0**-23
+# A square root would pull on a finished item without bound.
+ROOT_SMOOTHING = 1e-4
+
+
+def _root(total: Tensor) -> Tensor:
+    return (total + ROOT_SMOOTHING).sqrt() - ROOT_SMOOTHING**0.5
+
+
+def _saturating(total: Tensor) -> Tensor:
+    return -torch.expm1(-total)
+
+
+# All are 0 at 0, increasing and concave, hence subadditive: F(a + b) <= F(a) + F(b).
+CONCAVE: dict[str, Callable[[Tensor], Tensor]] = {
+    "identity": lambda total: total,
+    "logarithm": torch.log1p,
+    "root": _root,
+    "saturating": _saturating,
+}
+
+
+def power_of_gap(gap: Float[Tensor, "*shape"], p: float, smoothing: float = 0.0) -> Float[Tensor, "*shape"]:
+    """Return the p-th power of numbers in [0, 1], without its cusp at 0 where smoothing is above 0.
+
+    Formula:
+        ((u + s)^p - s^p) / ((1 + s)^p - s^p), which is 0 at 0 and 1 at 1 whatever s is
+
+    Args:
+        gap: u, in [0, 1].
+        p: Above 0; below 1 the slope of u^p at 0 is infinite.
+        smoothing: s, at least 0.
+
+    Example:
+        >>> power_of_gap(torch.tensor([0.0, 0.25, 1.0]), 0.5)
+        tensor([0.0000, 0.5000, 1.0000])
+    """
+    if smoothing == 0:
+        return gap**p
+    return ((gap + smoothing) ** p - smoothing**p) / ((1.0 + smoothing) ** p - smoothing**p)
+
+
+def label_gap(gap: Float[Tensor, "*shape"], *, k: float, p: float, smoothing: float = 0.0) -> Float[Tensor, "*shape"]:
+    """Return the distance of two coordinates that differ by a gap.
+
+    Formula:
+        -log(1 - k u^p), with the power smoothed as `power_of_gap` has it
+
+    Args:
+        gap: u, in [0, 1].
+        k: In (0, 1]; at 1 the distance of 0 and 1 is infinite.
+        p: Above 0.
+        smoothing: At least 0, and 0 where k is 1.
+
+    Example:
+        >>> label_gap(torch.tensor([0.1, 1.0]), k=0.5, p=0.75)
+        tensor([0.0931, 0.6931])
+    """
+    if not (0 < k <= 1 and p > 0 and smoothing >= 0) or (k == 1 and smoothing > 0):
+        raise InputError(
+            f"A label gap needs 0 < k <= 1, p above 0 and smoothing of at least 0 (0 for k = 1); got k={k!r}, p={p!r}, "
+            f"smoothing={smoothing!r}."
+        )
+    return -torch.log1p(-k * power_of_gap(gap, p, smoothing))
