@@ -297,6 +297,35 @@ def soft_triple(
     return mean(losses)
 
 
+def usable(d: Rows, P: Marks, N: Marks) -> Iterable[tuple[list[float], list[float]]]:
+    """The distances to positives and to negatives of each anchor that has both."""
+    for row, p, n in zip(d, P, N, strict=True):
+        if any(p) and any(n):
+            yield marked(row, p), marked(row, n)
+
+
+def nca(d: Rows, P: Marks, N: Marks, *, scale: float = 1.0) -> float:
+    return mean(
+        1 - math.exp(log_sum(-scale * x for x in near) - log_sum(-scale * x for x in near + far))
+        for near, far in usable(d, P, N)
+    )
+
+
+def mcml(d: Rows, P: Marks, N: Marks, *, scale: float = 1.0) -> float:
+    losses = []
+    for near, far in usable(d, P, N):
+        everything = log_sum(-scale * x for x in near + far)
+        losses.append(sum((math.log(1 / len(near)) + scale * x + everything) / len(near) for x in near))
+    return mean(losses)
+
+
+def lmnn(d: Rows, P: Marks, N: Marks, *, push: float = 0.5, margin: float = 1.0) -> float:
+    return mean(
+        (1 - push) * sum(near) + push * sum(max(margin + x - y, 0.0) for x in near for y in far)
+        for near, far in usable(d, P, N)
+    )
+
+
 ORACLES: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
@@ -309,9 +338,12 @@ ORACLES: dict[str, Callable[..., float]] = {
         cosface,
         fast_ap,
         lifted_structure,
+        lmnn,
         margin,
+        mcml,
         multi_similarity,
         n_pair,
+        nca,
         normalised_softmax,
         nt_xent,
         proxy_anchor,
@@ -338,9 +370,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "cosface": {"margin": 0.1, "scale": 8.0},
     "fast_ap": {"bins": 7, "largest": 3.0},
     "lifted_structure": {"margin": 0.3, "positive_scale": 2.0, "negative_scale": 4.0},
+    "lmnn": {"push": 0.7, "margin": 0.4},
     "margin": {"boundary": 1.1, "margin": 0.3},
+    "mcml": {"scale": 2.0},
     "multi_similarity": {"positive_scale": 3.0, "negative_scale": 5.0, "threshold": 0.2},
     "n_pair": {"scale": 3.0},
+    "nca": {"scale": 2.0},
     "normalised_softmax": {"temperature": 0.3},
     "nt_xent": {"temperature": 0.3},
     "proxy_anchor": {"margin": 0.2, "scale": 4.0},

@@ -15,9 +15,12 @@ from vicinal.objectives.contrastive_c2 import contrastive_c2
 from vicinal.objectives.cosface import cosface
 from vicinal.objectives.fast_ap import fast_ap
 from vicinal.objectives.lifted_structure import lifted_structure
+from vicinal.objectives.lmnn import lmnn
 from vicinal.objectives.margin import margin
+from vicinal.objectives.mcml import mcml
 from vicinal.objectives.multi_similarity import multi_similarity, raw
 from vicinal.objectives.n_pair import n_pair
+from vicinal.objectives.nca import nca
 from vicinal.objectives.normalised_softmax import normalised_softmax
 from vicinal.objectives.nt_xent import nt_xent
 from vicinal.objectives.proxy_anchor import proxy_anchor
@@ -43,9 +46,12 @@ OBJECTIVES: dict[str, Callable[..., Tensor]] = {
     "cosface": cosface,
     "fast_ap": fast_ap,
     "lifted_structure": lifted_structure,
+    "lmnn": lmnn,
     "margin": margin,
+    "mcml": mcml,
     "multi_similarity": multi_similarity,
     "n_pair": n_pair,
+    "nca": nca,
     "normalised_softmax": normalised_softmax,
     "nt_xent": nt_xent,
     "proxy_anchor": proxy_anchor,
