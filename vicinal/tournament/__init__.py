@@ -17,6 +17,7 @@ from vicinal.tournament.pair_tests import PairTest, compare_pairs
 from vicinal.tournament.per_class import class_arrays
 from vicinal.tournament.published import Published, published, thesis_tables
 from vicinal.tournament.ranking import Standing, Tournament, tournament
+from vicinal.tournament.table import read_scores
 from vicinal.tournament.verdict import Verdict, verdict
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "probability_of_best",
     "published",
     "rank_correlation",
+    "read_scores",
     "thesis_tables",
     "tournament",
     "verdict",

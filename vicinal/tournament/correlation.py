@@ -13,6 +13,7 @@ from scipy import stats
 
 from vicinal.errors import InputError
 from vicinal.evaluation.intervals import Interval
+from vicinal.tournament.words import p_text
 
 __all__ = ["RankCorrelation", "rank_correlation"]
 
@@ -51,7 +52,7 @@ class RankCorrelation:
         ]
         same = "is also" if self.agreed else "is not"
         return (
-            f"Validation -> test over {self.methods} methods: {', '.join(shown)}, p = {self.p_value:.2g}; "
+            f"Validation -> test over {self.methods} methods: {', '.join(shown)}, {p_text(self.p_value)}; "
             f"the best on validation {same} the best on test."
         )
 

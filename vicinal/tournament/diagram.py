@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vicinal.tournament.ranking import Tournament
+from vicinal.tournament.words import counted, p_text
 
 __all__ = ["plot_critical_difference"]
 
@@ -27,7 +28,7 @@ THEMES = {
     "dark": Theme("#e6edf3", "#7d8590", "#4493f8", "#0d1117"),
 }
 # In inches: the rank axis, between labels, between bars, above the axis, and one letter of a label.
-AXIS, ROW, STEP, HEAD, LETTER = 5.0, 0.27, 0.13, 1.05, 0.088
+AXIS, ROW, STEP, HEAD, LETTER = 5.0, 0.27, 0.13, 1.15, 0.088
 SMALL, TEXT = 9, 10
 
 
@@ -91,21 +92,20 @@ def _draw_axis(axes: Axes, count: int, scale: float, colours: Theme) -> None:
 
 
 def _draw_ruler(axes: Axes, found: Tournament, scale: float, colours: Theme) -> None:
-    count, difference = len(found.experiments), found.critical_difference
-    told = f"Mean rank over {count} experiment{'s' if count > 1 else ''}"
+    told = f"mean rank over {counted(len(found.experiments), 'experiment')}"
     if found.friedman is not None:
-        told += f"; Friedman p = {found.friedman.p_value:.2g}"
-    axes.text(AXIS, 0.62, told, ha="right", va="bottom", fontsize=SMALL, color=colours.faint)
-    length = scale * difference
+        told += f"; Friedman {p_text(found.friedman.p_value)}"
+    axes.text(0, 0.9, told, va="center", fontsize=SMALL, color=colours.ink)
+    length = scale * found.critical_difference
+    label = f"critical difference {found.critical_difference:.2f}"
     if length > AXIS:
-        note = f"critical difference {difference:.2f}: longer than the line, so nothing can be told apart"
-        axes.text(AXIS, 0.4, note, ha="right", va="bottom", fontsize=SMALL, color=colours.faint)
-        return
-    axes.plot([0, length], [0.5, 0.5], color=colours.ink, lw=1.2)
-    for end in (0, length):
-        axes.plot([end, end], [0.45, 0.55], color=colours.ink, lw=1.2)
-    label = f"critical difference {difference:.2f}"
-    axes.text(0, 0.6, label, ha="left", va="bottom", fontsize=SMALL, color=colours.ink)
+        label, length = f"{label}, longer than the line: nothing can be told apart", 0.0
+    else:
+        axes.plot([0, length], [0.55, 0.55], color=colours.ink, lw=1.2)
+        for end in (0, length):
+            axes.plot([end, end], [0.5, 0.6], color=colours.ink, lw=1.2)
+        length += 0.1
+    axes.text(length, 0.55, label, va="center", fontsize=SMALL, color=colours.ink)
 
 
 def _draw_methods(axes: Axes, found: Tournament, places: Sequence[float], top: float, colours: Theme) -> None:

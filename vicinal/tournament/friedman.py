@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from vicinal.tournament.words import p_text
+
 __all__ = ["Friedman", "friedman"]
 
 
@@ -19,7 +21,7 @@ class Friedman:
         chi_square: Friedman's statistic, corrected for ties.
         degrees: Its degrees of freedom, one less than there are methods.
         chi_square_p: Its p-value, which holds for more than about 10 experiments and 5 methods.
-        f: The statistic of Iman and Davenport, less timid; infinite if all experiments agree.
+        f: The statistic of Iman and Davenport, less timid; None if all experiments agree, where it has no end.
         f_degrees: Its two degrees of freedom.
         f_p: Its p-value.
         p_value: By permuting the ranks within each experiment; this one holds for any number of either.
@@ -28,17 +30,20 @@ class Friedman:
     chi_square: float
     degrees: int
     chi_square_p: float
-    f: float
+    f: float | None
     f_degrees: tuple[int, int]
-    f_p: float
+    f_p: float | None
     p_value: float
 
     def __str__(self) -> str:
-        return (
-            f"Friedman chi-square {self.chi_square:.2f} on {self.degrees} degrees of freedom, p = "
-            f"{self.chi_square_p:.2g}; Iman-Davenport F {self.f:.2f} on {self.f_degrees[0]} and {self.f_degrees[1]}, "
-            f"p = {self.f_p:.2g}; by permutation p = {self.p_value:.2g}."
-        )
+        told = [
+            f"Friedman chi-square {self.chi_square:.2f} on {self.degrees} degrees of freedom, {p_text(self.chi_square_p)}"
+        ]
+        if self.f is not None and self.f_p is not None:
+            told.append(
+                f"Iman-Davenport F {self.f:.2f} on {self.f_degrees[0]} and {self.f_degrees[1]}, {p_text(self.f_p)}"
+            )
+        return "; ".join([*told, f"by permutation {p_text(self.p_value)}."])
 
 
 def friedman(ranks: NDArray[np.float64], *, draws: int = 10_000, seed: int = 0) -> Friedman:
@@ -71,8 +76,7 @@ def friedman(ranks: NDArray[np.float64], *, draws: int = 10_000, seed: int = 0) 
     observed = float((centred.sum(axis=0) ** 2).sum())
     chi_square = (methods - 1) * observed / spread
     left = count * (methods - 1) - chi_square
-    agreed = left < 1e-9 * chi_square
-    f = np.inf if agreed else (count - 1) * chi_square / left
+    f = (count - 1) * chi_square / left if left > 1e-9 * chi_square else None
     # The draws start from sorted rows in a fixed order, so that p does not depend on the order of the table.
     rows = np.sort(centred, axis=1)
     rows = rows[np.lexsort(rows.T)]
@@ -85,8 +89,8 @@ def friedman(ranks: NDArray[np.float64], *, draws: int = 10_000, seed: int = 0) 
         chi_square=chi_square,
         degrees=degrees[0],
         chi_square_p=float(stats.chi2.sf(chi_square, degrees[0])),
-        f=float(f),
+        f=f,
         f_degrees=degrees,
-        f_p=float(stats.f.sf(f, *degrees)),
+        f_p=None if f is None else float(stats.f.sf(f, *degrees)),
         p_value=(1 + as_large) / (1 + draws),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,11 @@ from vicinal.evaluation.intervals import Interval, class_bootstrap
 from vicinal.tournament.holm import holm
 from vicinal.tournament.per_class import class_scores
 from vicinal.tournament.sign_flip import sign_flip
+from vicinal.tournament.words import p_text
 
 __all__ = ["PairTest", "compare_pairs", "paired_delta"]
+
+Unit = Literal["class", "experiment"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class PairTest:
             which it is worse. From -1 to 1.
         p_single: Of this pair alone.
         p_value: Corrected for the number of pairs (Holm).
-        classes: How many classes were compared.
+        count: How many classes (or experiments) were compared.
+        unit: "class" or "experiment".
         seeds: How many runs of each method.
     """
 
@@ -42,13 +47,14 @@ class PairTest:
     effect: float
     p_single: float
     p_value: float
-    classes: int
+    count: int
+    unit: Unit
     seeds: int
 
     def __str__(self) -> str:
         return (
             f"{self.first} - {self.second}: {self.difference:+.4f} ({self.interval.low:+.4f} to "
-            f"{self.interval.high:+.4f}), effect {self.effect:+.2f}, p = {self.p_value:.2g}"
+            f"{self.interval.high:+.4f}), effect {self.effect:+.2f}, {p_text(self.p_value)}"
         )
 
 
@@ -56,6 +62,7 @@ def compare_pairs(
     per_class: Mapping[str, NDArray[np.float64]],
     *,
     queries: NDArray[np.int64] | None = None,
+    unit: Unit = "class",
     draws: int = 20_000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -75,6 +82,7 @@ def compare_pairs(
         per_class: Method -> scores of the same classes in the same order, or seeds by classes (`class_arrays` makes
             them). The seeds of all methods must be the same, since runs are paired by them.
         queries: How many each class has, to weigh classes as the mean over queries does; without it all are equal.
+        unit: What is compared: "experiment" if the scores are those of whole experiments.
         draws: Of bootstrap and signs.
         confidence: Of the intervals.
         seed: Of the draws.
@@ -112,7 +120,8 @@ def compare_pairs(
             effect=paired_delta(values[one].mean(axis=0), values[other].mean(axis=0)),
             p_single=float(p_single[at]),
             p_value=float(corrected),
-            classes=classes,
+            count=classes,
+            unit=unit,
             seeds=seeds,
         )
         for at, ((one, other), corrected) in enumerate(zip(chosen, holm(p_single.tolist()), strict=True))

@@ -13,10 +13,12 @@ from scipy import stats
 from vicinal.errors import InputError
 from vicinal.tournament.friedman import Friedman, friedman
 from vicinal.tournament.nemenyi import cliques, critical_difference
+from vicinal.tournament.pair_tests import PairTest, compare_pairs
+from vicinal.tournament.words import counted
 
 __all__ = ["Missing", "Standing", "Tournament", "tournament"]
 
-Missing = Literal["refuse", "drop experiments", "drop methods"]
+Missing = Literal["refuse", "drop-experiments", "drop-methods"]
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,7 @@ class Tournament:
             f"{row.score:>10.4f}"
             for row in self.table()
         ]
-        count = len(self.experiments)
-        lines += ["", f"{len(self.methods)} methods in {count} experiment{'s' if count > 1 else ''}; rank 1 is best."]
+        lines += ["", f"{len(self.methods)} methods in {counted(len(self.experiments), 'experiment')}; rank 1 is best."]
         if self.friedman is not None:
             lines.append(str(self.friedman))
         lines.append(f"Nemenyi critical difference of mean ranks at {self.level:g}: {self.critical_difference:.3f}.")
@@ -103,6 +104,14 @@ class Tournament:
             return (self.methods,)
         runs = cliques(list(self.mean_ranks.values()), self.critical_difference)
         return tuple(self.methods[first : last + 1] for first, last in runs)
+
+    def pairs(self, *, confidence: float = 0.95) -> list[PairTest]:
+        """Compare the scores of every two methods experiment by experiment.
+
+        Nemenyi's test of two methods depends on which others take part, and sees ranks only; this one does neither.
+        """
+        columns = dict(zip(self.methods, self.scores.T, strict=True))
+        return compare_pairs(columns, unit="experiment", confidence=confidence)
 
     def table(self) -> list[Standing]:
         """One row per method, best first."""
@@ -151,8 +160,8 @@ def tournament(
     notes: tuple[str, ...] = ()
     if absent.any():
         notes = (_absences(absent, experiments, methods, missing),)
-        rows = ~absent.any(axis=1) if missing == "drop experiments" else np.full(len(experiments), True)
-        columns = ~absent.any(axis=0) if missing == "drop methods" else np.full(len(methods), True)
+        rows = ~absent.any(axis=1) if missing == "drop-experiments" else np.full(len(experiments), True)
+        columns = ~absent.any(axis=0) if missing == "drop-methods" else np.full(len(methods), True)
         matrix = matrix[rows][:, columns]
         experiments = [name for name, kept in zip(experiments, rows, strict=True) if kept]
         methods = [name for name, kept in zip(methods, columns, strict=True) if kept]
@@ -183,8 +192,8 @@ def _absences(absent: NDArray[np.bool_], experiments: list[str], methods: list[s
     if missing == "refuse":
         raise InputError(
             f"{len(places)} scores are missing: {shown}. Ranks need them all: run what is missing, or give "
-            "missing='drop experiments' or missing='drop methods'."
+            "missing='drop-experiments' or missing='drop-methods'."
         )
-    kind, names, axis = ("experiments", experiments, 1) if missing == "drop experiments" else ("methods", methods, 0)
+    kind, names, axis = ("experiments", experiments, 1) if missing == "drop-experiments" else ("methods", methods, 0)
     dropped = [names[at] for at in np.flatnonzero(absent.any(axis=axis))]
     return f"left out the {kind} {', '.join(dropped)}, because {len(places)} scores are missing: {shown}."

@@ -9,6 +9,7 @@ from vicinal.errors import InputError
 from vicinal.tournament.nemenyi import experiments_needed
 from vicinal.tournament.pair_tests import PairTest
 from vicinal.tournament.ranking import Tournament
+from vicinal.tournament.words import counted, listed, p_text
 
 __all__ = ["Verdict", "verdict"]
 
@@ -63,57 +64,51 @@ def _of_ranks(found: Tournament) -> Verdict:
     beaten = [
         method for method in others if found.significant and ranks[method] - ranks[winner] >= found.critical_difference
     ]
-    count = len(found.experiments)
+    experiments = counted(len(found.experiments), "experiment")
     needed = experiments_needed(len(found.methods), found.level)
     caveats = []
-    if count < needed:
+    if len(found.experiments) < needed:
         caveats.append(
-            f"With {len(found.methods)} methods, ranks can tell two of them apart only from {needed} experiments on; "
-            f"there {'is' if count == 1 else 'are'} {count}."
+            f"Ranks of {len(found.methods)} methods can tell two of them apart from {needed} experiments on, and not "
+            f"with {experiments}."
         )
     elif not found.significant and found.friedman is not None:
-        caveats.append(f"Friedman's test finds no difference at all (p = {found.friedman.p_value:.2g}).")
+        caveats.append(f"Friedman's test finds no difference at all ({p_text(found.friedman.p_value)}).")
     caveats += [f"Of what was given, {note}" for note in found.notes]
-    return _outcome(winner, others, beaten, f"by mean rank over {_counted(count, 'experiment')}", caveats)
+    return _outcome(winner, others, beaten, f"by mean rank over {experiments}", caveats)
 
 
 def _of_pairs(tests: Sequence[PairTest], level: float) -> Verdict:
     if not tests:
         raise InputError("A verdict needs at least one tested pair, got none.")
-    winner = tests[0].first
+    winner, seeds = tests[0].first, tests[0].seeds
     rivals = [test for test in tests if test.first == winner]
     beaten = [test.second for test in rivals if test.p_value < level]
-    classes, seeds = tests[0].classes, tests[0].seeds
+    over = f"over {counted(tests[0].count, tests[0].unit)}"
+    least = len(tests) * 2.0 ** (1 - tests[0].count)  # all signs equal, in one of the pairs
     caveats = []
-    if seeds == 1:
-        least = len(tests) * 2.0 ** (1 - classes)
-        if least >= level:
-            caveats.append(
-                f"With {_counted(classes, 'class', 'classes')} and {_counted(len(tests), 'pair')}, p cannot fall below "
-                f"{min(1.0, least):.2g}: more classes are needed to conclude anything."
-            )
+    if seeds > 1:
+        over += f" and {seeds} seeds"
+    elif least >= level:
+        caveats.append(
+            f"With {counted(tests[0].count, tests[0].unit)} and {counted(len(tests), 'pair')} to test, p cannot fall "
+            f"below {min(1.0, least):.2g}: nothing can be concluded."
+        )
+    if seeds == 1 and tests[0].unit == "class":
         caveats.append("One run of each method compares these models; only several seeds compare the methods.")
-    over = f"over {_counted(classes, 'class', 'classes')}" + (f" and {seeds} seeds" if seeds > 1 else "")
     return _outcome(winner, [test.second for test in rivals], beaten, over, caveats)
 
 
 def _outcome(winner: str, others: list[str], beaten: list[str], over: str, caveats: list[str]) -> Verdict:
     undecided = [method for method in others if method not in beaten]
     if not undecided:
-        sentence = f"{winner} wins: {over} it is significantly better than {_listed(others, 'all of ')}."
+        every = "all of " if len(others) > 1 else ""
+        sentence = f"{winner} wins: {over} it is significantly better than {every}{listed(others)}."
     elif beaten:
         sentence = (
-            f"{winner} comes first: {over} it is significantly better than {_listed(beaten)}, "
-            f"but cannot be told from {_listed(undecided)}."
+            f"{winner} comes first: {over} it is significantly better than {listed(beaten)}, "
+            f"but cannot be told from {listed(undecided)}."
         )
     else:
-        sentence = f"{winner} comes first, but {over} it cannot be told from {_listed(undecided)}: there is no winner."
+        sentence = f"{winner} comes first, but {over} it cannot be told from {listed(undecided)}: there is no winner."
     return Verdict(winner, not undecided, tuple(beaten), tuple(undecided), sentence, tuple(caveats))
-
-
-def _listed(names: list[str], several: str = "") -> str:
-    return names[0] if len(names) == 1 else f"{several}{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _counted(count: int, one: str, many: str | None = None) -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
