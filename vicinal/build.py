@@ -15,7 +15,7 @@ from vicinal.embedder import Embedder
 from vicinal.errors import InputError, look_up
 from vicinal.objectives import ALIASES, OBJECTIVES, Traits, traits_of
 from vicinal.recipe import Recipe
-from vicinal.references import Batch, Memory, Proxies
+from vicinal.references import Batch, Memory, OneHot, Proxies
 from vicinal.sampling import SAMPLERS, Sampler
 
 __all__ = ["build_criterion", "build_embedder", "build_sampler", "train_transform"]
@@ -34,12 +34,13 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
         raise InputError(
             f"{data.name} holds images, and backbone 'linear' wants feature vectors: use 'convnet' or another."
         )
+    on_simplex = _traits(recipe).usual == "one_hot"  # such losses know items by their class probabilities
     torch.manual_seed(recipe.training.seed)
     embedder = Embedder(
         recipe.backbone,
-        dim=recipe.dim,
+        dim=len(data.classes) if on_simplex else recipe.dim,
         pooling=recipe.pooling,
-        normalisation=recipe.normalisation,
+        normalisation="softmax" if on_simplex else recipe.normalisation,
         weights=recipe.weights,
         options=options,
     )
@@ -58,10 +59,21 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
 
 def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
     """Return the loss of a recipe, with references for the dataset's classes."""
-    function = look_up("loss", ALIASES.get(recipe.loss, recipe.loss), OBJECTIVES)
-    traits = traits_of(function) or Traits("cosine", paper="")
-    references: list[nn.Module] = [Batch()]
-    if traits.usual == "proxies":
+    traits = _traits(recipe)
+    references: list[nn.Module | tuple[nn.Module, float]] = [Batch()]
+    if recipe.ccp is not None:
+        references = [
+            Proxies(
+                len(data.classes),
+                dim,
+                per_class=recipe.ccp.proxies_per_class,
+                learning_rate_multiplier=recipe.ccp.proxy_multiplier,
+                seed=recipe.training.seed,
+            )
+        ]
+        if recipe.ccp.pair_weight and "batch" in traits.references:
+            references.append((Batch(), recipe.ccp.pair_weight))
+    elif traits.usual == "proxies":
         references = [
             Proxies(
                 len(data.classes),
@@ -71,6 +83,8 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
                 seed=recipe.training.seed,
             )
         ]
+    elif traits.usual == "one_hot":
+        references = [OneHot(len(data.classes))]
     if recipe.memory:
         references.append(Memory(recipe.memory, dim, start=recipe.memory_start))
     on_the_ball: dict[str, Any] = {}
@@ -78,7 +92,7 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
         # Cosines would put every vector back on the sphere.
         on_the_ball = {"normalise": "ball", "geometry": "dot" if traits.geometry == "cosine" else traits.geometry}
     return Criterion(
-        function,
+        recipe.loss,
         references=references,
         mining=recipe.mining,
         mining_options=recipe.mining_options,
@@ -108,3 +122,7 @@ def train_transform(recipe: Recipe, embedder: Embedder) -> Callable[..., Tensor]
     name = recipe.images or ("small" if expects.short_side is None else "thesis")
     look_up("pair of transforms", name, PIPELINES)
     return pipeline(name, size=expects.size, pixels=expects.pixels).train
+
+
+def _traits(recipe: Recipe) -> Traits:
+    return traits_of(look_up("loss", ALIASES.get(recipe.loss, recipe.loss), OBJECTIVES)) or Traits("cosine", paper="")

@@ -19,11 +19,13 @@ from vicinal.build import build_criterion, build_embedder, build_sampler, train_
 from vicinal.data import Dataset, Split
 from vicinal.embedder import Card, Embedder
 from vicinal.errors import InputError, look_up
-from vicinal.evaluation import evaluate
+from vicinal.evaluation import class_distances, covering_radius, evaluate
 from vicinal.recipe import Recipe, recipe_from, recipe_toml
+from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.checkpoint import write_atomically
 from vicinal.training.engine import LAST, Outcome, train
 from vicinal.training.features import OneOf, frozen_features, with_features
+from vicinal.training.pool import embed_pool
 from vicinal.training.processes import start_processes
 from vicinal.training.stream import Stream
 
@@ -87,6 +89,10 @@ def fit(
         _open_run(run, recipe, resume)
 
     model: nn.Module = embedder
+    # Vectors in the ball differ by their lengths too, which cosines do not see.
+    metric = "euclidean" if recipe.normalisation == "ball" else "cosine"
+    plain_pool = recipe.ccp is not None and recipe.ccp.pool_images == "plain"
+    pool_data, pool_transform = data, embedder.transform if plain_pool else transform
     if recipe.freeze and transform is not None:
         kept: dict[str, Any] = {"cache": cache, "workers": workers, "progress": progress}
         with fabric.rank_zero_first(local=True):  # the others find what the first has computed
@@ -94,7 +100,10 @@ def fit(
             if validation is not None:
                 plain = frozen_features(embedder, validation, embedder.transform, **kept)
                 validation = with_features(validation, plain)
+            if plain_pool:
+                pool_data = with_features(data, frozen_features(embedder, data, embedder.transform, **kept))
         data, transform, model = with_features(data, augmented), OneOf(recipe.copies), embedder.head
+        pool_data, pool_transform = (pool_data, None) if plain_pool else (data, transform)
         workers = 0
 
     def embed(network: nn.Module, items: Dataset) -> npt.NDArray[np.float32]:
@@ -106,8 +115,13 @@ def fit(
             return network(first_copy.to(embedder.device)).cpu().numpy()
 
     def score(network: nn.Module, items: Dataset) -> dict[str, float]:
-        found = evaluate(embed(network, items), items.labels, full_ranking=False, draws=0)
-        return {name: found[name] for name in METRICS}
+        embeddings = embed(network, items)
+        found = evaluate(embeddings, items.labels, full_ranking=False, draws=0, metric=metric)
+        scores = {name: found[name] for name in METRICS}
+        if recipe.ccp is not None:
+            scores["covering radius"] = covering_radius(embeddings, items.labels, metric=metric)
+            scores["inter-class distance"] = class_distances(embeddings, items.labels, metric=metric)[0]
+        return scores
 
     stream = Stream(
         data,
@@ -118,6 +132,16 @@ def fit(
         skip_bad=skip_bad,
         embed=lambda network: torch.from_numpy(embed(network, data)),
     )
+    ccp = None
+    if recipe.ccp is not None:
+        size, drawn = recipe.ccp.pool_size, dict[str, Any](workers=workers, skip_bad=skip_bad)
+        ccp = ChanceConstrainedProxies(
+            recipe.ccp,
+            lambda network, instance: embed_pool(
+                embedder, network, pool_data, pool_transform, size, seed=(settings.seed, instance), **drawn
+            ),
+            min_improvement=settings.min_improvement,
+        )
     outcome = train(
         model,
         criterion,
@@ -125,6 +149,7 @@ def fit(
         settings,
         score=None if validation is None else lambda network: score(network, validation),
         on_score=on_score,
+        ccp=ccp,
         folder=run,
         resume=resume,
         progress=progress,
@@ -132,7 +157,7 @@ def fit(
         fabric=fabric,
     )
     embedder.eval()
-    record = _record(split, recipe, outcome)
+    record = _record(split, recipe, outcome) | ({} if ccp is None else {"instances": ccp.history})
     embedder.card = _card(split, recipe, record)
     if run is not None and fabric.is_global_zero:
         embedder.save(run / "model")

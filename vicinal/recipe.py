@@ -18,7 +18,7 @@ from vicinal.errors import InputError, UnknownName, look_up
 from vicinal.mining import MINERS
 from vicinal.objectives import ALIASES, OBJECTIVES
 from vicinal.sampling import SAMPLERS
-from vicinal.training.settings import Settings
+from vicinal.training.settings import CCP, Settings
 
 __all__ = ["Recipe", "read_recipe", "recipe_from", "recipe_toml"]
 
@@ -45,13 +45,15 @@ class Recipe(BaseModel):
         memory_start: Steps before the memory begins to fill.
         proxies_per_class: Where the loss compares with proxies.
         proxy_multiplier: Learning rate of proxies over that of the network.
+        ccp: Chance-constrained proxies: "code", "paper" or a table of `CCP`; its own proxies count, not those above.
         backbone: A name in `vicinal.backbones.BACKBONES`.
         backbone_options: Its options.
         weights: "imagenet", a path or a URL; None starts from random weights.
         start: Folder of a saved embedder of the same shape, whose weights (head included) to start from.
-        dim: Length of the embeddings; None for the backbone's features as they are.
+        dim: Length of the embeddings; None for the backbone's features as they are. Losses on class probabilities have
+            one per training class, whatever this says.
         pooling: "average", "max" or "both".
-        normalisation: Of embeddings, in training and after.
+        normalisation: Of embeddings, in training and after; of class probabilities it is the soft-max.
         images: Name of the pair of transforms, by default one that fits the backbone.
         sampler: "classes", "random" or "hard-classes".
         classes_per_batch: Classes in a batch.
@@ -73,6 +75,7 @@ class Recipe(BaseModel):
     memory_start: Annotated[int, Field(ge=0)] = 0
     proxies_per_class: Annotated[int, Field(ge=1)] = 1
     proxy_multiplier: Annotated[float, Field(gt=0)] = 100.0
+    ccp: CCP | None = None
     backbone: Annotated[str, _one_of("backbone", BACKBONES)] = "convnet"
     backbone_options: dict[str, Any] = Field(default_factory=dict)
     weights: str | None = None
@@ -138,7 +141,7 @@ def recipe_toml(recipe: Recipe) -> str:
     lines = _lines({name: value for name, value in values.items() if name not in tables}, usual)
     for name, table in tables.items():
         if table:
-            lines += ["", f"[{name}]", *_lines(table, usual[name])]
+            lines += ["", f"[{name}]", *_lines(table, usual[name] or {})]
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,8 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from vicinal.criterion import Criterion
-from vicinal.errors import NotFinite, VicinalError, look_up
+from vicinal.errors import InputError, Interrupted, NotFinite, look_up
+from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.checkpoint import (
     load_checkpoint,
     random_state,
@@ -33,10 +34,6 @@ from vicinal.training.stream import Stream
 __all__ = ["Interrupted", "Outcome", "train"]
 
 LAST, BEST = "last.ckpt", "best.ckpt"
-
-
-class Interrupted(VicinalError):
-    """Training was asked to stop; everything is saved and it can go on."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +61,7 @@ def train(
     *,
     score: Callable[[nn.Module], dict[str, float]] | None = None,
     on_score: Callable[[int, dict[str, float]], None] | None = None,
+    ccp: ChanceConstrainedProxies | None = None,
     folder: Path | None = None,
     resume: bool = False,
     progress: bool = True,
@@ -80,6 +78,7 @@ def train(
         score: Scores the model, larger is better; `settings.metric` chooses the best step and stops early. Without it
             the last weights are kept.
         on_score: Told the step and its scores after every evaluation; what it raises ends the training.
+        ccp: Alternates the criterion's proxies by that score.
         folder: Where checkpoints and the log go; None keeps nothing on disk.
         resume: Go on from `last.ckpt` in the folder: bit for bit as if the run had never stopped, on a CPU.
         progress: Whether to show a bar.
@@ -90,6 +89,11 @@ def train(
         NotFinite: Where the loss is NaN or infinite; the last good checkpoint stays.
         Interrupted: After Ctrl-C or SIGTERM, when everything is saved.
     """
+    if ccp is not None and (score is None or not settings.evaluate_every):
+        raise InputError(
+            "Chance-constrained proxies judge by scores when to move on: train with validation classes and "
+            "evaluate_every above 0."
+        )
     fabric = fabric or start_processes(settings)
     optimiser = build_optimiser(model, criterion, settings)
     criterion.to(fabric.device)
@@ -109,6 +113,10 @@ def train(
         stream.sampler.load_state_dict(state["sampler"])
         restore_random_state(state["random"])
         step, seconds, best = state["step"], state["seconds"], state["best"]
+        if ccp is not None:
+            ccp.load_state_dict(state["ccp"], model)
+    elif ccp is not None:
+        ccp.start(fabric, model, criterion)
 
     def save(name: str) -> None:
         """Write a checkpoint; of all processes the first does."""
@@ -122,6 +130,7 @@ def train(
             "step": step,
             "seconds": seconds + time.perf_counter() - began,
             "best": best,
+            "ccp": None if ccp is None else ccp.state_dict(),
         }
         save_checkpoint(folder / name, weights if name == BEST else {**weights, **rest})
 
@@ -140,6 +149,9 @@ def train(
         log.write(step, {"score": value, **found})
         if on_score is not None:
             on_score(step, found)
+        ended = None if ccp is None else ccp.observe(step, value, found, fabric, model, criterion)
+        if ended is not None:
+            log.write(step, ended)
 
     kept: dict[str, torch.Tensor] = {}
     if best["step"] and folder is not None:
@@ -170,6 +182,8 @@ def train(
                     continue
 
                 micro = 0
+                if ccp is not None:
+                    ccp.pull(model, _loss_scale(fabric))
                 _prepare_step(fabric, network, steered, step, settings)
                 steered.step()
                 steered.zero_grad()
@@ -220,6 +234,12 @@ def _prepare_step(fabric: Fabric, network: nn.Module, optimiser: Any, step: int,
         fabric.clip_gradients(network, optimiser, max_norm=settings.clip_norm, error_if_nonfinite=False)
     elif settings.clip_value is not None:
         fabric.clip_gradients(network, optimiser, clip_val=settings.clip_value)
+
+
+def _loss_scale(fabric: Fabric) -> float:
+    """Return what float16 training has multiplied the loss by."""
+    scaler = getattr(fabric.strategy.precision, "scaler", None)
+    return 1.0 if scaler is None else float(scaler.get_scale())
 
 
 def _every(steps: int, step: int) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["Settings"]
+from vicinal.errors import look_up
+
+__all__ = ["CCP", "CCP_PRESETS", "Settings"]
 
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -63,3 +66,67 @@ class Settings(BaseModel):
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     seed: Count = 0
+
+
+CCP_PRESETS: dict[str, dict[str, Any]] = {
+    "code": {"pair_weight": 0.1, "restart": "continue", "monitor": "stale"},
+    "paper": {"pair_weight": 0.0, "restart": "best", "monitor": "fresh"},
+}
+
+
+class CCP(BaseModel):
+    """How chance-constrained proxies are alternated; by default as the authors' code does.
+
+    The text and the code of the paper differ: `CCP.model_validate("paper")` and `CCP.model_validate("code")` give
+    either, and a table with a `preset` changes one of them.
+
+    Attributes:
+        proxies_per_class: Proxies of each class (#proxy).
+        pool: Items of each class (b) among which new proxies are looked for; fewer than proxies are multiplied by them.
+        proximal_weight: Weight (lambda) of half the squared distance of the network's weights to those of the last
+            converged instance.
+        patience: Evaluations without improvement after which an instance has converged.
+        proxy_multiplier: Learning rate of the proxies over that of the network.
+        pair_weight: Weight of the loss on pairs within the batch; that on pairs with proxies weighs 1.
+        restart: Whether the next instance starts from the "best" weights of the last one, or "continue"s from the
+            present ones.
+        monitor: Whether weights are judged by their own score ("fresh") or by that of the evaluation before ("stale").
+        pool_images: Whether pool items are "augmented" as in training, or "plain".
+        selection: Whether new proxies are looked for among embeddings before normalisation ("raw") or after it
+            ("normalised").
+
+    Reference:
+        Gurbuz, Can and Alatan, "Deep metric learning with chance constraints", WACV 2024.
+
+    Example:
+        >>> CCP.model_validate({"preset": "paper", "pool": 7}).restart
+        'best'
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    proxies_per_class: AtLeastOne = 8
+    pool: AtLeastOne = 12
+    proximal_weight: Annotated[float, Field(ge=0)] = 2e-4
+    patience: AtLeastOne = 3
+    proxy_multiplier: Positive = 1.0
+    pair_weight: Annotated[float, Field(ge=0)] = 0.1
+    restart: Literal["best", "continue"] = "continue"
+    monitor: Literal["fresh", "stale"] = "stale"
+    pool_images: Literal["augmented", "plain"] = "augmented"
+    selection: Literal["raw", "normalised"] = "raw"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_preset(cls, values: Any) -> Any:
+        if isinstance(values, str):
+            values = {"preset": values}
+        if isinstance(values, Mapping) and "preset" in values:
+            given = dict(values)
+            return {**look_up("preset of CCP", given.pop("preset"), CCP_PRESETS), **given}
+        return values
+
+    @property
+    def pool_size(self) -> int:
+        """How many items of each class are embedded: at least as many as proxies are wanted."""
+        return self.pool if self.pool >= self.proxies_per_class else self.pool * self.proxies_per_class

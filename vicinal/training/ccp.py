@@ -1,0 +1,197 @@
+"""Chance-constrained proxies: one proxy problem after the other, each near the solution of the last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+from jaxtyping import Float
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from vicinal.criterion import Criterion
+from vicinal.errors import InputError
+from vicinal.pairs import to_ball, to_sphere
+from vicinal.references import Proxies, greedy_k_center
+from vicinal.training.settings import CCP
+
+__all__ = ["ChanceConstrainedProxies", "proxy_radius", "proxy_spread"]
+
+Pool = Callable[[nn.Module, int], Tensor]
+
+
+@final
+class ChanceConstrainedProxies:
+    """Alternates proxy problems while a network is trained.
+
+    An instance minimises the loss on its proxies plus half the proximal weight times the squared distance of the
+    network's weights to those of the last converged instance. It has converged when its score has not improved for
+    some evaluations; the proxies are then put on items that are far from them, and the next instance begins.
+
+    Formula:
+        theta_k, rho_k = argmin L(theta, rho) + (lambda / 2) |theta - theta_(k-1)|^2, with lambda = 0 in the first
+        instance; rho starts at greedy k-Center picks of each class, with rho_(k-1) as centres picked already.
+
+    Args:
+        settings: How to alternate.
+        pool: Embeds items of each training class, [classes, items, dimensions], for the instance of a number.
+        min_improvement: By how much a score must be better to count as such.
+
+    Attributes:
+        instance: The number of the present instance, from 0.
+        history: What is known of each converged instance.
+
+    Reference:
+        Gurbuz, Can and Alatan, "Deep metric learning with chance constraints", WACV 2024, Algorithm 1.
+    """
+
+    def __init__(self, settings: CCP, pool: Pool, *, min_improvement: float = 1e-5) -> None:
+        self.settings, self.pool, self.min_improvement = settings, pool, min_improvement
+        self.instance = 0
+        self.history: list[dict[str, float]] = []
+        self._anchor: dict[str, Tensor] = {}
+        self._weights: dict[str, Tensor] = {}
+        self._best: dict[str, float] = {}
+        self._misses = 0
+        self._latest: float | None = None
+
+    def start(self, fabric: Fabric, model: nn.Module, criterion: Criterion) -> None:
+        """Put the proxies of the first instance on items that cover their classes, far from the origin."""
+        proxies = _proxies(criterion)
+        self._place(fabric, model, criterion, torch.zeros_like(proxies.vectors))
+
+    def pull(self, model: nn.Module, scale: float = 1.0) -> None:
+        """Add the gradient of the proximal term, lambda (theta - theta_prev), to that of the loss.
+
+        Args:
+            model: The network.
+            scale: What the loss was multiplied by before its backward pass.
+        """
+        weight = self.settings.proximal_weight * scale
+        for name, parameter in model.named_parameters() if self._anchor else ():
+            if parameter.grad is not None and name in self._anchor:
+                parameter.grad.add_(parameter.detach() - self._anchor[name], alpha=weight)
+
+    def observe(
+        self,
+        step: int,
+        score: float,
+        scores: dict[str, float],
+        fabric: Fabric,
+        model: nn.Module,
+        criterion: Criterion,
+    ) -> dict[str, float] | None:
+        """Take note of an evaluation; end the instance if it has converged, and begin the next.
+
+        Returns:
+            What is known of the instance that has ended; None where it goes on.
+        """
+        seen, self._latest = (self._latest if self.settings.monitor == "stale" else score), score
+        if seen is None:  # the first evaluation has none before it
+            return None
+        self._misses += 1
+        if seen > self._best.get("score", -math.inf) + self.min_improvement:
+            self._misses = 0
+            self._best = {"score": seen, "best step": float(step), **scores}
+            self._weights = {name: tensor.detach().to("cpu", copy=True) for name, tensor in _moving(model).items()}
+        if self._misses < self.settings.patience:
+            return None
+        return self._end(step, fabric, model, criterion)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that resuming in the midst of an instance needs, but for the proxies (the criterion has them)."""
+        names = ("instance", "history", "_anchor", "_weights", "_best", "_misses", "_latest")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
+        """Go on where `state_dict` was taken."""
+        for name, value in state.items():
+            setattr(self, name, value)
+        devices = {name: parameter.device for name, parameter in model.named_parameters()}
+        self._anchor = {name: tensor.to(devices[name]) for name, tensor in self._anchor.items()}
+
+    def _end(self, step: int, fabric: Fabric, model: nn.Module, criterion: Criterion) -> dict[str, float]:
+        moving = _moving(model)
+        converged = self._weights or {name: tensor.detach().clone() for name, tensor in moving.items()}
+        self._anchor = {
+            name: converged[name].to(parameter.device, copy=True)
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        }
+        if self.settings.restart == "best":
+            with torch.no_grad():
+                for name, tensor in moving.items():
+                    tensor.copy_(converged[name])
+        self.instance += 1
+        about = self._place(fabric, model, criterion, _proxies(criterion).vectors.detach().clone())
+        self.history.append({"instance": float(self.instance), "last step": float(step), **self._best, **about})
+        self._best, self._weights, self._misses = {}, {}, 0
+        return self.history[-1]
+
+    @torch.no_grad()
+    def _place(self, fabric: Fabric, model: nn.Module, criterion: Criterion, former: Tensor) -> dict[str, float]:
+        """Put the proxies on pool items that are far from the former ones; return the geometry of both."""
+        proxies = _proxies(criterion)
+        embedded = self.pool(model, self.instance) if fabric.is_global_zero else torch.empty(0)
+        pool = fabric.broadcast(embedded).to(proxies.vectors)
+        if self.settings.selection == "normalised":
+            pool, former = _normalised(pool, criterion), _normalised(former, criterion)
+        centres = former.view(proxies.classes, proxies.per_class, -1)
+        picks = greedy_k_center(pool, proxies.per_class, centres=centres)
+        chosen = torch.take_along_dim(pool, picks[:, :, None], dim=1)
+        proxies.assign(chosen.flatten(0, 1))
+        pool, centres, chosen = (_normalised(vectors, criterion) for vectors in (pool, centres, chosen))
+        return {
+            "proxy spread": proxy_spread(centres),
+            "proxy radius": proxy_radius(pool, centres),
+            "next proxy spread": proxy_spread(chosen),
+            "next proxy radius": proxy_radius(pool, chosen),
+        }
+
+
+def proxy_spread(proxies: Float[Tensor, "c k d"]) -> float:
+    """Return the mean distance of two proxies of one class; NaN where each class has one.
+
+    Near zero they have coalesced: several do no more than one would.
+
+    Example:
+        >>> proxy_spread(torch.tensor([[[0.0], [1.0]], [[0.0], [3.0]]]))
+        2.0
+    """
+    k = proxies.shape[1]
+    return float(torch.cdist(proxies, proxies).sum(dim=(1, 2)).mean() / (k * (k - 1))) if k > 1 else math.nan
+
+
+def proxy_radius(pool: Float[Tensor, "c b d"], proxies: Float[Tensor, "c k d"]) -> float:
+    """Return the largest distance of an item of a class to its nearest proxy, averaged over classes.
+
+    Example:
+        >>> proxy_radius(torch.tensor([[[0.0], [4.0]]]), torch.tensor([[[1.0]]]))
+        3.0
+    """
+    return float(torch.cdist(pool, proxies).amin(2).amax(1).mean())
+
+
+def _proxies(criterion: Criterion) -> Proxies:
+    found = next((module for module in criterion.references if isinstance(module, Proxies)), None)
+    if found is None:
+        raise InputError(
+            "Chance-constrained proxies need proxies among the references: give the criterion "
+            "references=[(Proxies(classes, dim, per_class=8), 1.0), (Batch(), 0.1)], for example."
+        )
+    return found
+
+
+def _normalised(vectors: Tensor, criterion: Criterion) -> Tensor:
+    if criterion.normalise == "none":
+        return vectors
+    flat = vectors.flatten(0, -2)
+    return (to_ball(flat) if criterion.normalise == "ball" else to_sphere(flat)).view_as(vectors)
+
+
+def _moving(model: nn.Module) -> dict[str, Tensor]:
+    """Return what training changes: free parameters, and buffers such as the statistics of batch norm."""
+    free = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {**free, **dict(model.named_buffers())}

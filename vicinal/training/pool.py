@@ -1,0 +1,85 @@
+"""The pool of embeddings of each class among which new proxies are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from vicinal.data import Dataset, batches
+from vicinal.embedder import Embedder
+from vicinal.errors import DataError
+
+__all__ = ["draw_pool", "embed_pool"]
+
+BATCH_SIZE = 64
+
+
+def draw_pool(labels: npt.NDArray[np.integer[Any]], size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Draw `size` items of every class, each of them once before any comes again.
+
+    Returns:
+        Their positions, one row per class.
+
+    Example:
+        >>> draw_pool(np.array([0, 1, 1, 0]), 2, np.random.default_rng(0)).tolist()
+        [[3, 0], [1, 2]]
+    """
+    by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
+    rounds = (np.concatenate([rng.permutation(mine) for _ in range(-(-size // len(mine)))]) for mine in by_class)
+    return np.stack([order[:size] for order in rounds])
+
+
+@torch.no_grad()
+def embed_pool(
+    embedder: Embedder,
+    model: nn.Module,
+    data: Dataset,
+    transform: Callable[..., Tensor] | None,
+    size: int,
+    *,
+    seed: tuple[int, ...] = (0,),
+    workers: int = 0,
+    skip_bad: bool = False,
+) -> Float[Tensor, "classes size d"]:
+    """Embed items of every class, in evaluation mode and before normalisation.
+
+    Args:
+        embedder: Whose head ends where the normalisation begins.
+        model: The embedder, or its head where the items are features of the backbone already.
+        data: The training items.
+        transform: What makes a tensor of one.
+        size: How many items of each class.
+        seed: Of the draw and of the transform.
+        workers: Processes that decode.
+        skip_bad: Let another item of its class stand for one that cannot be read.
+    """
+    rng = np.random.default_rng(seed)
+    chosen = draw_pool(data.labels, size, rng).ravel()
+    plan = [chosen[first : first + BATCH_SIZE] for first in range(0, len(chosen), BATCH_SIZE)]
+    options: dict[str, Any] = {"workers": workers, "seed": int(rng.integers(2**31)), "skip_bad": skip_bad}
+    head = embedder.head
+    model.eval()
+    found, labels = [], []
+    for batch in batches(data, transform, plan, **options):
+        inputs = batch.images.to(embedder.device)
+        features = embedder.features(inputs) if model is embedder else inputs
+        found.append(features if head.linear is None else head.linear(features))
+        labels.append(batch.labels)
+    rows = torch.arange(len(chosen)) if not skip_bad else _places(torch.cat(labels), data, size)
+    return torch.cat(found).float()[rows].view(-1, size, head.dim)
+
+
+def _places(labels: Int[Tensor, " n"], data: Dataset, size: int) -> Int[Tensor, " places"]:
+    """Return which row stands in each place, class by class; the rows of a class repeat where some are missing."""
+    counts = torch.bincount(labels, minlength=len(data.classes))
+    if not counts.all():
+        names = [data.class_names[label] for label in (counts == 0).nonzero().flatten().tolist()]
+        raise DataError(f"{data.name}: no item of these classes that were drawn for proxies can be read.", names)
+    starts = counts.cumsum(0) - counts
+    return (starts[:, None] + torch.arange(size) % counts[:, None]).flatten()
