@@ -4,6 +4,7 @@ VicinalError
 ├── InputError     (ValueError)   an argument of the wrong shape, length, range or content
 ├── UnknownName    (ValueError)   a name that no table holds, with the nearest one that exists
 ├── DataError      (ValueError)   files or tables that cannot be used; all problems listed at once
+├── Interrupted                    work was asked to stop; it is saved and can go on
 ├── NotFinite      (ArithmeticError)   NaN or infinity where numbers were needed
 └── MissingExtra   (ImportError)  an optional dependency is not installed, with the pip command
 """
@@ -14,7 +15,16 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["DataError", "InputError", "MissingExtra", "NotFinite", "UnknownName", "VicinalError", "look_up"]
+__all__ = [
+    "DataError",
+    "InputError",
+    "Interrupted",
+    "MissingExtra",
+    "NotFinite",
+    "UnknownName",
+    "VicinalError",
+    "look_up",
+]
 
 T = TypeVar("T")
 
@@ -25,6 +35,10 @@ class VicinalError(Exception):
 
 class InputError(VicinalError, ValueError):
     """An argument has the wrong shape, length, range or content."""
+
+
+class Interrupted(VicinalError):
+    """Work was asked to stop; everything is saved and it can go on."""
 
 
 class NotFinite(VicinalError, ArithmeticError):

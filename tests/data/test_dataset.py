@@ -145,3 +145,15 @@ def test_subset_of_subset_is_a_subset(draw: st.DataObject) -> None:
     outer = draw.draw(st.lists(st.integers(0, 7), min_size=1, max_size=8))
     inner = draw.draw(st.lists(st.integers(0, len(outer) - 1), max_size=8))
     assert data.subset(outer).subset(inner).hash() == data.subset([outer[i] for i in inner]).hash()
+
+
+def test_photographs_are_turned_as_their_camera_says(tmp_path):
+    pixels = np.zeros((4, 6, 3), np.uint8)
+    pixels[:, :3, 0] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn it clockwise to see it upright
+    Image.fromarray(pixels).save(tmp_path / "turned.png", exif=exif)
+    data = Dataset(items=(str(tmp_path / "turned.png"),), labels=np.array([0]), class_names=("a",), name="photos")
+    assert data.image(0).size == (4, 6)
+    assert data.image(0).getpixel((0, 0)) == (255, 0, 0)
+    assert data.image(0).getpixel((0, 5)) == (0, 0, 0)

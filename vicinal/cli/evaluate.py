@@ -1,30 +1,40 @@
-"""`vicinal evaluate`: the scores of embeddings in a file."""
+"""`vicinal evaluate`: the scores of embeddings in a file, or of a model on a dataset."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import typer
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from vicinal.data import PROTOCOLS, Dataset, load, split
+from vicinal.embedder import Embedder
 from vicinal.errors import InputError
 from vicinal.evaluation.evaluate import evaluate as evaluate_embeddings
-from vicinal.evaluation.files import read_table
+from vicinal.evaluation.files import Table, read_table
 
 __all__ = ["evaluate"]
 
 
 def evaluate(
-    embeddings: Annotated[
+    what: Annotated[
         Path,
         typer.Argument(
-            help="An .npz file with the arrays embeddings and labels, an .npy file of embeddings (with --labels), or "
-            "a .parquet file with the columns embedding and label."
+            help="An .npz file with the arrays embeddings and labels, an .npy file of embeddings (with --labels), "
+            "a .parquet file with the columns embedding and label, or the folder of a model (with DATA)."
         ),
     ],
+    data: Annotated[
+        str | None, typer.Argument(help="For a model: a dataset's name, a folder of images, a table or an .npz file.")
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="For a model: score only the test classes of this protocol; without it all items."),
+    ] = None,
     labels: Annotated[
         Path | None, typer.Option(help="Labels in a file of their own: .npy, .txt (one per line) or .csv.")
     ] = None,
@@ -42,22 +52,27 @@ def evaluate(
     draws: Annotated[int, typer.Option(min=0, help="Resamples of the intervals; 0 for none.")] = 1000,
     confidence: Annotated[float, typer.Option(help="Of the intervals, between 0 and 1.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Of the resamples and of k-means.")] = 0,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write everything to this JSON file.")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw R@k and the worst classes to this .png, .pdf or .svg file.")
     ] = None,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
-    """Score embeddings by how well neighbours share their class, with intervals.
+    """Score embeddings, or a model on a dataset, by how well neighbours share their class, with intervals.
 
-    Files may also hold sequences (column sequence): references of a query's own sequence are then ignored.
+    A dataset with queries and a gallery is searched as such. Files may also hold sequences (column sequence): references of a query's own sequence are then ignored.
     """
     ks = _whole_numbers(k)
     _require_drawable(plot)
-    if gallery is None and gallery_labels is not None:
-        raise InputError("--gallery-labels came without --gallery.")
-    items = read_table(embeddings, labels)
-    others = None if gallery is None else read_table(gallery, gallery_labels)
+    if what.is_dir():
+        if labels or gallery or gallery_labels:
+            raise InputError("--labels, --gallery and --gallery-labels go with embeddings in a file, not with a model.")
+        items, others = _embedded(what, data, protocol, skip_bad=skip_bad, progress=progress)
+    else:
+        if data or protocol:
+            raise InputError(f"DATA and --protocol go with the folder of a model; {what} is not a folder.")
+        items, others = _from_files(what, labels, gallery, gallery_labels)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -99,6 +114,39 @@ def evaluate(
         scores.to_json(json)
     if plot is not None:
         scores.plot(plot)
+
+
+def _from_files(
+    embeddings: Path, labels: Path | None, gallery: Path | None, gallery_labels: Path | None
+) -> tuple[Table, Table | None]:
+    if gallery is None and gallery_labels is not None:
+        raise InputError("--gallery-labels came without --gallery.")
+    return read_table(embeddings, labels), None if gallery is None else read_table(gallery, gallery_labels)
+
+
+def _embedded(
+    folder: Path, name: str | None, protocol: str | None, *, skip_bad: bool, progress: bool
+) -> tuple[Table, Table | None]:
+    """Embed a dataset; its queries and its gallery apart where it has them."""
+    if name is None:
+        raise InputError(
+            f"{folder} is a folder: say what to score its model on, as in `vicinal evaluate {folder} DATA`."
+        )
+    embedder = Embedder.load(folder / "model" if (folder / "model").is_dir() else folder)
+    scored = load(name, **({"skip_bad": True} if skip_bad else {}))
+    if protocol is not None:
+        # All folds of a protocol have the same test classes.
+        divided = split(scored, protocol, fold=None if PROTOCOLS.get(protocol) is None else 0)
+        scored = divided.test or scored
+
+    def table(part: Dataset) -> Table:
+        names = np.array(part.class_names)[part.labels]
+        return Table(embedder.encode(part, progress=progress), names)
+
+    roles = set() if scored.roles is None else set(scored.roles.tolist())
+    if {"query", "gallery"} <= roles:
+        return table(scored.with_role("query")), table(scored.with_role("gallery"))
+    return table(scored), None
 
 
 def _whole_numbers(text: str) -> list[int]:

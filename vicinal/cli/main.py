@@ -14,7 +14,7 @@ from vicinal.cli.evaluate import evaluate
 from vicinal.cli.losses import losses
 from vicinal.cli.train import train
 from vicinal.cli.weights import weights
-from vicinal.errors import VicinalError
+from vicinal.errors import Interrupted, VicinalError
 
 app = typer.Typer(
     name="vicinal",
@@ -32,6 +32,9 @@ def main() -> None:
     """Run the command line; an expected error is one message on standard error, not a traceback."""
     try:
         app()
+    except Interrupted as interrupted:
+        Console(stderr=True).print(escape(str(interrupted)), highlight=False, soft_wrap=True)
+        sys.exit(130)  # as shells have it for Ctrl-C
     except VicinalError as error:
         console = Console(stderr=True)
         console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)

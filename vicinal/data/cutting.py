@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vicinal.data.files import read_bytes
+from vicinal.data.files import read_bytes, upright
 
 Source = Image.Image | str | Path
 Number = int | float
@@ -18,7 +18,7 @@ Box = tuple[Number, Number, Number, Number]
 
 def open_image(source: Source) -> Image.Image:
     """The image itself, or the one at a path, not decoded yet."""
-    return source if isinstance(source, Image.Image) else Image.open(BytesIO(read_bytes(str(source))))
+    return source if isinstance(source, Image.Image) else upright(Image.open(BytesIO(read_bytes(str(source)))))
 
 
 def scaled_size(size: tuple[int, int], short_side: int | None) -> tuple[int, int, float]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from vicinal.data.files import digest, map_files, read_bytes
+from vicinal.data.files import digest, map_files, read_bytes, upright
 from vicinal.errors import InputError
 
 ROLES = ("train", "validation", "test", "query", "gallery")
@@ -105,7 +105,10 @@ class Dataset:
         return self.items[index]
 
     def open(self, index: int) -> Image.Image:
-        """The image in its own mode; a file is not decoded until its pixels are used."""
+        """The image in its own mode, turned as its camera says unless a box is cut from it.
+
+        A file is not decoded until its pixels are used, or it has to be turned.
+        """
         if self.kind == "vectors":
             raise InputError(f"{self.name} holds feature vectors; they cannot be opened as images.")
         if not isinstance(self.items, tuple):
@@ -113,7 +116,7 @@ class Dataset:
         image: Image.Image = Image.open(BytesIO(read_bytes(self.items[index])))
         if self.boxes is not None and np.isfinite(self.boxes[index]).all():
             return image.crop(tuple(int(edge) for edge in self.boxes[index].round()))  # type: ignore[arg-type]
-        return image
+        return upright(image)
 
     def image(self, index: int) -> Image.Image:
         """The image in RGB."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import zipfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 T = TypeVar("T")
 THREADS = 4
@@ -48,6 +49,15 @@ def read_bytes(path: str) -> bytes:
         raise FileNotFoundError(path) from None
     except zipfile.BadZipFile as error:
         raise OSError(f"{path}: {error}") from error
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """The image turned as its EXIF orientation says; itself, not decoded, where that says nothing."""
+    try:
+        turned = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
+    except (*IMAGE_ERRORS, struct.error):  # damaged metadata around sound pixels
+        turned = False
+    return ImageOps.exif_transpose(image) if turned else image
 
 
 def open_archive(path: str) -> zipfile.ZipFile:

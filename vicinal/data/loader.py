@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -123,6 +124,7 @@ def _fetch(
             num_workers=workers,
             collate_fn=_collate,
             pin_memory=pin_memory,
+            worker_init_fn=_leave_interrupts_to_the_parent,
             generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
         )
     if dataset.kind != "vectors":
@@ -130,6 +132,11 @@ def _fetch(
     rows = torch.from_numpy(np.array(dataset.items))
     chosen = (torch.tensor([key.item for key in batch], dtype=torch.int64) for batch in keys)
     return ((rows[indices], indices, []) for indices in chosen)
+
+
+def _leave_interrupts_to_the_parent(_: int) -> None:
+    # Ctrl-C reaches every process of a terminal; the training loop finishes its step and still needs batches.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @final

@@ -77,8 +77,12 @@ class _LogSumExp(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         matrix, mask, result = ctx.saved_tensors
         level = (result / ctx.scale + ctx.threshold).unsqueeze(ctx.dim)
-        share = ((matrix - level) * ctx.scale).exp() * (gradients[0] * ctx.scale).unsqueeze(ctx.dim)
-        return torch.where(mask, share, 0.0), None, None, None, None
+        outer = (gradients[0] * ctx.scale).unsqueeze(ctx.dim)
+        if torch.is_grad_enabled():  # somebody wants second derivatives: nothing may be overwritten
+            share = torch.where(mask, ((matrix - level) * ctx.scale).exp() * outer, 0.0)
+        else:
+            share = (matrix - level).mul_(ctx.scale).exp_().mul_(outer).masked_fill_(~mask, 0.0)
+        return share, None, None, None, None
 
 
 def log1p_sum_exp(

@@ -13,6 +13,9 @@ from vicinal.objectives.traits import objective
 
 __all__ = ["triplet", "violated_triplets"]
 
+# Up to so many positives per anchor, comparing with one after the other is faster than a search among them.
+FEW = 16
+
 
 @objective(geometry="euclidean", paper="Hoffer and Ailon 2015; Schroff et al. 2015")
 def triplet(
@@ -59,8 +62,9 @@ def triplet(
         raise UnknownName("kind of triplets", which, ("all", "semi_hard", "hard"))
     columns, per_positive, per_negative = violated_triplets(matrix, positive, negative, margin, which)
     active = per_negative.sum()
-    near = matrix.gather(1, columns)
-    total = (per_positive * near).sum() - (per_negative * matrix).sum() + margin * active
+    pulled = torch.dot(per_positive.flatten(), matrix.gather(1, columns).flatten())
+    pushed = torch.dot(per_negative.flatten(), matrix.flatten())
+    total = pulled - pushed + margin * active
     return total / active.clamp_min(1.0)
 
 
@@ -81,10 +85,24 @@ def violated_triplets(
     """
     most = int(positive.sum(1).max()) if positive.numel() else 0
     ladder, columns = matrix.masked_fill(~positive, torch.inf).topk(most, dim=1, largest=False)
-    ladder = ladder.contiguous()
-    # The triplets of a negative are those with the positives on the rungs first..last-1 of the ladder.
+    # The triplets of a negative are those with the positives on some consecutive rungs of the ladder.
     # A tie counts as hard; with no margin it violates nothing.
     hard = which == "hard" and margin > 0
+    if most <= FEW:
+        per_positive = matrix.new_zeros(len(matrix), most)
+        per_negative = torch.zeros_like(matrix)
+        floor = matrix if hard else matrix - margin
+        ladder = ladder.masked_fill(ladder == torch.inf, -torch.inf)  # no negative is nearer than a missing positive
+        for rung in range(most):
+            near = ladder[:, rung : rung + 1]
+            violated = negative & (floor <= near if hard else floor < near)
+            if which == "semi_hard":
+                violated &= near < matrix
+            counted = violated.to(matrix.dtype)
+            per_positive[:, rung] = counted.sum(1)
+            per_negative += counted
+        return columns, per_positive, per_negative
+    ladder = ladder.contiguous()
     first = torch.searchsorted(ladder, matrix if hard else matrix - margin, right=not hard)
     last = torch.searchsorted(ladder, matrix) if which == "semi_hard" else positive.sum(1, keepdim=True)
     rungs = torch.where(negative, (last - first).clamp_min(0), 0)

@@ -1,0 +1,5 @@
+"""`python -m vicinal VERB ...`, and so `torchrun -m vicinal train ...`."""
+
+from vicinal.cli.main import main
+
+main()
