@@ -61,7 +61,8 @@ def evaluate(
 ) -> None:
     """Score embeddings, or a model on a dataset, by how well neighbours share their class, with intervals.
 
-    A dataset with queries and a gallery is searched as such. Files may also hold sequences (column sequence): references of a query's own sequence are then ignored.
+    A dataset with queries and a gallery is searched as such.
+    Files may also hold sequences (column sequence): references of a query's own sequence are then ignored.
     """
     ks = _whole_numbers(k)
     _require_drawable(plot)
