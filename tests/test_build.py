@@ -12,7 +12,7 @@ from vicinal.build import build_criterion, build_embedder, build_sampler, train_
 from vicinal.data import Dataset, RandomAffine, RandomResizedCrop, arrays, digits
 from vicinal.errors import InputError, UnknownName
 from vicinal.recipe import Recipe, recipe_from
-from vicinal.references import Batch, Memory, Proxies
+from vicinal.references import Batch, Memory, OneHot, Proxies
 
 pytestmark = pytest.mark.unit
 
@@ -65,6 +65,7 @@ def test_references(images: Dataset) -> None:
     assert kinds(loss="contrastive") == [Batch]
     assert kinds(loss="contrastive", memory=10) == [Batch, Memory]
     assert kinds(loss="proxy_anchor") == [Proxies]
+    assert kinds(loss="metric_cross_entropy") == [OneHot]
     assert kinds(loss="proxy_anchor", memory=10) == [Proxies, Memory]
 
 
@@ -76,6 +77,15 @@ def test_proxies_and_memory_are_made_as_the_recipe_says(images: Dataset) -> None
     assert proxies.vectors.shape == (6, 3)
     assert proxies.learning_rate_multiplier == 7.0
     assert (len(memory.labels), memory.start) == (9, 5)
+
+
+def test_losses_on_class_probabilities_get_an_embedder_of_them(images: Dataset) -> None:
+    recipe = recipe_from({**SMALL, "loss": "cross_entropy", "dim": 64})
+    embedder = build_embedder(recipe, images)
+    probabilities = embedder.encode(images.subset([0, 1]))
+    assert probabilities.shape == (2, 3)
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-6)
+    assert build_criterion(recipe, images, embedder.dim)(torch.from_numpy(probabilities), torch.tensor([0, 1])) > 0
 
 
 def test_options_and_mining_reach_the_criterion(images: Dataset) -> None:

@@ -326,6 +326,48 @@ def lmnn(d: Rows, P: Marks, N: Marks, *, push: float = 0.5, margin: float = 1.0)
     )
 
 
+def cross_entropy(x: Rows, P: Marks, N: Marks) -> float:
+    return mean(-math.log(min(max(value, 1e-30), 1)) for row, p in zip(x, P, strict=True) for value in marked(row, p))
+
+
+def concave(name: str, total: float) -> float:
+    if name == "root":
+        return math.sqrt(total + 1e-4) - math.sqrt(1e-4)
+    return {"identity": total, "logarithm": math.log(1 + total), "saturating": 1 - math.exp(-total)}[name]
+
+
+def weak_metric_cross_entropy(x: Rows, P: Marks, N: Marks, *, transform: str = "identity") -> float:
+    losses = []
+    for row, p, n in zip(x, P, N, strict=True):
+        if any(p) or any(n):
+            own = sum(-math.log(min(max(value, 1e-30), 1)) for value in marked(row, p))
+            others = sum(-math.log(1 - min(max(value, 0), 1 - 2**-23)) for value in marked(row, n))
+            losses.append(concave(transform, own + others))
+    return mean(losses)
+
+
+def metric_cross_entropy(
+    x: Rows,
+    P: Marks,
+    N: Marks,
+    *,
+    k: float = 0.5,
+    p: float = 0.75,
+    smoothing: float = 1e-3,
+    transform: str = "identity",
+) -> float:
+    def distance(gap: float) -> float:
+        power = ((gap + smoothing) ** p - smoothing**p) / ((1 + smoothing) ** p - smoothing**p)
+        return -math.log(1 - k * power)
+
+    losses = []
+    for row, own, others in zip(x, P, N, strict=True):
+        if any(own) or any(others):
+            gaps = [1 - value for value in marked(row, own)] + marked(row, others)
+            losses.append(concave(transform, sum(distance(min(max(gap, 0), 1)) for gap in gaps)))
+    return mean(losses)
+
+
 ORACLES: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
@@ -336,11 +378,13 @@ ORACLES: dict[str, Callable[..., float]] = {
         contrastive_c1,
         contrastive_c2,
         cosface,
+        cross_entropy,
         fast_ap,
         lifted_structure,
         lmnn,
         margin,
         mcml,
+        metric_cross_entropy,
         multi_similarity,
         n_pair,
         nca,
@@ -356,6 +400,7 @@ ORACLES: dict[str, Callable[..., float]] = {
         soft_triplet,
         supervised_contrastive,
         triplet,
+        weak_metric_cross_entropy,
     )
 }
 
@@ -368,11 +413,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "contrastive_c1": {"threshold": 0.1},
     "contrastive_c2": {"positive_margin": 0.6, "negative_margin": 1.3},
     "cosface": {"margin": 0.1, "scale": 8.0},
+    "cross_entropy": {},
     "fast_ap": {"bins": 7, "largest": 3.0},
     "lifted_structure": {"margin": 0.3, "positive_scale": 2.0, "negative_scale": 4.0},
     "lmnn": {"push": 0.7, "margin": 0.4},
     "margin": {"boundary": 1.1, "margin": 0.3},
     "mcml": {"scale": 2.0},
+    "metric_cross_entropy": {"k": 0.8, "p": 0.5, "smoothing": 0.05, "transform": "root"},
     "multi_similarity": {"positive_scale": 3.0, "negative_scale": 5.0, "threshold": 0.2},
     "n_pair": {"scale": 3.0},
     "nca": {"scale": 2.0},
@@ -388,4 +435,5 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "soft_triplet": {"margin": 0.2, "scale": 3.0},
     "supervised_contrastive": {"temperature": 0.4},
     "triplet": {"margin": 0.4},
+    "weak_metric_cross_entropy": {"transform": "logarithm"},
 }

@@ -13,11 +13,13 @@ from vicinal.objectives.contrastive import contrastive
 from vicinal.objectives.contrastive_c1 import contrastive_c1
 from vicinal.objectives.contrastive_c2 import contrastive_c2
 from vicinal.objectives.cosface import cosface
+from vicinal.objectives.cross_entropy import cross_entropy
 from vicinal.objectives.fast_ap import fast_ap
 from vicinal.objectives.lifted_structure import lifted_structure
 from vicinal.objectives.lmnn import lmnn
 from vicinal.objectives.margin import margin
 from vicinal.objectives.mcml import mcml
+from vicinal.objectives.metric_cross_entropy import metric_cross_entropy
 from vicinal.objectives.multi_similarity import multi_similarity, raw
 from vicinal.objectives.n_pair import n_pair
 from vicinal.objectives.nca import nca
@@ -35,6 +37,7 @@ from vicinal.objectives.soft_triplet import soft_triplet
 from vicinal.objectives.supervised_contrastive import supervised_contrastive
 from vicinal.objectives.traits import Traits, objective, options_of, traits_of
 from vicinal.objectives.triplet import triplet
+from vicinal.objectives.weak_metric_cross_entropy import weak_metric_cross_entropy
 
 OBJECTIVES: dict[str, Callable[..., Tensor]] = {
     "arcface": arcface,
@@ -44,10 +47,12 @@ OBJECTIVES: dict[str, Callable[..., Tensor]] = {
     "contrastive_c1": contrastive_c1,
     "contrastive_c2": contrastive_c2,
     "cosface": cosface,
+    "cross_entropy": cross_entropy,
     "fast_ap": fast_ap,
     "lifted_structure": lifted_structure,
     "lmnn": lmnn,
     "margin": margin,
+    "metric_cross_entropy": metric_cross_entropy,
     "mcml": mcml,
     "multi_similarity": multi_similarity,
     "n_pair": n_pair,
@@ -64,6 +69,7 @@ OBJECTIVES: dict[str, Callable[..., Tensor]] = {
     "soft_triplet": soft_triplet,
     "supervised_contrastive": supervised_contrastive,
     "triplet": triplet,
+    "weak_metric_cross_entropy": weak_metric_cross_entropy,
 }
 
 ALIASES: dict[str, str] = {
