@@ -1,0 +1,159 @@
+"""What can be audited by name: the losses, the geometries they are written for, and a few distances more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vicinal.errors import InputError, UnknownName, look_up
+from vicinal.objectives import ALIASES, OBJECTIVES, Traits, traits_of
+from vicinal.objectives.label_gap import SMALLEST
+from vicinal.pairs import cosine, cosine_distance, dot, euclidean, squared_euclidean, to_sphere
+from vicinal.spaces.axioms import audit_distance
+from vicinal.spaces.condition import p_max
+from vicinal.spaces.domains import DOMAINS
+from vicinal.spaces.label_metric import LabelMetric, label_metric_of
+from vicinal.spaces.triples import Distance
+from vicinal.spaces.verdict import Kind, Verdict
+
+__all__ = ["DISTANCES", "Named", "angular", "audit", "label_cross_entropy", "squared_sine"]
+
+
+def angular(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    """Return the angle between every anchor and every reference, from 0 to pi, to full precision.
+
+    Example:
+        >>> angular(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0], [-1.0, 0.0]]))
+        tensor([[1.5708, 3.1416]])
+    """
+    one, other = to_sphere(anchors)[:, None], to_sphere(references)[None]
+    return 2.0 * torch.atan2((one - other).norm(dim=2), (one + other).norm(dim=2))
+
+
+def squared_sine(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    """Return one minus the squared cosine, which takes opposite vectors for equal.
+
+    Example:
+        >>> squared_sine(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0], [-1.0, 0.0]]))
+        tensor([[1., 0.]])
+    """
+    return 1.0 - cosine(anchors, references).square()
+
+
+def label_cross_entropy(anchors: Float[Tensor, "n c"], references: Float[Tensor, "m c"]) -> Float[Tensor, "n m"]:
+    """Return the cross-entropy -sum y log x of class probabilities x under y.
+
+    Example:
+        >>> label_cross_entropy(torch.tensor([[0.5, 0.5]]), torch.eye(2))
+        tensor([[0.6931, 0.6931]])
+    """
+    return -(anchors.clamp_min(SMALLEST).log() @ references.T)
+
+
+@final
+@dataclass(frozen=True)
+class Named:
+    """A distance with what is known of it.
+
+    Attributes:
+        distance: The function.
+        domains: Names in `DOMAINS`: where it is used, then where else the proof holds.
+        proved: What it is known to be there.
+        proof: Why.
+    """
+
+    distance: Distance
+    domains: tuple[str, ...]
+    proved: Kind | None = None
+    proof: str = ""
+
+
+DISTANCES: dict[str, Named] = {
+    "angular": Named(angular, ("sphere",), "metric", "it is the length of the shortest way on the sphere"),
+    "cosine": Named(cosine_distance, ("sphere",)),
+    "cosine_distance": Named(cosine_distance, ("sphere",)),
+    "cross_entropy": Named(label_cross_entropy, ("simplex",)),
+    "dot": Named(lambda anchors, references: 1.0 - dot(anchors, references), ("space",)),
+    "euclidean": Named(euclidean, ("space", *DOMAINS), "metric", "Minkowski's inequality"),
+    "squared_euclidean": Named(squared_euclidean, ("space",)),
+    "squared_sine": Named(squared_sine, ("sphere",)),
+}
+
+
+def audit(
+    what: str | LabelMetric | Callable[[Tensor, Tensor], Tensor],
+    *,
+    domain: str | None = None,
+    dim: int = 3,
+    triples: int = 3_000_000,
+    seed: int = 0,
+    **options: Any,
+) -> Verdict:
+    """Say whether a loss or a distance is a metric, a weak-metric or a semi-metric, with the worst triple.
+
+    Args:
+        what: A loss (its geometry is audited, on the sphere; for one on class probabilities its distance), a name in
+            `DISTANCES`, a `LabelMetric`, or any function of n and m points to an n x m matrix.
+        domain: Where points lie, a name in `DOMAINS`; by default where the distance is used. A function needs one.
+        dim: Coordinates of the points.
+        triples: How many triples to try at least.
+        seed: Of the random ones.
+        **options: Options of the loss: `audit("metric_cross_entropy", k=0.5, p=0.9)`.
+
+    Example:
+        >>> verdict = audit("metric_cross_entropy", p=0.9)
+        >>> verdict.kind, verdict.proved
+        ('weak-metric', 'weak-metric')
+        >>> [round(value, 3) for value in verdict.worst.y.tolist()]
+        [0.0, 0.5, 0.5]
+    """
+    name, named = _named(what, domain, options)
+    where = domain or named.domains[0]
+    place = look_up("domain", where, DOMAINS)(dim)
+    proved, proof = (named.proved, named.proof) if where in named.domains else (None, "")
+    return audit_distance(named.distance, place, name=name, triples=triples, seed=seed, proved=proved, proof=proof)
+
+
+def _named(what: Any, domain: str | None, options: dict[str, Any]) -> tuple[str, Named]:
+    if isinstance(what, LabelMetric):
+        _no_options(what, options)
+        return str(what), _label_metric(what)
+    if not isinstance(what, str):
+        _no_options(what, options)
+        if domain is None:
+            raise InputError(f"A function needs a domain to be audited on: one of {', '.join(DOMAINS)}.")
+        return getattr(what, "__name__", "distance"), Named(what, (domain,))
+    loss = ALIASES.get(what, what)
+    if loss in ("metric_cross_entropy", "weak_metric_cross_entropy"):
+        metric = label_metric_of(loss, options)
+        given = "".join(f" {name}={value}" for name, value in options.items())
+        return f"{loss}{given}", _label_metric(metric)
+    _no_options(what, options)
+    if loss in DISTANCES:
+        return loss, DISTANCES[loss]
+    if loss not in OBJECTIVES:
+        raise UnknownName("loss or distance", what, [*OBJECTIVES, *DISTANCES])
+    geometry = (traits_of(OBJECTIVES[loss]) or Traits("cosine", paper="")).geometry
+    named = DISTANCES[geometry]
+    # A criterion puts embeddings on the sphere first, unless they are compared by inner products.
+    domains = named.domains if geometry == "dot" else ("sphere", *named.domains)
+    return f"{geometry} (of {loss})", replace(named, domains=domains)
+
+
+def _label_metric(metric: LabelMetric) -> Named:
+    if not metric.is_metric:
+        proof = "|x - z| <= max(x, z), so ways through labels are never shorter"
+        return Named(metric, ("simplex", "cube"), "weak-metric", proof)
+    limit = f"k = {metric.k:g}" + (f" smoothed by {metric.smoothing:g}" if metric.smoothing else "")
+    proof = f"p = {metric.p:.4g} is not above {p_max(metric.k, metric.smoothing):.4g}, the limit for {limit}"
+    return Named(metric, ("simplex", "cube"), "metric", proof)
+
+
+def _no_options(what: Any, options: dict[str, Any]) -> None:
+    if options:
+        raise InputError(f"Options {', '.join(sorted(options))} do not change the distance of {what}: leave them out.")

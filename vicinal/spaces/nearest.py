@@ -1,0 +1,112 @@
+"""Exact retrieval by any distance: blocks of rows, never the whole matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vicinal.errors import InputError
+from vicinal.evaluation import Scores, retrieval
+from vicinal.evaluation.inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.evaluation.intervals import class_bootstrap, class_sums
+from vicinal.spaces.triples import Distance
+
+__all__ = ["distances_in_blocks", "evaluate_by"]
+
+NUMBERS = 1 << 22  # of one block of coordinate differences: 16 megabytes
+
+
+def evaluate_by(
+    distance: Distance,
+    embeddings: ArrayLike,
+    labels: Labels,
+    *,
+    k: tuple[int, ...] = (1, 2, 4, 8),
+    draws: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Scores:
+    """Score embeddings by how well their neighbours in a distance share their class.
+
+    As `vicinal.evaluation.evaluate`, for distances that are neither cosine nor Euclidean: every pair is compared, which
+    takes time for n x n x dim numbers, and memory for n. Ties go to the lower index, and no item finds itself.
+
+    Args:
+        distance: From n and m rows to an n x m matrix.
+        embeddings: One row per item.
+        labels: One label per row.
+        k: The k of R@k.
+        draws: Resamples of the intervals; 0 for none.
+        confidence: Of the intervals.
+        seed: Of the resamples.
+
+    Example:
+        >>> from vicinal.spaces import LabelMetric
+        >>> rows = [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7]]
+        >>> evaluate_by(LabelMetric(), rows, [0, 0, 1, 1])["MAP@R"]
+        1.0
+    """
+    items = as_embeddings(embeddings)
+    classes, (codes,) = as_codes(labels, sizes=[len(items)])
+    relevant = torch.bincount(codes)[codes] - 1
+    if not bool(relevant.any()):
+        raise InputError(f"None of the {len(items)} items has another one of its class to find.")
+    many = min(len(items) - 1, max([int(relevant.max()), *k]))
+    names = ["P@1", *(f"R@{one}" for one in k), "P@R", "MAP@R"]
+    scores = torch.empty(len(names), len(items), dtype=torch.float64)
+    for rows, block in distances_in_blocks(distance, items):
+        order = block.argsort(dim=1, stable=True)
+        order = order[order != rows[:, None]].view(len(rows), -1)[:, :many]  # no item finds itself
+        hits, here = codes[order] == codes[rows, None], relevant[rows]
+        scores[:, rows] = torch.stack(
+            [
+                retrieval.precision_at_1(hits, here),
+                *(retrieval.recall_at(hits, here, min(one, many)) for one in k),
+                retrieval.r_precision(hits, here),
+                retrieval.average_precision_at_r(hits, here),
+            ]
+        )
+    per_query = dict(zip(names, scores.numpy(), strict=True))
+    tables = [class_sums(values, codes.numpy(), len(classes)) for values in per_query.values()]
+    counts: NDArray[np.int64] = tables[0][1]
+    sums = np.column_stack([table[0] for table in tables])
+    ends = class_bootstrap(sums, counts, draws=draws, confidence=confidence, seed=seed) if draws else []
+    return Scores(
+        overall=dict(zip(names, (sums.sum(axis=0) / counts.sum()).tolist(), strict=True)),
+        intervals=dict(zip(names, ends, strict=False)),
+        classes=tuple(classes),  # type: ignore[arg-type]
+        query_classes=codes.numpy(),
+        per_query=per_query,
+        references=len(items),
+        settings={
+            "metric": getattr(distance, "__name__", str(distance)),
+            "gallery": False,
+            "sequences": False,
+            "draws": draws,
+            "confidence": confidence,
+            "seed": seed,
+        },
+    )
+
+
+def distances_in_blocks(
+    distance: Distance, items: Float[Tensor, "n d"]
+) -> Iterator[tuple[Int64[Tensor, " r"], Float[Tensor, "r n"]]]:
+    """Yield a few rows at a time of the matrix of all distances: which rows, and the distances to all items.
+
+    Args:
+        distance: From n and m rows to an n x m matrix.
+        items: What to compare with each other.
+    """
+    across = min(len(items), 1024)
+    down = max(1, min(256, NUMBERS // (across * items.shape[1])))
+    for first in range(0, len(items), down):
+        rows = torch.arange(first, min(first + down, len(items)))
+        with torch.no_grad():
+            parts = [distance(items[rows], items[at : at + across]) for at in range(0, len(items), across)]
+        yield rows, torch.cat(parts, dim=1)
