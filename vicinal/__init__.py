@@ -19,6 +19,7 @@ from vicinal.pairs import Geometry
 from vicinal.recipe import Recipe
 from vicinal.scoring import evaluate
 from vicinal.training.settings import Settings
+from vicinal.tune import tune
 from vicinal.weights import objective_from_weights, pair_weights, similarity_types, weight_curves
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "sampling",
     "similarity_types",
     "split",
+    "tune",
     "weight_curves",
 ]
 __version__ = "0.1.0"
