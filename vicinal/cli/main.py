@@ -8,10 +8,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from vicinal.cli.compare import compare
 from vicinal.cli.data import data
 from vicinal.cli.embed import embed
 from vicinal.cli.evaluate import evaluate
 from vicinal.cli.losses import losses
+from vicinal.cli.tournament import tournament
 from vicinal.cli.train import train
 from vicinal.cli.weights import weights
 from vicinal.errors import Interrupted, VicinalError
@@ -24,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
 )
 
-for verb in (data, embed, evaluate, losses, train, weights):
+for verb in (compare, data, embed, evaluate, losses, tournament, train, weights):
     app.command()(verb)
 
 

@@ -44,6 +44,7 @@ class Record(BaseModel):
         classes: Names of the test classes.
         per_class: For P@1, P@R and MAP@R the mean over each test class's queries, in the order of `classes`; None
             where a class has no query that could be scored.
+        queries: How many were scored of each class, in the order of `classes`.
         steps: Taken.
         best_step: The one reported.
         seconds: Training time.
@@ -55,7 +56,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1] = VERSION
+    version: Literal[1] = 1
     key: str
     name: str
     status: Literal["done", "failed"]
@@ -74,6 +75,7 @@ class Record(BaseModel):
     test: dict[str, Number] = Field(default_factory=dict)
     classes: tuple[str, ...] = ()
     per_class: dict[str, tuple[Number | None, ...]] = Field(default_factory=dict)
+    queries: tuple[int, ...] = ()
     steps: int = 0
     best_step: int = 0
     seconds: float = 0.0

@@ -165,7 +165,8 @@ def train(
     ):
         network.train()
         criterion.train()
-        while step < settings.steps and not _exhausted(best, settings):
+        late = settings.seconds is not None and seconds >= settings.seconds
+        while step < settings.steps and not late and not _exhausted(best, settings):
             for batch in stream:
                 due = (step + 1) % settings.log_every == 0
                 criterion.watch = due
@@ -195,7 +196,10 @@ def train(
                     log.write(step, {"loss": value, "images_per_second": rate, **criterion.statistics})
                     marked, images = now, 0
                 stops = fabric.strategy.reduce_boolean_decision(stop(), all=False)
-                ends = step == settings.steps
+                if settings.seconds is not None:
+                    spent = seconds + time.perf_counter() - began
+                    late = fabric.strategy.reduce_boolean_decision(spent >= settings.seconds, all=False)
+                ends = late or step == settings.steps
                 evaluates = ends or _every(settings.evaluate_every, step)
                 saves = evaluates or stops or _every(settings.checkpoint_every, step)
                 if saves:

@@ -21,6 +21,7 @@ class Settings(BaseModel):
 
     Attributes:
         steps: Optimiser steps.
+        seconds: Training time after which the step at hand is the last; None for no limit.
         optimiser: "adam", "adamw" or "sgd" (with momentum 0.9).
         learning_rate: Of the backbone.
         head_multiplier: Learning rate of the head over that of the backbone.
@@ -46,6 +47,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     steps: AtLeastOne = 1000
+    seconds: Positive | None = None
     optimiser: Literal["adam", "adamw", "sgd"] = "adamw"
     learning_rate: Positive = 1e-4
     head_multiplier: Positive = 1.0

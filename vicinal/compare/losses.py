@@ -1,0 +1,188 @@
+"""What is compared: from the words of a command line to one recipe per loss, equal in all that is not the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from vicinal.errors import InputError, UnknownName, VicinalError, look_up
+from vicinal.mining import MINERS
+from vicinal.objectives import ALIASES, OBJECTIVES, traits_of
+from vicinal.recipe import Recipe, read_recipe, recipe_from
+
+__all__ = ["Contestant", "contestants"]
+
+# What belongs to a loss; everything else is a condition that all losses share.
+OF_THE_LOSS = (
+    "loss",
+    "loss_options",
+    "mining",
+    "mining_options",
+    "memory",
+    "memory_start",
+    "proxies_per_class",
+    "proxy_multiplier",
+    "ccp",
+)
+# Conditions that the recipe file of a loss may change for it alone; the report says so.
+DEMANDS = (
+    "normalisation",
+    "sampler",
+    "classes_per_batch",
+    "samples_per_class",
+    "optimiser",
+    "learning_rate",
+    "head_multiplier",
+    "weight_decay",
+    "schedule",
+    "schedule_every",
+    "schedule_factor",
+    "warm_up",
+    "clip_norm",
+    "clip_value",
+)
+# Losses that are another loss without this.
+USUAL: dict[str, dict[str, Any]] = {"soft_triple": {"proxies_per_class": 2}}
+MEMORY_BATCHES = 25
+EXTRAS = ("memory", "ccp")
+
+
+@final
+@dataclass(frozen=True)
+class Contestant:
+    """One line of a leaderboard.
+
+    Attributes:
+        name: What tables call it.
+        recipe: Its settings.
+        demands: What it asks for that others do not, in words.
+    """
+
+    name: str
+    recipe: Recipe
+    demands: tuple[str, ...]
+
+
+def contestants(
+    losses: Sequence[str | Path], base: Mapping[str, Any] | None = None, flags: Mapping[str, Any] | None = None
+) -> list[Contestant]:
+    """Return the recipe of every loss; all mistakes of all of them are reported together.
+
+    Args:
+        losses: "triplet", "triplet+semi_hard" (with a miner), "contrastive+memory" (with past batches),
+            "contrastive+ccp" (with chance-constrained proxies), the path of a TOML recipe, or a folder of them.
+        base: Settings that all share, as `read_recipe` returns them. Those of a loss are kept for that loss alone.
+        flags: Settings that override everything, recipes of single losses included.
+
+    Example:
+        >>> [one.name for one in contestants(["triplet+semi_hard", "proxy_anchor"])]
+        ['triplet + semi_hard', 'proxy_anchor']
+    """
+    if not losses:
+        raise InputError("A comparison needs at least one loss: see `vicinal losses`.")
+    shared, over = flat(base or {}), flat(flags or {})
+    mistakes: list[str] = []
+    common = _attempt(shared | over, mistakes) or Recipe()
+    found: list[Contestant] = []
+    for text in _expanded(losses):
+        wrong: list[str] = []
+        try:
+            name, own = _described(text)
+        except VicinalError as error:
+            mistakes.append(str(error))
+            continue
+        values = {setting: value for setting, value in shared.items() if setting not in OF_THE_LOSS}
+        if shared.get("loss") == own.get("loss"):
+            values |= {setting: shared[setting] for setting in OF_THE_LOSS if setting in shared}
+        values |= USUAL.get(str(own.get("loss")), {})
+        values |= own | {setting: value for setting, value in over.items() if setting not in OF_THE_LOSS}
+        if values.get("memory") is True:
+            batch = common.classes_per_batch * common.samples_per_class
+            values["memory"] = shared.get("memory") or MEMORY_BATCHES * batch
+        recipe = _attempt(values, wrong)
+        if recipe is not None:
+            wrong += _differing(recipe, common)
+            found.append(Contestant(name, recipe, tuple(_demands(recipe, common))))
+        mistakes += [f"{name}: {line}" for line in wrong if line not in mistakes]
+    names = [one.name for one in found]
+    mistakes += [f"{name} is there twice" for name in dict.fromkeys(names) if names.count(name) > 1]
+    if mistakes:
+        raise InputError("The comparison has mistakes:\n" + "\n".join(f"  - {line}" for line in mistakes))
+    return found
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names and values of a recipe with the settings of the training loop among them."""
+    training = values.get("training", {})
+    rest = {name: value for name, value in values.items() if name != "training"}
+    return {**training, **rest} if isinstance(training, Mapping) else dict(values)
+
+
+def _expanded(losses: Iterable[str | Path]) -> list[str]:
+    """Replace folders by the recipes in them."""
+    found: list[str] = []
+    for text in map(str, losses):
+        if Path(text).is_dir():
+            files = sorted(Path(text).glob("*.toml"))
+            if not files:
+                raise InputError(f"The folder {text} holds no recipes: no *.toml in it.")
+            found += map(str, files)
+        else:
+            found.append(text)
+    return found
+
+
+def _described(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a contestant, and the settings that its description makes."""
+    if text.endswith(".toml"):
+        return Path(text).stem, flat(read_recipe(text))
+    loss, *extras = text.split("+")
+    look_up("loss", loss, {**OBJECTIVES, **ALIASES})
+    own: dict[str, Any] = {"loss": loss}
+    for extra in extras:
+        if extra == "memory":
+            own["memory"] = True
+        elif extra == "ccp":
+            own["ccp"] = "code"
+        elif extra in MINERS:
+            own["mining"] = extra
+        else:
+            raise UnknownName(f"addition to {loss}", extra, [*EXTRAS, *MINERS])
+    return " + ".join([loss, *extras]), own
+
+
+def _attempt(values: Mapping[str, Any], mistakes: list[str]) -> Recipe | None:
+    """Make a recipe, or note what is wrong with it."""
+    try:
+        return recipe_from(values)
+    except InputError as error:
+        mistakes += str(error).split("\n  - ")[1:] or [str(error)]
+        return None
+
+
+def _differing(recipe: Recipe, common: Recipe) -> list[str]:
+    """Return a line on each condition that a loss would change for itself."""
+    mine, theirs = flat(recipe.model_dump()), flat(common.model_dump())
+    return [
+        f"{name} is {mine[name]!r} here and {theirs[name]!r} for the others; all losses are compared under the same "
+        "conditions: leave it out, or give it for all"
+        for name in mine
+        if name not in (*OF_THE_LOSS, *DEMANDS) and mine[name] != theirs[name]
+    ]
+
+
+def _demands(recipe: Recipe, common: Recipe) -> list[str]:
+    words = []
+    traits = traits_of(OBJECTIVES[ALIASES.get(recipe.loss, recipe.loss)])
+    if recipe.mining is not None:
+        words.append(f"miner {recipe.mining}")
+    if recipe.memory:
+        words.append(f"memory of {recipe.memory} past embeddings")
+    if recipe.ccp is not None:
+        words.append(f"chance-constrained proxies, {recipe.ccp.proxies_per_class} per class")
+    elif traits is not None and traits.usual == "proxies":
+        words.append(f"proxies, {recipe.proxies_per_class} per class, learning rate x{recipe.proxy_multiplier:g}")
+    mine, theirs = flat(recipe.model_dump()), flat(common.model_dump())
+    return words + [f"{name} {mine[name]} instead of {theirs[name]}" for name in DEMANDS if mine[name] != theirs[name]]

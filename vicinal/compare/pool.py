@@ -1,0 +1,153 @@
+"""Trials side by side: processes that keep their data, outlive failures, and die with their parent."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Generic, TypeVar
+
+from vicinal.errors import Interrupted
+
+__all__ = ["Ended", "cores", "run_here", "run_in_processes"]
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+STOPPING = 60.0  # seconds that a trial has to save itself
+
+
+@dataclass(frozen=True)
+class Ended(Generic[Task, Result]):
+    """A task that came to an end: with a result, or with the reason why there is none."""
+
+    task: Task
+    result: Result | None
+    error: str = ""
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(allowed, int(asked)) if asked.isdigit() and int(asked) else allowed
+
+
+def run_here(
+    tasks: Sequence[Task], work: Callable[[Task], Result], started: Callable[[Task], None]
+) -> Iterator[Ended[Task, Result]]:
+    """Do one task after the other in this process."""
+    for task in tasks:
+        started(task)
+        yield Ended(task, work(task))
+
+
+def run_in_processes(
+    tasks: Sequence[Task],
+    work: Callable[[Task], Result],
+    started: Callable[[Task], None],
+    *,
+    jobs: int,
+    threads: int,
+) -> Iterator[Ended[Task, Result]]:
+    """Do tasks in several new processes, each of which receives `work`, with all its data, once.
+
+    A process that dies takes only its task with it: the task ends with an error, and a new process does the rest.
+    """
+    waiting = list(reversed(tasks))
+    pool = [_Process(work, threads) for _ in range(min(jobs, len(tasks)))]
+    try:
+        while waiting or any(process.task is not None for process in pool):
+            for process in pool:
+                if process.task is None and waiting:
+                    process.task = waiting.pop()
+                    started(process.task)
+                    process.connection.send(process.task)
+            busy = {process.connection: process for process in pool if process.task is not None}
+            for connection in wait(list(busy)):
+                process = busy[connection]  # type: ignore[index]
+                task, process.task = process.task, None
+                try:
+                    result = process.connection.recv()
+                except (EOFError, ConnectionError):
+                    pool[pool.index(process)] = _Process(work, threads)
+                    yield Ended(task, None, process.last_words())
+                    continue
+                if result is None:
+                    raise Interrupted("A trial was stopped.")  # noqa: TRY301 (handled with Ctrl-C)
+                yield Ended(task, result)
+    except (KeyboardInterrupt, Interrupted):
+        for process in pool:
+            process.ask_to_stop()
+        raise
+    finally:
+        for process in pool:
+            process.end()
+
+
+class _Process:
+    """One worker process, the pipe to it, and the task it is at."""
+
+    def __init__(self, work: Callable[[Any], Any], threads: int) -> None:
+        context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+        self.connection, theirs = context.Pipe()
+        self.task: Any = None
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, work, threads))
+        self.process.start()
+        theirs.close()
+
+    def last_words(self) -> str:
+        """Say how the process ended."""
+        self.process.join(STOPPING)
+        code = self.process.exitcode
+        killed = " (killed by the system: most often for lack of memory, so give fewer --jobs)" if code == -9 else ""
+        return f"Its process ended with exit code {code}{killed}."
+
+    def ask_to_stop(self) -> None:
+        """Let training save itself and stop."""
+        if self.task is not None and self.process.is_alive():
+            self.process.terminate()
+
+    def end(self) -> None:
+        """Close the pipe, at which the process ends; one that does not is killed."""
+        with suppress(OSError):
+            self.connection.close()
+        self.process.join(STOPPING)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def _serve(connection: Connection, work: Callable[[Any], Any], threads: int) -> None:
+    """Do tasks as they come, until the pipe closes."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says when to stop
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    while True:
+        try:
+            task = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            result = work(task)
+        except Interrupted:
+            result = None
+        with suppress(BrokenPipeError):
+            connection.send(result)
+        if result is None:
+            return
+
+
+def _die_with_parent() -> None:
+    """End this process when its parent is gone, so that nothing works on in a folder that a new one may take over."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
