@@ -15,6 +15,12 @@ from vicinal.tournament.ranking import Missing
 
 __all__ = ["tournament"]
 
+MISSING: dict[str | None, Missing] = {
+    None: "refuse",
+    "experiments": "drop experiments",
+    "methods": "drop methods",
+}
+
 
 def tournament(
     table: Annotated[
@@ -25,9 +31,10 @@ def tournament(
         ),
     ] = None,
     level: Annotated[float, typer.Option(help="Of the tests: below which a p-value is significant.")] = 0.05,
-    missing: Annotated[
-        Missing, typer.Option(help="Where scores are missing: refuse, or leave out whole experiments or methods.")
-    ] = "refuse",
+    drop: Annotated[
+        Literal["experiments", "methods"] | None,
+        typer.Option(help="Where scores are missing, leave out whole experiments or whole methods."),
+    ] = None,
     pairs: Annotated[bool, typer.Option(help="Also compare the scores of every two methods.")] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the critical-difference diagram to this .png, .svg or .pdf file.")
@@ -37,7 +44,7 @@ def tournament(
 ) -> None:
     """Rank methods over several experiments, and say which differences are real; the higher a score the better."""
     scores = thesis_tables() if table is None else read_scores(table)
-    found = hold(scores, level=level, missing=missing)
+    found = hold(scores, level=level, missing=MISSING[drop])
     outcome = verdict(found)
     tests = found.pairs() if pairs else []
     if plot is not None:

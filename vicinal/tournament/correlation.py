@@ -24,11 +24,13 @@ DRAWS = 10_000  # of orders, where there are too many to try them all
 class RankCorrelation:
     """How far validation ranks methods as the test does: 1 the same order, 0 no relation, -1 reversed.
 
+    Where all methods score the same on one side, there is no order to follow, and the correlation is 0.
+
     Args:
         spearman: Spearman's rho.
-        spearman_interval: None for fewer than 5 methods.
+        spearman_interval: None for fewer than 5 methods, and without an order.
         kendall: Kendall's tau-b: pairs in the same order less pairs in reversed order, as a share of all pairs.
-        kendall_interval: None for fewer than 5 methods.
+        kendall_interval: As Spearman's.
         p_value: That rho is 0, by trying or drawing orders.
         methods: How many were ranked.
         agreed: Whether validation picks the method that the test finds best.
@@ -88,12 +90,12 @@ def rank_correlation(
         if not np.isfinite(row).all():
             absent = [name for name, known in zip(names, np.isfinite(row), strict=True) if not known]
             raise InputError(f"There is no {kind} score of {', '.join(absent)}: leave out what was not scored.")
-        if np.ptp(row) == 0:
-            raise InputError(f"All {kind} scores are {row[0]:g}: there is no order to compare.")
-    spearman, kendall = float(stats.spearmanr(*pair).statistic), float(stats.kendalltau(*pair).statistic)
+    ordered = bool((np.ptp(pair, axis=1) > 0).all())
+    spearman = float(stats.spearmanr(*pair).statistic) if ordered else 0.0
+    kendall = float(stats.kendalltau(*pair).statistic) if ordered else 0.0
     z = float(stats.norm.ppf((1 + confidence) / 2))
     spearman_interval = kendall_interval = None
-    if count >= 5:
+    if ordered and count >= 5:
         swap = 12 / (count * (count**2 - 1))
         spearman_interval = _fisher(spearman, swap, z * math.sqrt((1 + spearman**2 / 2) / (count - 3)))
         kendall_interval = _fisher(kendall, 4 / (count * (count - 1)), z * math.sqrt(0.437 / (count - 4)))

@@ -85,7 +85,7 @@ def _levels(found: Tournament) -> list[tuple[int, int, int]]:
 
 def _draw_axis(axes: Axes, count: int, scale: float, colours: Theme) -> None:
     axes.plot([0, AXIS], [0, 0], color=colours.ink, lw=1.2)
-    for rank in range(1, count + 1):
+    for rank in range(1, count + 1, 1 + count // 25):
         at = scale * (rank - 1)
         axes.plot([at, at], [0, 0.08], color=colours.ink, lw=1.2)
         axes.text(at, 0.12, str(rank), ha="center", va="bottom", fontsize=SMALL, color=colours.ink)

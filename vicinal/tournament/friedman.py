@@ -12,6 +12,8 @@ from vicinal.tournament.words import p_text
 
 __all__ = ["Friedman", "friedman"]
 
+BLOCK = 2**20  # permuted ranks at once
+
 
 @dataclass(frozen=True)
 class Friedman:
@@ -36,13 +38,9 @@ class Friedman:
     p_value: float
 
     def __str__(self) -> str:
-        told = [
-            f"Friedman chi-square {self.chi_square:.2f} on {self.degrees} degrees of freedom, {p_text(self.chi_square_p)}"
-        ]
+        told = [f"Friedman chi-square({self.degrees}) = {self.chi_square:.2f}, {p_text(self.chi_square_p)}"]
         if self.f is not None and self.f_p is not None:
-            told.append(
-                f"Iman-Davenport F {self.f:.2f} on {self.f_degrees[0]} and {self.f_degrees[1]}, {p_text(self.f_p)}"
-            )
+            told.append(f"Iman-Davenport F{self.f_degrees} = {self.f:.2f}, {p_text(self.f_p)}")
         return "; ".join([*told, f"by permutation {p_text(self.p_value)}."])
 
 
@@ -82,9 +80,11 @@ def friedman(ranks: NDArray[np.float64], *, draws: int = 10_000, seed: int = 0) 
     rows = rows[np.lexsort(rows.T)]
     generator = np.random.default_rng(seed)
     as_large = 0
-    for _ in range(draws):
-        totals = generator.permuted(rows, axis=1).sum(axis=0)
-        as_large += float((totals**2).sum()) >= observed * (1 - 1e-9)
+    block = max(1, BLOCK // rows.size)
+    for start in range(0, draws, block):
+        many = np.broadcast_to(rows, (min(block, draws - start), *rows.shape))
+        totals = generator.permuted(many, axis=2).sum(axis=1)
+        as_large += int(((totals**2).sum(axis=1) >= observed * (1 - 1e-9)).sum())
     return Friedman(
         chi_square=chi_square,
         degrees=degrees[0],

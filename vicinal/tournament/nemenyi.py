@@ -55,7 +55,7 @@ def cliques(mean_ranks: Sequence[float], difference: float) -> list[tuple[int, i
 
     Example:
         >>> cliques([1.0, 2.0, 2.5, 4.0], 1.2)
-        [(0, 0), (1, 2), (3, 3)]
+        [(0, 1), (1, 2), (3, 3)]
     """
     runs: list[tuple[int, int]] = []
     for first, rank in enumerate(mean_ranks):

@@ -18,7 +18,7 @@ from vicinal.tournament.words import counted
 
 __all__ = ["Missing", "Standing", "Tournament", "tournament"]
 
-Missing = Literal["refuse", "drop-experiments", "drop-methods"]
+Missing = Literal["refuse", "drop experiments", "drop methods"]
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ def tournament(
     notes: tuple[str, ...] = ()
     if absent.any():
         notes = (_absences(absent, experiments, methods, missing),)
-        rows = ~absent.any(axis=1) if missing == "drop-experiments" else np.full(len(experiments), True)
-        columns = ~absent.any(axis=0) if missing == "drop-methods" else np.full(len(methods), True)
+        rows = ~absent.any(axis=1) if missing == "drop experiments" else np.full(len(experiments), True)
+        columns = ~absent.any(axis=0) if missing == "drop methods" else np.full(len(methods), True)
         matrix = matrix[rows][:, columns]
         experiments = [name for name, kept in zip(experiments, rows, strict=True) if kept]
         methods = [name for name, kept in zip(methods, columns, strict=True) if kept]
@@ -192,8 +192,8 @@ def _absences(absent: NDArray[np.bool_], experiments: list[str], methods: list[s
     if missing == "refuse":
         raise InputError(
             f"{len(places)} scores are missing: {shown}. Ranks need them all: run what is missing, or give "
-            "missing='drop-experiments' or missing='drop-methods'."
+            "missing='drop experiments' or missing='drop methods'."
         )
-    kind, names, axis = ("experiments", experiments, 1) if missing == "drop-experiments" else ("methods", methods, 0)
+    kind, names, axis = ("experiments", experiments, 1) if missing == "drop experiments" else ("methods", methods, 0)
     dropped = [names[at] for at in np.flatnonzero(absent.any(axis=axis))]
     return f"left out the {kind} {', '.join(dropped)}, because {len(places)} scores are missing: {shown}."
