@@ -40,6 +40,15 @@ class Resumable(Protocol):
         ...
 
 
+@runtime_checkable
+class OfRows(Protocol):
+    """A transform of feature vectors that takes a batch of them at once, which is much faster than one by one."""
+
+    def rows(self, vectors: npt.NDArray[np.float32], rng: np.random.Generator) -> Tensor:
+        """Transform a batch [n, d]."""
+        ...
+
+
 class Batch(NamedTuple):
     """What a loader yields."""
 
@@ -117,6 +126,8 @@ def _fetch(
     workers: int,
     pin_memory: bool,
 ) -> Iterable[_Fetched]:
+    if isinstance(transform, OfRows) and dataset.kind == "vectors":
+        return _batches_of_rows(np.asarray(dataset.items), transform, keys, seed)
     if transform is not None:
         return DataLoader(
             _Items(dataset, as_transform(transform), seed),  # type: ignore[arg-type]
@@ -132,6 +143,15 @@ def _fetch(
     rows = torch.from_numpy(np.array(dataset.items))
     chosen = (torch.tensor([key.item for key in batch], dtype=torch.int64) for batch in keys)
     return ((rows[indices], indices, []) for indices in chosen)
+
+
+def _batches_of_rows(
+    vectors: npt.NDArray[np.float32], transform: OfRows, keys: Iterable[list[_Key]], seed: int
+) -> Iterator[_Fetched]:
+    for batch in keys:
+        items = np.array([key.item for key in batch], dtype=np.int64)
+        rng = np.random.default_rng([seed, batch[0].epoch, batch[0].batch] if batch else seed)
+        yield transform.rows(vectors[items], rng), torch.from_numpy(items), []
 
 
 def _leave_interrupts_to_the_parent(_: int) -> None:

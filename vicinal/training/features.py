@@ -100,7 +100,12 @@ class OneOf:
 
     def __call__(self, vector: npt.NDArray[np.float32], rng: np.random.Generator) -> Tensor:
         """Return one copy."""
-        return torch.from_numpy(np.array(vector.reshape(self.copies, -1)[rng.integers(self.copies)]))
+        return self.rows(vector[None], rng)[0]
+
+    def rows(self, vectors: npt.NDArray[np.float32], rng: np.random.Generator) -> Tensor:
+        """Return one copy of each of several items."""
+        chosen = rng.integers(self.copies, size=len(vectors))
+        return torch.from_numpy(vectors.reshape(len(vectors), self.copies, -1)[np.arange(len(vectors)), chosen])
 
 
 @torch.inference_mode()
