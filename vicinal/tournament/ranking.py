@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from vicinal.errors import InputError
+from vicinal.errors import InputError, UnknownName
 from vicinal.tournament.friedman import Friedman, friedman
 from vicinal.tournament.nemenyi import cliques, critical_difference
 from vicinal.tournament.pair_tests import PairTest, compare_pairs
@@ -149,6 +149,8 @@ def tournament(
     """
     if not 0 < level < 1:
         raise InputError(f"The level must lie between 0 and 1, got {level}.")
+    if missing not in get_args(Missing):
+        raise UnknownName("way with missing scores", missing, get_args(Missing))
     experiments = list(scores)
     methods = sorted({method for row in scores.values() for method in row})
     matrix = np.array(
