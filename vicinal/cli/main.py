@@ -15,6 +15,7 @@ from vicinal.cli.evaluate import evaluate
 from vicinal.cli.losses import losses
 from vicinal.cli.tournament import tournament
 from vicinal.cli.train import train
+from vicinal.cli.tune import tune
 from vicinal.cli.weights import weights
 from vicinal.errors import Interrupted, VicinalError
 
@@ -26,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
 )
 
-for verb in (compare, data, embed, evaluate, losses, tournament, train, weights):
+for verb in (compare, data, embed, evaluate, losses, tournament, train, tune, weights):
     app.command()(verb)
 
 

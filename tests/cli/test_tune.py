@@ -1,0 +1,69 @@
+"""`vicinal tune`: flags, spaces, refusals, and what it leaves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vicinal.cli.tune import tune
+from vicinal.errors import InputError, UnknownName, VicinalError
+from vicinal.recipe import read_recipe, recipe_from
+
+pytestmark = pytest.mark.recipe
+
+FLAGS = ["--steps", "4", "--dim", "4", "-o", "classes_per_batch=3", "-o", 'backbone_options={"widths": [4], "size": 8}']
+
+
+def run(*arguments: str | Path) -> Any:
+    """Run the verb as the command line does; errors come as they are."""
+    app = typer.Typer()
+    app.command()(tune)
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(done.exception, VicinalError):
+        raise done.exception
+    return done
+
+
+def test_a_search_leaves_a_recipe_a_figure_and_a_storage(tmp_path: Path) -> None:
+    flags = ["--loss", "triplet", "--trials", "3", "--storage", tmp_path / "search.db", "--out", tmp_path / "best.toml"]
+    done = run("digits", *FLAGS, *flags, "--figure", tmp_path / "search.png", "--fix", "learning_rate")
+    assert done.exit_code == 0, done.output
+    assert re.search(r"^loss_options\.margin +0\.1 ", done.output, re.MULTILINE)
+    assert "learning_rate" not in done.output
+    assert "3 trials by tpe: 3 complete" in done.output
+    recipe = recipe_from(read_recipe(tmp_path / "best.toml"))
+    assert (recipe.loss, recipe.dim, recipe.training.learning_rate) == ("triplet", 4, 1e-4)
+    assert set(recipe.loss_options) == {"margin", "which"}
+    assert (tmp_path / "search.png").exists()
+    again = run("digits", *FLAGS, *flags, "--fix", "learning_rate")
+    assert again.output.splitlines()[0] == done.output.splitlines()[0]
+
+
+def test_a_space_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text("dim = [4, 8]\n[loss_options]\nmargin = {low = 0.0, high = 0.2, step = 0.1}\n")
+    flags = ["--space", tmp_path / "space.toml", "--sampler", "grid", "--trials", "9", "--no-prune"]
+    done = run("digits", *FLAGS, "--loss", "triplet", *flags, "--out", tmp_path / "best.toml")
+    assert done.exit_code == 0, done.output
+    assert "4 trials by grid: 4 complete" in done.output
+    assert recipe_from(read_recipe(tmp_path / "best.toml")).dim in (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind", "said"),
+    [
+        (["--sampler", "gird"], UnknownName, "did you mean 'grid'"),
+        (["--fix", "learning_rat"], UnknownName, "did you mean 'learning_rate'"),
+        (["--protocol", "default"], InputError, "needs validation classes"),
+        (["--space", "gone.toml"], InputError, "Cannot read"),
+        (["--storage", "nowhere/at/all.db"], VicinalError, "unable to open database file"),
+    ],
+)
+def test_mistakes_are_one_message(flags: list[str], kind: type[VicinalError], said: str, tmp_path: Path) -> None:
+    with pytest.raises(kind, match=re.escape(said)):
+        run("digits", *FLAGS, "--trials", "2", "--out", tmp_path / "best.toml", *flags)
+    assert not (tmp_path / "best.toml").exists()
