@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vicinal.cli.main import app
+from vicinal.errors import InputError
+
+pytestmark = pytest.mark.unit
+run = CliRunner().invoke
+
+
+def test_without_a_table_it_is_that_of_the_thesis():
+    result = run(app, ["tournament"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("R@1 on CUB of 10 losses x 3 networks x 4 sizes (Psomas 2020, Tables 6-8)")
+    assert "triplet             103   8.58   0.51" in result.stdout
+    assert "proxy_anchor comes first: by mean rank over 12 experiments" in result.stdout
+
+
+def test_json_pairs_and_a_diagram(tmp_path: Path):
+    result = run(app, ["tournament", "--json", "--pairs", "--plot", str(tmp_path / "ranks.png"), "--theme", "dark"])
+    record = json.loads(result.stdout)
+    assert [row["total"] for row in record["standings"]] == [12, 38, 51, 52, 54, 70, 79, 81, 103, 120]
+    assert len(record["pairs"]) == 45
+    assert record["verdict"]["winner"] == "proxy_anchor"
+    assert record["friedman"]["chi_square"] == pytest.approx(81.45, abs=0.01)
+    assert (tmp_path / "ranks.png").stat().st_size > 10_000
+
+
+def test_a_table_of_ones_own(tmp_path: Path):
+    table = tmp_path / "scores.csv"
+    table.write_text("dataset,a,b\n" + "".join(f"d{at},0.{at + 1}5,0.{at + 1}\n" for at in range(8)) + "broken,0.1,\n")
+    refused = run(app, ["tournament", str(table)])
+    assert isinstance(refused.exception, InputError)
+    assert "1 scores are missing: b in broken" in str(refused.exception)
+    result = run(app, ["tournament", str(table), "--drop", "experiments", "--pairs"])
+    assert "a wins: by mean rank over 8 experiments it is significantly better than b." in result.stdout
+    assert "a - b: +0.0500" in result.stdout
