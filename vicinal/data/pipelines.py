@@ -37,6 +37,7 @@ PIPELINES: dict[str, Pipeline] = {
     "reality-check": Pipeline(RandomResizedCrop(227, area=(0.16, 1.0), short_side=256), CentreCrop(227)),
     "thesis": Pipeline(RandomResizedCrop(224), CentreCrop(224)),
     "raw": Pipeline(RandomCrop(227), CentreCrop(227)),
+    "plain": Pipeline(CentreCrop(224), CentreCrop(224)),
     "small": Pipeline(RandomAffine(32), Fit(32)),
 }
 
@@ -47,6 +48,7 @@ def pipeline(name: str, *, size: int | None = None, pixels: str | None = None) -
     - "reality-check" (Musgrave et al. 2020): short side 256, 16-100 % of the area to 227; centre 227.
     - "thesis": 8-100 % of the area to 224; short side 256, centre 224.
     - "raw": short side 256, any 227 x 227; centre 227.
+    - "plain": short side 256, centre 224, in training too: for heads on frozen features.
     - "small": for drawings and digits of 28-64 pixels; a light random affine map to 32; as it is.
 
     Args:
