@@ -8,9 +8,6 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
-from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
 from vicinal.errors import InputError, MissingExtra, look_up
@@ -45,6 +42,8 @@ def cluster_scores(
         >>> cluster_scores([[1.0, 0.1], [1.0, 0.0], [0.0, 1.0], [0.1, 1.0]], ["a", "a", "b", "b"])
         {'NMI': 1.0, 'AMI': 1.0, 'F1': 1.0}
     """
+    from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score  # slow to import
+
     items = as_embeddings(embeddings)
     classes, (codes,) = as_codes(labels, sizes=[len(items)])
     found = k_means(items, len(classes), metric=metric, seed=seed, backend=backend).numpy()
@@ -87,6 +86,8 @@ def pairwise_f1(truth: NDArray[np.int64], found: NDArray[np.int64]) -> float:
         >>> pairwise_f1(np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1]))
         0.4
     """
+    from sklearn.metrics.cluster import contingency_matrix  # slow to import
+
     table = contingency_matrix(truth, found, sparse=True, dtype=np.int64)
     together, classes, clusters = (
         int((sizes * (sizes - 1)).sum()) // 2
@@ -113,4 +114,6 @@ def _faiss(items: NDArray[np.float32], clusters: int, seed: int) -> NDArray[np.i
 
 
 def _sklearn(items: NDArray[np.float32], clusters: int, seed: int) -> NDArray[np.int64]:
+    from sklearn.cluster import KMeans  # slow to import
+
     return KMeans(clusters, n_init=1, max_iter=ITERATIONS, random_state=seed).fit_predict(items).astype(np.int64)
