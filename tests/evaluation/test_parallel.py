@@ -47,3 +47,15 @@ def test_an_error_ends_the_work_that_has_not_begun(three_threads):
 
 def test_nothing_to_do(three_threads):
     assert side_by_side(str, []) == []
+
+
+def test_threads_share_the_inference_mode_of_their_caller():
+    with torch.inference_mode():
+        found = torch.zeros(4)
+
+        def write(place):
+            found[place] = place
+
+        side_by_side(write, range(4))
+    assert found.tolist() == [0, 1, 2, 3]
+    assert not any(side_by_side(lambda _: torch.is_inference_mode_enabled(), range(4)))

@@ -27,10 +27,16 @@ def side_by_side(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
     threads = torch.get_num_threads()
     if threads == 1:
         return [function(item) for item in items]
+    inference = torch.is_inference_mode_enabled()  # of this thread; new ones would not share it
+
+    def in_mode(item: A) -> B:
+        with torch.inference_mode(inference):
+            return function(item)
+
     torch.set_num_threads(1)
     pool = ThreadPoolExecutor(threads)
     try:
-        return list(pool.map(function, items))
+        return list(pool.map(in_mode, items))
     finally:
         pool.shutdown(cancel_futures=True)  # after an error or an interrupt, what has not begun is dropped
         torch.set_num_threads(threads)
