@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from vicinal.errors import InputError
@@ -41,6 +41,13 @@ class Exclusion:
             mine = self.queries[rows[rows < len(self.queries)]]
             others = self.references[first : first + block.shape[1]]
             block[: len(mine), : len(others)].masked_fill_(mine[:, None] == others, -torch.inf)
+
+    def covers(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"]) -> Bool[Tensor, " m"]:
+        """Whether query `rows[i]` must not find reference `columns[i]`."""
+        covered = rows == columns if self.itself else torch.zeros(len(rows), dtype=torch.bool)
+        if self.queries is not None and self.references is not None:
+            covered |= self.queries[rows] == self.references[columns]
+        return covered
 
 
 def exclusion(

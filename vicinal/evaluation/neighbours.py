@@ -56,8 +56,8 @@ def neighbours(
         sequences: One entry per query; references with the same entry are ignored, as are the frames of the
             query's own video in re-identification.
         gallery_sequences: One entry per reference.
-        precision: Of the products that propose candidates: "float32" or "bfloat16"; by default "bfloat16"
-            where the CPU has instructions for it. Only the speed depends on it.
+        precision: Of the products that propose candidates: "float32", "bfloat16" or "int8"; by default the
+            fastest on this CPU. Only the speed depends on it.
         block: Rows and columns of the products computed at a time. Only speed and memory depend on it.
         progress: Called with the fraction done so far, between 0 and 1.
 

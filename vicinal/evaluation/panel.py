@@ -34,7 +34,7 @@ from torch import Tensor
 from vicinal.evaluation.parallel import side_by_side
 from vicinal.evaluation.similarity import Vectors, chunks, definition_error
 
-__all__ = ["PADDING", "Panel", "bar", "centre", "fastest_precision", "panel", "widths"]
+__all__ = ["PADDING", "Panel", "bar", "centre", "heights", "panel", "widths"]
 
 PADDING = 64  # panels have a multiple of this many rows; the surplus is infinitely far from everything
 UNIT = 2.0**-24
@@ -73,17 +73,15 @@ class Panel:
         return left
 
 
-def fastest_precision() -> str:
-    """Bfloat16 where the CPU multiplies it in hardware, float32 everywhere else."""
-    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-    fast = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
-    return "bfloat16" if fast else "float32"
-
-
 def centre(vectors: Vectors) -> Float64[Tensor, " d"]:
     """The mean of the scaled rows."""
     sums = side_by_side(lambda part: vectors.scaled(part).sum(dim=0), chunks(vectors.rows))
     return torch.stack(sums).sum(dim=0) / len(vectors)
+
+
+def heights(moved: Float64[Tensor, "n d"], mean: Float64[Tensor, " d"], metric: str) -> Float64[Tensor, " n"]:
+    """The h of each row c."""
+    return moved @ mean if metric == "cosine" else moved.square().sum(dim=1) / -2
 
 
 def panel(vectors: Vectors, mean: Float64[Tensor, " d"], precision: str) -> Panel:
@@ -97,7 +95,7 @@ def panel(vectors: Vectors, mean: Float64[Tensor, " d"], precision: str) -> Pane
 
     def lay(here: slice) -> None:
         moved = vectors.scaled(here).sub_(mean)
-        offset = moved @ mean if vectors.metric == "cosine" else moved.square().sum(dim=1) / -2
+        offset = heights(moved, mean, vectors.metric)
         stored = moved.to(dtype)
         matrix[here, :d] = stored
         length[here], height[here] = moved.norm(dim=1), offset.abs()
@@ -117,12 +115,12 @@ def widths(queries: Panel, references: Panel) -> Float32[Tensor, " n"]:
     growth = columns * UNIT / (1 - columns * UNIT) * (1 if queries.precision == "float32" else 2)
     largest, highest = references.length.max(), references.height.max()
     stored = queries.length + queries.residual
-    heights = queries.height + highest
+    tops = queries.height + highest
     bound = (
         queries.residual * largest
         + stored * references.residual.max()
-        + UNIT * heights
-        + growth * (stored * (largest + references.residual.max()) + heights)
+        + UNIT * tops
+        + growth * (stored * (largest + references.residual.max()) + tops)
         + definition_error(columns)
     )
     return (2 * bound).float() * (1 + 2.0**-20)  # float32 may round down

@@ -1,89 +1,48 @@
 """Exact nearest neighbours: fast products propose, a proven bound and exact arithmetic dispose.
 
 Products in float32 (or bfloat16, where the CPU is fast at it) shortlist every reference that may be among the
-k nearest. Candidates whose products differ by less than the error bound are compared exactly; a row whose
-shortlist overflows is done again, in the next better precision. Why the result is exact: let t be the k-th
-largest product of a row so far and w twice its error bound. At least k references have a similarity of at
-least t - w/2, hence so has the k-th nearest, hence the products of all k nearest are at least t - w, the bar.
-What stays under the bar may be dropped, and it does not matter which block, thread or rounding put it there.
+k nearest; on other CPUs a sieve of 8-bit integers rules most pairs out before. Candidates whose products differ
+by less than the error bound are compared exactly; a row whose shortlist overflows is done again, in the next
+better precision. Why the result is exact: let t be the k-th largest product of a row so far and w twice its
+error bound. At least k references have a similarity of at least t - w/2, hence so has the k-th nearest, hence
+the products of all k nearest are at least t - w, the bar. What stays under the bar may be dropped, and it does
+not matter which block, thread or rounding put it there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
-from threading import Lock, local
+from threading import Lock
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Bool, Float32, Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from vicinal.errors import look_up
 from vicinal.evaluation.exclusion import Exclusion
-from vicinal.evaluation.panel import DTYPES, PADDING, Panel, centre, fastest_precision, panel, widths
+from vicinal.evaluation.panel import PADDING, centre, panel, widths
 from vicinal.evaluation.parallel import side_by_side
 from vicinal.evaluation.shortlist import Shortlist, both_sides
+from vicinal.evaluation.sieve import sieve, sieve_is_fast
 from vicinal.evaluation.similarity import Vectors, close_pairs, exact_pairs, exact_rows, rounding_error
+from vicinal.evaluation.task import Consume, Task
 
-__all__ = ["Consume", "Progress", "nearest_exactly", "search"]
+__all__ = ["Consume", "Progress", "fastest_precision", "nearest_exactly", "search"]
 
-Consume: TypeAlias = Callable[[Int64[Tensor, " r"], Int64[Tensor, "r k"]], None]
 Progress: TypeAlias = Callable[[float], None]
 Compare: TypeAlias = Callable[[Vectors, Tensor, Vectors, Tensor], Tensor]
 
+STEPS = {"int8": ["float32"], "bfloat16": ["bfloat16", "float32"], "float32": ["float32"]}  # of the panels
+
 BLOCK = 2048
 FIRST_BAND = 2  # blocks of rows that set the bar of all others: the more, the higher
+SIEVE_FROM = 3  # blocks of references; with fewer, most of them set the bar
 SPARSE_LIMIT = 128  # from this many neighbours on, sorting whole rows is cheaper than tracking a bar
 SHARED_LIMIT = 1 << 25  # candidates that may be held at once for all rows (256 MB)
 ROW_BUDGET = 1 << 23  # numbers in a block of whole rows
-
-
-@dataclass(frozen=True)
-class Task:
-    """Everything that the threads of one search share."""
-
-    queries: Vectors
-    references: Vectors
-    exclusion: Exclusion
-    k: int
-    left: Panel
-    right: Panel
-    width: Float32[Tensor, " n"]
-    rows: Int64[Tensor, " r"]
-    consume: Consume
-    overflowed: list[Tensor] = field(default_factory=list)
-    scratch: local = field(default_factory=local)
-
-    def shortlist(self, rows: Int64[Tensor, " r"]) -> Shortlist:
-        """An empty shortlist with room for the neighbours and for those too close to them to tell."""
-        room = max(8, self.k // 4) if self.right.precision == "float32" else max(16, self.k)
-        capacity = min(self.k + room, len(self.references))
-        return Shortlist(self.width[rows], self.k, capacity, self.right.precision)
-
-    def block(self, rows: Int64[Tensor, " r"], columns: slice) -> Float32[Tensor, "r c"]:
-        """The products of `rows` with some references, minus infinity where excluded.
-
-        They are overwritten by the next block of the same thread.
-        """
-        left = self._left(rows)
-        right = self.right.matrix[columns]
-        if right.dtype == torch.float32:
-            shape = (len(left), len(right))
-            if getattr(self.scratch, "shape", None) != shape:
-                self.scratch.shape, self.scratch.product = shape, torch.empty(shape)
-            product = torch.mm(left, right.T, out=self.scratch.product)
-        else:
-            product = torch.mm(left, right.T).float()
-        self.exclusion.apply(product, rows, columns.start)
-        return product
-
-    def _left(self, rows: Int64[Tensor, " r"]) -> Tensor:
-        """The left-hand side of `rows`, kept while the thread asks for the same ones."""
-        if getattr(self.scratch, "rows", None) is not rows:
-            self.scratch.rows, self.scratch.left = rows, self.left.left(rows)
-        return self.scratch.left
 
 
 def search(
@@ -112,14 +71,15 @@ def search(
     """
     rows = torch.arange(len(queries))
     precision = precision or fastest_precision()
-    look_up("precision", precision, DTYPES)
+    steps = look_up("precision", precision, STEPS)
     block = max(PADDING, min(block, 1 << 15) // PADDING * PADDING)
     mean = centre(references)
-    steps = ["bfloat16", "float32"] if precision == "bfloat16" else ["float32"]
+    worthwhile = precision == "int8" and sieve_is_fast() and k <= SPARSE_LIMIT and len(references) > SIEVE_FROM * block
+    sifted = sieve(queries, references, mean, block) if worthwhile else None
     for step in steps:
         right = panel(references, mean, step)
         left = right if queries is references else panel(queries, mean, step)
-        task = Task(queries, references, exclusion, k, left, right, widths(left, right), rows, consume)
+        task = Task(queries, references, exclusion, k, left, right, widths(left, right), rows, consume, sifted)
         if k > SPARSE_LIMIT:
             _whole_rows(task, progress)
         elif queries is references and len(rows) == len(queries) and len(rows) * k <= SHARED_LIMIT:
@@ -130,6 +90,14 @@ def search(
         if not len(rows):
             return
     _exactly(replace(task, rows=rows))
+
+
+def fastest_precision() -> str:
+    """Bfloat16 where the CPU multiplies it in hardware, else int8 where that is fast, else float32."""
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"):
+        return "bfloat16"
+    return "int8" if sieve_is_fast() else "float32"
 
 
 def nearest_exactly(keys: Float64[Tensor, "r m"], k: int) -> tuple[Float64[Tensor, "r k"], Int64[Tensor, "r k"]]:
@@ -151,24 +119,31 @@ def _both_ways(task: Task, block: int, progress: Progress) -> None:
     width = torch.nn.functional.pad(task.width, (0, total - len(task.width)))
     lists = [replace(task, width=width).shortlist(part) for part in rows]
     to_do = [len(bands)] * len(bands)
-    pairs = [(upper, lower) for upper in range(len(bands)) for lower in range(upper, len(bands))]
+    blocks = [(upper, lower) for upper in range(len(bands)) for lower in range(upper, len(bands))]
     done, lock = count(1), Lock()
 
-    def work(pair: tuple[int, int]) -> None:
-        upper, lower = pair
-        product = task.block(rows[upper], bands[lower])
-        lists[upper].take(product, bands[lower].start)
-        if upper != lower:
-            lists[lower].take(product, bands[upper].start, transposed=True)
+    def work(ends: tuple[int, int]) -> None:
+        upper, lower = ends
+        pairs = task.pairs(rows[upper], bands[lower], lists[upper], lists[lower] if upper != lower else None)
+        if pairs is not None:
+            row, column, values = pairs
+            lists[upper].consider(row, column + bands[lower].start, values)
+            if upper != lower:
+                lists[lower].consider(column, row + bands[upper].start, values)
+        else:
+            product = task.block(rows[upper], bands[lower])
+            lists[upper].take(product, bands[lower].start)
+            if upper != lower:
+                lists[lower].take(product, bands[upper].start, transposed=True)
         with lock:
             for band in {upper, lower}:
                 to_do[band] -= 1
             complete = [band for band in {upper, lower} if not to_do[band]]
-            progress(next(done) / len(pairs))
+            progress(next(done) / len(blocks))
         for band in complete:
             _finish(task, lists[band], rows[band][rows[band] < len(task.queries)])
 
-    side_by_side(work, pairs)
+    side_by_side(work, blocks)
 
 
 def _band_by_band(task: Task, block: int, progress: Progress) -> None:
@@ -180,7 +155,13 @@ def _band_by_band(task: Task, block: int, progress: Progress) -> None:
     def work(rows: Tensor) -> None:
         shortlist = task.shortlist(rows)
         for start in range(0, total, block):
-            shortlist.take(task.block(rows, slice(start, min(start + block, total))), start)
+            columns = slice(start, min(start + block, total))
+            pairs = task.pairs(rows, columns, shortlist, None)
+            if pairs is not None:
+                row, column, values = pairs
+                shortlist.consider(row, column + start, values)
+            else:
+                shortlist.take(task.block(rows, columns), start)
         _finish(task, shortlist, rows)
         with lock:
             progress(next(done) / len(bands))

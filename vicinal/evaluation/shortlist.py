@@ -86,6 +86,11 @@ class Shortlist:
             values, columns = block[some].topk(min(self.capacity + 1, block.shape[1]), dim=1)
             self.offer(some.repeat_interleave(columns.shape[1]), columns.flatten() + first, values.flatten())
 
+    def consider(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"], values: Float32[Tensor, " m"]) -> None:
+        """Add those of some references that clear the bar."""
+        kept = _where(values >= self.bar[rows])
+        self.offer(rows[kept], columns[kept], values[kept])
+
     def offer(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"], values: Float32[Tensor, " m"]) -> None:
         """Add references that cleared the bar."""
         with self.lock:
