@@ -7,8 +7,11 @@ from vicinal.spaces.bounds import Bounds, bounds
 from vicinal.spaces.condition import k_max, p_max
 from vicinal.spaces.distances import DISTANCES, angular, audit, squared_sine
 from vicinal.spaces.domains import DOMAINS, Domain, cube, simplex, space, sphere
+from vicinal.spaces.features import penultimate
+from vicinal.spaces.figures import audit_figures, pair_distances, slack_surface, worst_triple
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
 from vicinal.spaces.nearest import evaluate_by
+from vicinal.spaces.run import RunAudit, audit_run
 from vicinal.spaces.triples import Triple
 from vicinal.spaces.verdict import Verdict
 
@@ -18,19 +21,26 @@ __all__ = [
     "Bounds",
     "Domain",
     "LabelMetric",
+    "RunAudit",
     "Triple",
     "Verdict",
     "angular",
     "audit",
     "audit_distance",
+    "audit_figures",
+    "audit_run",
     "bounds",
     "cube",
     "evaluate_by",
     "k_max",
     "label_metric_of",
     "p_max",
+    "pair_distances",
+    "penultimate",
     "simplex",
+    "slack_surface",
     "space",
     "sphere",
     "squared_sine",
+    "worst_triple",
 ]

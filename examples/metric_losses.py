@@ -1,0 +1,145 @@
+"""Cross-entropy, its weak-metric and its metric against two proxy losses, on classes seen in training and on new ones.
+
+    VICINAL_DATA=../shared/data python examples/metric_losses.py --out metric-losses.jsonl
+
+Up to 100 training classes train, on 70 % of their items. "Seen" are the other 30 %; "new" are as many test classes.
+Every run takes the same steps and its last weights. A run is a line in the file: a second call goes on where the first
+stopped, and prints the table of what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import vicinal as vc
+from vicinal.spaces import bounds, evaluate_by, label_metric_of, penultimate
+
+METRIC = "metric_cross_entropy"
+LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
+    "cross-entropy": ("cross_entropy", {}),
+    "L1, weak-metric": ("weak_metric_cross_entropy", {}),
+    "L2 k=.5 p=.75, metric": (METRIC, {"k": 0.5, "p": 0.75}),
+    "L2 k=.9 p=.38, metric": (METRIC, {"k": 0.9, "p": 0.38}),
+    "L2 k=.9 p=1, weak-metric": (METRIC, {"k": 0.9, "p": 1.0}),
+    "L2 k=.5 p=.75, F=root": (METRIC, {"k": 0.5, "p": 0.75, "transform": "root"}),
+    "L2 k=.5 p=.75 after cross-entropy": (METRIC, {"k": 0.5, "p": 0.75}),
+    "proxy_anchor": ("proxy_anchor", {}),
+    "normalised_softmax": ("normalised_softmax", {}),
+}
+WARM = ("L2 k=.5 p=.75 after cross-entropy",)  # the first half of the steps with cross-entropy
+# The usual smoothing, 1e-3, would leave the metric region at k = .9, p = .38.
+SMOOTHING = 1e-4
+STEPS = {"digits": 100, "glyphs": 150, "omniglot": 200}
+CLASSES = 100
+
+
+loaded = functools.cache(vc.data.load)
+
+
+def divided(name: str, seed: int) -> tuple[vc.data.Dataset, vc.data.Dataset, vc.data.Dataset]:
+    """Return what trains, the other items of its classes, and items of new classes."""
+    sides = vc.split(loaded(name), "default")
+    known, new = (side.of_classes(side.classes[:CLASSES]) for side in (sides.train, sides.test))
+    generator = np.random.default_rng(seed)
+    held_out = np.zeros(len(known), dtype=bool)
+    for label in known.classes:
+        of_class = np.flatnonzero(known.labels == label)
+        held_out[generator.permutation(of_class)[: round(0.3 * len(of_class))]] = True
+    return known.subset(np.flatnonzero(~held_out)), known.subset(np.flatnonzero(held_out)), new
+
+
+def run(name: str, row: str, seed: int) -> dict[str, Any]:
+    """Train once and score by the loss's own distance and by the cosine of the features before the head."""
+    train, seen, new = divided(name, seed)
+    loss, options = LOSSES[row]
+    options = options | ({"smoothing": SMOOTHING} if loss == METRIC else {})
+    settings: dict[str, Any] = {
+        "backbone_options": {"widths": [16, 32, 64, 128]},
+        "classes_per_batch": min(8, len(train.classes)),
+        "learning_rate": 1e-3,
+        "schedule": "cosine",
+        "evaluate_every": 0,
+        "seed": seed,
+        "progress": False,
+    }
+    sides, steps = vc.Split(train, None, None, seed=seed), STEPS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        if row in WARM:
+            steps //= 2
+            vc.fit(sides, loss="cross_entropy", steps=steps, **settings).save(folder)
+            settings["start"] = folder
+        embedder = vc.fit(sides, loss=loss, loss_options=options, steps=steps, **settings)
+    features, found = penultimate(embedder), {"data": name, "row": row, "seed": seed}
+    metric = label_metric_of(loss, options) if "metric_cross" in loss else None
+    for side, items in (("seen", seen), ("new", new)):
+        embeddings = embedder.encode(items)
+        own = (
+            vc.evaluate(embeddings, items.labels, full_ranking=False, draws=0)
+            if metric is None
+            else evaluate_by(metric, embeddings, items.labels, draws=0)
+        )
+        other = vc.evaluate(features.encode(items), items.labels, full_ranking=False, draws=0)
+        found |= {f"{side} own": own["MAP@R"], f"{side} features": other["MAP@R"], f"{side} P@1": own["P@1"]}
+    if metric is not None:
+        known = bounds(metric, embedder.encode(train), torch.from_numpy(train.labels), compare=500)
+        found |= {"epsilon": known.epsilon, "F(2M)": metric.between_labels, "metric": bool(metric.is_metric)}
+        found |= {"certified": known.certified.double().mean().item(), "left out": known.left_out}
+    return found
+
+
+def table(runs: list[dict[str, Any]]) -> Iterator[str]:
+    """Return Markdown: MAP@R in per cent, mean and standard deviation over seeds."""
+    for name in STEPS:
+        of_data = [one for one in runs if one["data"] == name]
+        if of_data:
+            seeds = len({one["seed"] for one in of_data})
+            yield f"\n**{name}**, {STEPS[name]} steps, {seeds} seeds\n"
+            yield "| loss | seen: own distance | seen: features | new: own distance | new: features | proved on train |"
+            yield "|---|---|---|---|---|---|"
+        for row in LOSSES:
+            of_row = [one for one in of_data if one["row"] == row]
+            if of_row:
+                cells = [
+                    _mean(one[f"{side} {by}"] for one in of_row)
+                    for side in ("seen", "new")
+                    for by in ("own", "features")
+                ]
+                proved = _mean(one["certified"] for one in of_row) if of_row[0].get("metric") else ""
+                yield f"| {row} | {' | '.join(cells)} | {proved} |"
+
+
+def _mean(values: Iterator[float]) -> str:
+    shares = 100 * np.array(list(values))
+    return f"{shares.mean():.1f} ± {shares.std(ddof=1):.1f}" if len(shares) > 1 else f"{shares.mean():.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("metric-losses.jsonl"))
+    parser.add_argument("--data", nargs="+", default=list(STEPS), choices=list(STEPS))
+    parser.add_argument("--rows", nargs="+", default=list(LOSSES), choices=list(LOSSES))
+    parser.add_argument("--seeds", type=int, default=3)
+    arguments = parser.parse_args()
+    done = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
+    known = {(one["data"], one["row"], one["seed"]) for one in done}
+    for seed in range(arguments.seeds):
+        for name in arguments.data:
+            for row in arguments.rows:
+                if (name, row, seed) not in known:
+                    done.append(run(name, row, seed))
+                    with arguments.out.open("a") as file:
+                        file.write(json.dumps(done[-1]) + "\n")
+    print("\n".join(table(done)))
+
+
+if __name__ == "__main__":
+    main()
