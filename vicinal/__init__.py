@@ -8,7 +8,11 @@ model = vc.fit(split, loss="proxy_anchor", backbone="convnet", dim=64)
 print(vc.evaluate(model, split.test))
 """
 
-from vicinal import data, evaluation, mining, objectives, pairs, references, sampling
+import importlib
+from typing import Any
+
+from vicinal import data, evaluation, mining, objectives, pairs, references, sampling, spaces
+from vicinal.compare import Comparison, compare
 from vicinal.criterion import Criterion, Learned
 from vicinal.data.split import Split, split
 from vicinal.embedder import Embedder
@@ -23,6 +27,7 @@ from vicinal.tune import tune
 from vicinal.weights import objective_from_weights, pair_weights, similarity_types, weight_curves
 
 __all__ = [
+    "Comparison",
     "Criterion",
     "Embedder",
     "Geometry",
@@ -32,6 +37,8 @@ __all__ = [
     "Settings",
     "Split",
     "VicinalError",
+    "classical",
+    "compare",
     "data",
     "evaluate",
     "evaluation",
@@ -44,8 +51,16 @@ __all__ = [
     "references",
     "sampling",
     "similarity_types",
+    "spaces",
     "split",
     "tune",
     "weight_curves",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import the classical learners when they are first asked for, since most programs never do."""
+    if name == "classical":
+        return importlib.import_module("vicinal.classical")
+    raise AttributeError(f"module 'vicinal' has no attribute {name!r}")

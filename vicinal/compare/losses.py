@@ -73,7 +73,8 @@ def contestants(
     Args:
         losses: "triplet", "triplet+semi_hard" (with a miner), "contrastive+memory" (with past batches),
             "contrastive+ccp" (with chance-constrained proxies), the path of a TOML recipe, or a folder of them.
-        base: Settings that all share, as `read_recipe` returns them. Those of a loss are kept for that loss alone.
+        base: Settings that all share, as `read_recipe` returns them; where there are none, those of the first recipe
+            among the losses. Those of a loss are kept for that loss alone.
         flags: Settings that override everything, recipes of single losses included.
 
     Example:
@@ -82,17 +83,22 @@ def contestants(
     """
     if not losses:
         raise InputError("A comparison needs at least one loss: see `vicinal losses`.")
+    texts = _expanded(losses)
     shared, over = flat(base or {}), flat(flags or {})
     mistakes: list[str] = []
+    if not shared and texts[0].endswith(".toml"):  # a whole recipe states the conditions, too
+        shared = {name: value for name, value in flat(read_recipe(texts[0])).items() if name not in OF_THE_LOSS}
     common = _attempt(shared | over, mistakes) or Recipe()
     found: list[Contestant] = []
-    for text in _expanded(losses):
+    names: list[str] = []
+    for text in texts:
         wrong: list[str] = []
         try:
             name, own = _described(text)
         except VicinalError as error:
             mistakes.append(str(error))
             continue
+        names.append(name)
         values = {setting: value for setting, value in shared.items() if setting not in OF_THE_LOSS}
         if shared.get("loss") == own.get("loss"):
             values |= {setting: shared[setting] for setting in OF_THE_LOSS if setting in shared}
@@ -106,7 +112,6 @@ def contestants(
             wrong += _differing(recipe, common)
             found.append(Contestant(name, recipe, tuple(_demands(recipe, common))))
         mistakes += [f"{name}: {line}" for line in wrong if line not in mistakes]
-    names = [one.name for one in found]
     mistakes += [f"{name} is there twice" for name in dict.fromkeys(names) if names.count(name) > 1]
     if mistakes:
         raise InputError("The comparison has mistakes:\n" + "\n".join(f"  - {line}" for line in mistakes))

@@ -49,6 +49,8 @@ class Shown:
         """Note that a trial came to its end, and say how."""
         self._running.remove(_words(trial))
         self._bar.advance(self._task)
+        if self._bar.disable:
+            return
         if record is not None and record.status == "failed":
             self._bar.console.print(f"[red]failed[/] {escape(_words(trial))}: {escape(record.error or '')}")
         elif record is not None:
