@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from vicinal.training.log import Log
 from vicinal.training.optimiser import build_optimiser, learning_rate_factor
 from vicinal.training.processes import start_processes
 from vicinal.training.settings import Settings
+from vicinal.training.signals import asked_to_stop
 from vicinal.training.stream import Stream
 
 __all__ = ["Interrupted", "Outcome", "train"]
@@ -146,12 +146,12 @@ def train(
             kept.clear()
             kept.update({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
             save(BEST)
-        log.write(step, {"score": value, **found})
-        if on_score is not None:
-            on_score(step, found)
         ended = None if ccp is None else ccp.observe(step, value, found, fabric, model, criterion)
         if ended is not None:
             log.write(step, ended)
+        log.write(step, {"score": value, **found})
+        if on_score is not None:
+            on_score(step, found)
 
     kept: dict[str, torch.Tensor] = {}
     if best["step"] and folder is not None:
@@ -160,7 +160,7 @@ def train(
     images, micro = 0, 0
     show = progress and main
     with (
-        _asked_to_stop() as stop,
+        asked_to_stop() as stop,
         Log(folder if main else None, step=step, steps=settings.steps, progress=show, tensorboard=tensorboard) as log,
     ):
         network.train()
@@ -279,25 +279,3 @@ def _explained(step: int, items: torch.Tensor, settings: Settings, folder: Path 
             f"Training stopped at step {step + 1}, whose batch held items {shown}. {error} The likely reason: {reason}."
             + (f" The last good checkpoint is {folder / LAST}." if folder is not None and kept else "")
         ) from error
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Turn a Ctrl-C or SIGTERM into a question the loop can ask between two steps; a second one acts at once."""
-    asked: list[int] = []
-    former: dict[int, Any] = {}
-
-    def note(number: int, _: Any) -> None:
-        asked.append(number)
-        signal.signal(number, former[number])
-
-    for number in (int(signal.SIGINT), int(signal.SIGTERM)):
-        try:
-            former[number] = signal.signal(number, note)
-        except ValueError:  # not in the main thread, where signals cannot be caught
-            break
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
