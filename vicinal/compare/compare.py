@@ -184,7 +184,9 @@ def _tuned(
     trials: Sequence[Trial], work: TuneLoss, budget: int, run: Mapping[str, Any], progress: bool
 ) -> tuple[list[Trial], list[tuple[Trial, str]]]:
     """Search for each loss's settings once, and return the trials with them, and those whose search failed."""
-    first = {trial.name: trial for trial in reversed(trials)}
+    first: dict[str, Trial] = {}
+    for trial in trials:
+        first.setdefault(trial.name, trial)
     found: dict[str, Recipe | str] = {}
     with Shown("tuning", len(first), progress) as shown:
         for ended in _ended(list(first.values()), work, shown.started, run):
