@@ -73,13 +73,12 @@ def slack_surface(metric: LabelMetric | None = None, *, points: int = 161) -> Fi
         panel.annotate(
             f"k = {metric.k:g}, p = {metric.p:g}",
             (metric.k, metric.p),
-            xytext=(0, -16),
+            xytext=(-8, -14),
             textcoords="offset points",
-            ha="right" if metric.k > 0.6 else "center",
+            ha="right",
         )
-    title = "Slack half way between two labels, over their distance"
-    panel.set(xlabel="k", ylabel="p", title=title + (f" (smoothing {smoothing:g})" if smoothing else ""))
-    panel.title.set_fontsize(10)
+    panel.set(xlabel="k", ylabel="p" + (f" (smoothing {smoothing:g})" if smoothing else ""))
+    panel.set_title("Slack half way between two labels, over their distance", fontsize=10)
     panel.set(xlim=(0, 1.02), ylim=(0, 1.3))
     figure.colorbar(drawn, ax=panel, label="below 0 the triangle inequality fails", extend="both")
     return figure
@@ -100,7 +99,8 @@ def worst_triple(verdict: Verdict) -> Figure:
         left.bar(at + shift, point[:shown].tolist(), 0.25, color=colour, label=name)
     left.axhline(0, color="black", linewidth=0.8)
     left.set(title="Points of the worst triple", xlabel="coordinate", xticks=at, xticklabels=at + 1)
-    left.legend(frameon=False, ncols=3, loc="best")
+    left.margins(y=0.25)
+    left.legend(frameon=False, ncols=3, loc="upper center", fontsize=8)
     _ways(right, triple.first, triple.second, triple.direct, fails=triple.slack < 0)
     figure.suptitle(f"{verdict.subject} on {verdict.domain}", fontsize=10)
     return figure
@@ -135,7 +135,7 @@ def pair_distances(found: Bounds, items: Float[Tensor, "n c"], *, compare: int =
     for value, name, colour in marks:
         panel.axvline(value, color=colour, linestyle="--", label=f"proved for {name}")
     panel.set(xlabel="distance of two items", ylabel="share of pairs", yscale="log", title="Distances and their bounds")
-    panel.legend(frameon=False, fontsize=8)
+    figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower center")
     return figure
 
 
