@@ -1,0 +1,71 @@
+"""Large-margin nearest neighbours with all impostors at once."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal
+
+from torch import Tensor
+
+from vicinal.classical.learner import MetricLearner
+from vicinal.classical.relations import Relations, nearest_positives
+from vicinal.classical.solvers import Solution, over_masks, solve
+from vicinal.classical.start import first_map
+from vicinal.objectives.lmnn import lmnn
+
+__all__ = ["LMNN"]
+
+
+class LMNN(MetricLearner):
+    """Learn the metric that pulls each point to its target neighbours and keeps other classes a margin away.
+
+    The target neighbours of a point are its nearest ones of the own class before learning; a class with fewer other
+    members gives those it has. Impostors are counted exactly, among all points, in every iteration.
+
+    Args:
+        neighbours: Target neighbours of each point (k).
+        push: From 0, pull only, to 1, push only (mu).
+        margin: How far impostors must stay beyond a target neighbour, in squared distance.
+        dim: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G, in which the cost is convex.
+        start: The first map: "auto", "identity", "pca", "lda" or an array.
+        max_iter: Largest number of iterations.
+        tol: When to stop.
+
+    Reference:
+        Weinberger and Saul, "Distance metric learning for large margin nearest neighbor classification", JMLR 2009. The
+        cost is `vicinal.objectives.lmnn`.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> LMNN(neighbours=3, dim=2).fit_transform(*load_iris(return_X_y=True)).shape
+        (150, 2)
+    """
+
+    def __init__(
+        self,
+        neighbours: int = 3,
+        *,
+        push: float = 0.5,
+        margin: float = 1.0,
+        dim: int | None = None,
+        solver: Literal["map", "matrix"] = "map",
+        start: Any = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-5,
+    ) -> None:
+        self.neighbours = neighbours
+        self.push = push
+        self.margin = margin
+        self.dim = dim
+        self.solver = solver
+        self.start = start
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def _learn(self, points: Tensor, relations: Relations) -> Solution:
+        targets = nearest_positives(points, relations, self.neighbours)
+        objective = partial(lmnn, push=self.push, margin=self.margin)
+        cost = over_masks(objective, targets, relations.negative, by_anchor=True)
+        first = first_map(points, relations, self.dim, self.start)
+        return solve(self.solver, points, cost, first, max_iter=self.max_iter, tol=self.tol)
