@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -48,6 +49,7 @@ class ConvNet(Backbone):
             )
         )
         initialise(self)
+        self.to(memory_format=torch.channels_last)  # a training step takes two thirds of the time
         self.channels = widths[-1]
         self.input = Input("grey" if in_channels == 1 else "unit", in_channels, size)
         self.stages = {f"block{i}": (f"blocks.{i}",) for i in range(len(widths))}

@@ -16,6 +16,7 @@ from PIL import ExifTags, Image, ImageOps
 
 T = TypeVar("T")
 THREADS = 4
+MANY = 256
 
 # What Pillow raises for a file that is not an image, is cut short, or is absurdly large.
 IMAGE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
@@ -80,7 +81,9 @@ def map_files(function: Callable[[str], T], paths: Sequence[str]) -> list[T]:
         >>> map_files(len, ["a", "bcd", "ef"])
         [1, 3, 2]
     """
-    length = max(1, -(-len(paths) // THREADS))
+    if len(paths) < MANY:  # starting threads would take longer
+        return [function(path) for path in paths]
+    length = -(-len(paths) // THREADS)
     runs = [paths[start : start + length] for start in range(0, len(paths), length)]
     with ThreadPoolExecutor(THREADS) as pool:
         return [result for run in pool.map(lambda run: [function(path) for path in run], runs) for result in run]
