@@ -11,9 +11,6 @@ print(vc.evaluate(model, split.test))
 import importlib
 from typing import Any
 
-import importlib
-from typing import Any
-
 from vicinal import data, evaluation, mining, objectives, pairs, references, sampling, spaces
 from vicinal.compare import Comparison, compare
 from vicinal.criterion import Criterion, Learned
@@ -41,7 +38,6 @@ __all__ = [
     "Split",
     "VicinalError",
     "classical",
-    "classical",
     "compare",
     "data",
     "evaluate",
@@ -61,13 +57,6 @@ __all__ = [
     "weight_curves",
 ]
 __version__ = "0.1.0"
-
-
-def __getattr__(name: str) -> Any:
-    """Import the classical learners when they are first asked for, since most programs never do."""
-    if name == "classical":
-        return importlib.import_module("vicinal.classical")
-    raise AttributeError(f"module 'vicinal' has no attribute {name!r}")
 
 
 def __getattr__(name: str) -> Any:
