@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vicinal.cli.main import app
+from vicinal.errors import DataError, InputError
+from vicinal.protocols import trial_folder
+from vicinal.report import write_report
+
+Make, Fail = Callable[..., Path], Callable[..., None]
+VOID = {"meta", "link", "img", "br"}
+
+
+class Checked(HTMLParser):
+    """Elements of a page; fails where one is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.images: list[dict[str, str | None]] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if values.get("id"):
+            self.ids.append(str(values["id"]))
+        if tag == "a":
+            self.links.append(str(values["href"]))
+        if tag in ("img", "svg"):
+            self.images.append(values)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, make_comparison: Make, fail: Fail) -> Path:
+    folder = make_comparison(tmp_path_factory.mktemp("comparison"))
+    fail(folder, "circle")
+    return write_report([folder], progress=False)
+
+
+def test_page_is_well_formed_and_self_contained(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    checked = Checked(text)
+    assert page.name == "report.html"
+    assert len(set(checked.ids)) == len(checked.ids)
+    assert {link.removeprefix("#") for link in checked.links} <= set(checked.ids)
+    assert not re.search(r'(src|href)="(?!data:|#)', text)
+    assert not re.search(r"@import|url\(|<script", text)
+    assert all(image.get("alt") or image.get("aria-label") for image in checked.images)
+
+
+def test_page_answers_and_has_every_chapter(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "<h1>Proxy anchor wins on digits</h1>" in text
+    titles = re.findall(r"<h3>(.*?)</h3>", text)
+    assert titles == [
+        "Leaderboard", "Failed runs", "How sure is the order?", "Conditions", "Recall at k", "Training",
+        "What each loss does to a pair", "Use of the space", "What it finds", "Map of the space", "Confusion", "Cost",
+        "Repeat it",
+    ]  # fmt: skip
+
+
+def test_errors_of_failed_runs_are_shown_and_escaped(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "1 run of 10 failed: circle (1)" in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+def test_twin_has_the_same_chapters_and_its_figures(page: Path) -> None:
+    twin = page.with_suffix(".md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", twin, re.MULTILINE) == re.findall(r"<h3>(.*?)</h3>", page.read_text())
+    figures = re.findall(r"\]\(([^)]+\.svg)\)", twin)
+    assert figures
+    for figure in figures:
+        drawn = (page.parent / figure).read_text(encoding="utf-8")
+        assert drawn.startswith("<svg")
+        assert "prefers-color-scheme" in drawn
+    rows = [line for line in twin.splitlines() if line.startswith("|")]
+    assert any(line.startswith("| 1 | proxy anchor |") for line in rows)
+
+
+def test_protocols_never_share_a_table(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path / "one", losses=["triplet"], seeds=[0])
+    make_comparison(tmp_path / "two", losses=["triplet"], seeds=[0], protocol="default", selected_on="test")
+    out = write_report([tmp_path / "one", tmp_path / "two"], tmp_path / "both.html", progress=False)
+    text = out.read_text(encoding="utf-8")
+    assert text.count("<article") == 2
+    assert "2 comparisons, each by its own protocol" in text
+    first, second = text.split("<article")[1:]
+    assert "Selected on test" not in first
+    assert "Selected on test" in second
+    assert (tmp_path / "both.md").exists()
+    assert (tmp_path / "both-figures").is_dir()
+
+
+def test_folds_are_shown_separate_and_joined(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(
+        tmp_path, protocol="reality-check", losses=["proxy_anchor", "triplet"], seeds=[0, 1], folds=[0, 1, 2, 3]
+    )
+    text = write_report([tmp_path], progress=False).with_suffix(".md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| 1 | proxy anchor |") and "4 \u00d7 16" in line)
+    cells = [cell.strip() for cell in row.split("|")]
+    assert float(cells[3]) > float(cells[6])
+
+
+def test_dimensions_get_curves_and_tables_of_their_own(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path, losses=["proxy_anchor", "triplet"], seeds=[0], dims=[8, 16])
+    text = write_report([tmp_path], progress=False).read_text(encoding="utf-8")
+    assert "<h3>Dimensions</h3>" in text
+    assert "Convnet, 16 dimensions" in text
+    assert "Convnet, 8 dimensions" in text
+
+
+def test_several_machines_are_put_together(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path / "one", losses=["proxy_anchor"], seeds=[0])
+    make_comparison(tmp_path / "two", losses=["triplet"], seeds=[0])
+    text = write_report([tmp_path / "one", tmp_path / "two"], progress=False).read_text(encoding="utf-8")
+    assert "2 losses" in text
+    assert "2 runs" in text
+
+
+def test_a_journal_alone_is_enough(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path, seeds=[0])
+    for place in (tmp_path / "trials").iterdir():
+        for file in place.iterdir():
+            file.unlink()
+        place.rmdir()
+    text = write_report([tmp_path], progress=False).read_text(encoding="utf-8")
+    assert "The embeddings of the test items were not kept." in text
+    assert "<h3>Training</h3>" not in text
+
+
+def test_data_that_is_gone_or_changed_is_said(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path, losses=["triplet"], seeds=[0])
+    journal = tmp_path / "journal.jsonl"
+    kept = journal.read_text()
+    journal.write_text(kept.replace('"dataset":"digits"', '"dataset":"/nowhere/digits.npz"'))
+    assert "No pictures: the data is not at hand" in write_report([tmp_path], progress=False).read_text()
+    journal.write_text(re.sub(r'"split":"[0-9a-f]+"', '"split":"feedface"', kept))
+    assert "another hash than that of the run (feedface)" in write_report([tmp_path], progress=False).read_text()
+    journal.write_text(kept)
+    file = next(tmp_path.glob("trials/*/test.npz"))
+    with np.load(file) as arrays:
+        np.savez(file, embeddings=arrays["embeddings"], labels=arrays["labels"][::-1])
+    assert "the data has changed" in write_report([tmp_path], progress=False).read_text()
+
+
+def test_only_failures_is_a_report_too(tmp_path: Path, fail: Fail) -> None:
+    fail(tmp_path, "circle")
+    text = write_report([tmp_path], progress=False).read_text(encoding="utf-8")
+    assert "No run on digits was done" in text
+    assert "NotFinite" in text
+
+
+def test_one_loss_and_one_seed(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path, losses=["triplet"], seeds=[0])
+    assert "Triplet scores highest on digits" in write_report([tmp_path], progress=False).read_text(encoding="utf-8")
+
+
+def test_what_is_no_comparison_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no comparison"):
+        write_report([tmp_path], progress=False)
+    with pytest.raises(InputError, match="at least one folder"):
+        write_report([], progress=False)
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path / "runs", losses=["triplet"], seeds=[0])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="Could not write"):
+        write_report([tmp_path / "runs"], tmp_path / "file" / "report.html", progress=False)
+
+
+def test_verb(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path, losses=["triplet"], seeds=[0])
+    result = CliRunner().invoke(app, ["report", str(tmp_path), "--out", str(tmp_path / "page.html"), "--no-progress"])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "page.html").exists()
+    assert "page.html" in result.output
+    assert trial_folder(tmp_path, "digits-fixed-validation-triplet-16-0-None").is_dir()

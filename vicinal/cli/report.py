@@ -1,0 +1,28 @@
+"""`vicinal report`: one page about what a comparison found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vicinal.report import write_report
+
+__all__ = ["report"]
+
+
+def report(
+    folder: Annotated[
+        list[Path],
+        typer.Argument(help="Folders that `vicinal compare` wrote; several machines' parts of one are put together."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Where the page goes, by default report.html in the first folder.")
+    ] = None,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+) -> None:
+    """Write a self-contained page about comparisons, and its twin in Markdown beside it."""
+    page = write_report(folder, out, progress=progress)
+    Console().print(f"Written to {page} and {page.with_suffix('.md')}", highlight=False, soft_wrap=True)

@@ -1,0 +1,150 @@
+"""What every loss had alike, what some had differently, and what went wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from vicinal.protocols import Record
+from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
+from vicinal.report.comparison import Comparison
+from vicinal.report.words import NONE, TIMES, counted, listed, network
+
+__all__ = ["conditions", "failures"]
+
+CHOSEN = {
+    "validation": "The reported step of each run is the one that scored best on the validation classes.",
+    "test": "Selected on test: the reported step is the one that scored best on the test classes, so all scores are "
+    "too high. Use them only beside papers that do the same.",
+    "last": "The reported step is the last one; nothing was chosen.",
+}
+# What names a loss rather than the conditions it ran under.
+OWN = ("loss", "loss_options", "training.seed")
+
+
+def conditions(comparison: Comparison) -> list[Chapter]:
+    """Data, protocol and settings; then a table of what losses demanded."""
+    first, records = comparison.first, comparison.records
+    settings = {record.key: _flat(record.recipe) for record in records}
+    names = list(dict.fromkeys(name for values in settings.values() for name in values))
+    alike = [name for name in names if len({repr(values.get(name)) for values in settings.values()}) == 1]
+    shared = {name: next(iter(settings.values())).get(name) for name in alike if name not in OWN}
+    facts: list[tuple[str, str]] = [
+        ("data", f"{first.dataset} (content {first.data[:12]})"),
+        ("test classes", f"{len(first.classes):,}"),
+        ("protocol", first.protocol),
+        ("splits", _splits(records)),
+        ("seeds", listed([str(seed) for seed in sorted({record.seed for record in records})])),
+        ("networks", "; ".join(network(*which) for which in comparison.networks)),
+        ("batch", _batch(settings)),
+        ("steps", _range([record.steps for record in records])),
+        ("scored by", comparison.metric),
+    ]
+    blocks: list[Block] = [
+        Prose(CHOSEN[first.selected_on], kind="warning" if first.selected_on == "test" else "text"),
+        *_repeated(comparison),
+        Table(("condition", "value"), tuple((name, value) for name, value in facts if value), words=frozenset({0, 1})),
+        _demands(comparison, settings, [name for name in names if name not in alike]),
+        Code(
+            "\n".join(f"{name} = {value!r}" for name, value in shared.items() if value not in (None, {})),
+            summary="All settings that every run shared",
+        ),
+    ]
+    return [Chapter("Conditions", tuple(blocks))]
+
+
+def failures(comparison: Comparison) -> list[Chapter]:
+    """Trials that ended with an error, and losses that have fewer runs for it."""
+    failed = comparison.failed
+    if not failed:
+        return []
+    rows = tuple(
+        (
+            record.name.replace("_", " "),
+            str(record.seed),
+            NONE if record.fold is None else str(record.fold),
+            record.error or "",
+        )
+        for record in failed
+    )
+    whose = Counter(record.name.replace("_", " ") for record in failed)
+    done = len(comparison.records)
+    text = (
+        f"{counted(len(failed), 'run')} of {done + len(failed)} failed: "
+        + listed([f"{name} ({count})" for name, count in whose.items()])
+        + ". The other scores do not depend on them; means are over the runs that were done."
+    )
+    table = Table(("loss", "seed", "fold", "error"), rows, "What each failed run said.", words=frozenset({0, 3}))
+    return [Chapter("Failed runs", (Prose(text, kind="warning"), table))]
+
+
+def _repeated(comparison: Comparison) -> list[Block]:
+    """Say so where runs that differ in their settings alone are counted as one loss."""
+    mixed = [
+        entry.label
+        for entry in comparison.entries
+        if len({(record.seed, record.fold) for record in entry.records}) < len(entry.records)
+    ]
+    text = "Runs of the same loss, network, seed and fold with different settings are averaged here: "
+    return [Prose(f"{text}{listed(mixed)}. Report them apart.", kind="warning")] if mixed else []
+
+
+def _demands(comparison: Comparison, settings: dict[str, dict[str, Any]], differing: list[str]) -> Block:
+    rows = []
+    for entry in comparison.losses:
+        record = entry.records[0]
+        values = settings[record.key]
+        own = [f"{name} {value}" for name, value in record.recipe.get("loss_options", {}).items()]
+        unlike = [
+            f"{name.removeprefix('training.')} {values.get(name)}"
+            for name in differing
+            if not name.startswith(OWN) and name not in ("backbone", "dim") and _unusual(name, values, settings)
+        ]
+        rows.append(
+            (
+                entry.label,
+                ", ".join(own) or "as published",
+                "; ".join(dict.fromkeys([*record.demands, *unlike])) or "nothing",
+                counted(record.tuning_trials, "trial") if record.tuning_trials else "as given",
+            )
+        )
+    return Table(
+        ("loss", "its options", "what it had differently", "tuning"),
+        tuple(rows),
+        "Everything else was the same for all: network, batches, augmentation, steps and evaluations.",
+        words=frozenset({0, 1, 2, 3}),
+    )
+
+
+def _unusual(name: str, values: dict[str, Any], settings: dict[str, dict[str, Any]]) -> bool:
+    """Whether a setting is not what most runs had."""
+    common = Counter(repr(other.get(name)) for other in settings.values()).most_common(1)[0][0]
+    return repr(values.get(name)) != common
+
+
+def _flat(recipe: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in recipe.items():
+        if isinstance(value, dict) and name == "training":
+            found |= _flat(value, f"{name}.")
+        else:
+            found[prefix + name] = value
+    return found
+
+
+def _splits(records: list[Record]) -> str:
+    hashes = sorted({(record.seed, -1 if record.fold is None else record.fold, record.split[:8]) for record in records})
+    shown = [f"seed {seed}{'' if fold < 0 else f' fold {fold}'}: {split}" for seed, fold, split in hashes[:6]]
+    return ", ".join(shown) + (f" and {len(hashes) - 6} more" if len(hashes) > 6 else "")
+
+
+def _batch(settings: dict[str, dict[str, Any]]) -> str:
+    found = Counter(
+        f"{values.get('classes_per_batch')} classes {TIMES} {values.get('samples_per_class')} items"
+        for values in settings.values()
+    )
+    return "; ".join(found)
+
+
+def _range(values: list[int]) -> str:
+    return f"{min(values):,}" if min(values) == max(values) else f"{min(values):,} to {max(values):,}"

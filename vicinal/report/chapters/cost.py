@@ -1,0 +1,64 @@
+"""What it cost, and how to do it again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
+from vicinal.report.comparison import Comparison
+from vicinal.report.words import NONE, duration
+
+__all__ = ["cost", "repeat"]
+
+
+def cost(comparison: Comparison) -> list[Chapter]:
+    """Time, steps and memory of each loss."""
+    rows = []
+    for entry in comparison.entries:
+        records = entry.records
+        seconds = float(np.mean([record.seconds for record in records]))
+        steps = float(np.mean([record.steps for record in records]))
+        rows.append(
+            (
+                entry.label if len(comparison.networks) == 1 else f"{entry.label}, {entry.backbone} {entry.dim}",
+                duration(seconds),
+                f"{steps:,.0f}",
+                f"{np.mean([record.best_step for record in records]):,.0f}",
+                f"{1000 * seconds / steps:.1f}" if steps else NONE,
+                f"{max(record.peak_memory_mib for record in records):,.0f}",
+                str(sum(record.tuning_trials for record in records)) if any(r.tuning_trials for r in records) else NONE,
+            )
+        )
+    total = sum(record.seconds for record in comparison.records)
+    table = Table(
+        ("loss", "time", "steps", "best step", "ms per step", "peak MiB", "tuning trials"),
+        tuple(rows),
+        f"Means over runs; memory is the largest of any run's process. All runs together took {duration(total)}.",
+    )
+    return [Chapter("Cost", (table,))]
+
+
+def repeat(comparison: Comparison) -> list[Chapter]:
+    """Commands and versions."""
+    commands = list(dict.fromkeys(record.command for record in comparison.records if record.command))
+    versions = list(
+        dict.fromkeys(tuple(sorted(record.versions.items())) for record in comparison.records if record.versions)
+    )
+    blocks: list[Block] = []
+    if commands:
+        blocks.append(Code("\n".join(commands)))
+    if versions:
+        together = {name: sorted({dict(found).get(name, NONE) for found in versions}) for name, _ in versions[0]}
+        blocks.append(
+            Table(
+                ("", "version"),
+                tuple((name, ", ".join(found)) for name, found in together.items()),
+                words=frozenset({0, 1}),
+            )
+        )
+        if len(versions) > 1:
+            blocks.append(Prose("Runs of different versions are in this report.", kind="warning"))
+    finished = sorted(record.finished for record in comparison.records if record.finished)
+    if finished:
+        blocks.append(Prose(f"Finished between {finished[0]} and {finished[-1]}.", kind="note"))
+    return [Chapter("Repeat it", tuple(blocks))] if blocks else []

@@ -1,0 +1,146 @@
+"""Scores over k, over dimensions and over steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vicinal.report.blocks import Chapter, Chart, Panel
+from vicinal.report.charts import Curve, line_chart, small_lines
+from vicinal.report.comparison import Comparison, Entry
+
+__all__ = ["dimension_curves", "recall_curves", "training_curves"]
+
+POINTS = 120  # of a line in a small panel
+
+
+def recall_curves(comparison: Comparison) -> list[Chapter]:
+    """R@k against k."""
+    entries = comparison.losses
+    shared = set.intersection(*(set(record.test) for entry in entries for record in entry.records))
+    ks = sorted(int(name[2:]) for name in shared if name.startswith("R@") and name[2:].isdigit())
+    if len(ks) < 2:
+        return []
+    curves = {
+        entry.label: Curve([(k, 100 * entry.mean(f"R@{k}")) for k in ks], "accent" if at == 0 else "other")
+        for at, entry in enumerate(entries)
+    }
+    alt = "; ".join(
+        f"{name}: {curve.points[0][1]:.1f} at 1, {curve.points[-1][1]:.1f} at {ks[-1]}"
+        for name, curve in curves.items()
+    )
+    svg = line_chart(curves, x_label="k, the number of neighbours looked at", alt=f"R@k. {alt}.", ticks=ks, log=True)
+    caption = (
+        "R@k: how often, in per cent, at least one of the k nearest neighbours has the right class. Losses that lie "
+        "apart at the left and meet at the right differ in what they put first, not in what they find."
+    )
+    return [Chapter("Recall at k", (Chart("recall", (Panel(svg, alt),), caption),))]
+
+
+def dimension_curves(comparison: Comparison) -> list[Chapter]:
+    """The score against the length of the embeddings, one drawing per backbone."""
+    panels = []
+    winner = comparison.losses[0].name
+    for backbone in dict.fromkeys(backbone for backbone, _ in comparison.networks):
+        points: dict[str, list[tuple[float, float]]] = {}
+        for entry in sorted(comparison.entries, key=lambda entry: entry.dim or 0):
+            if entry.backbone == backbone and entry.dim:
+                points.setdefault(entry.name, []).append((entry.dim, 100 * entry.mean(comparison.metric)))
+        several = {name: line for name, line in points.items() if len(line) > 1}
+        if several:
+            curves = {
+                name.replace("_", " "): Curve(line, "accent" if name == winner else "other")
+                for name, line in several.items()
+            }
+            ticks = sorted({x for line in several.values() for x, _ in line})
+            alt = f"{comparison.metric} over dimensions with {backbone}: " + "; ".join(
+                f"{name} from {line[0][1]:.1f} at {line[0][0]:g} to {line[-1][1]:.1f} at {line[-1][0]:g}"
+                for name, line in several.items()
+            )
+            svg = line_chart(curves, x_label="dimensions", alt=alt, ticks=ticks, log=True)
+            panels.append(Panel(svg, alt, title=backbone))
+    if not panels:
+        return []
+    caption = (
+        f"Test {comparison.metric} in per cent as embeddings grow longer. A line that flattens says that more "
+        "dimensions no longer pay; lines that cross say that the best loss depends on the dimension."
+    )
+    return [Chapter("Dimensions", (Chart("dimensions", tuple(panels), caption),))]
+
+
+def training_curves(comparison: Comparison) -> list[Chapter]:
+    """Validation score and training loss by step, one small panel per loss."""
+    charts = []
+    scores = {entry.label: _over_runs(entry, "score", 100.0) for entry in comparison.losses}
+    scores = {name: curve for name, curve in scores.items() if curve is not None}
+    if scores:
+        low, high = _range([curve for curve in scores.values() if curve])
+        panels = tuple(
+            Panel(
+                small_lines(
+                    [Curve(other.points) for key, other in scores.items() if key != name and other],
+                    [curve],
+                    alt=_said(name, curve, "validation score"),
+                    low=low,
+                    high=high,
+                ),
+                _said(name, curve, "validation score"),
+                title=name,
+            )
+            for name, curve in scores.items()
+            if curve
+        )
+        caption = (
+            f"Validation {comparison.metric} in per cent by step. The coloured line is the mean over runs, its band "
+            "reaches from the worst to the best; grey lines are the other losses. A line still rising at its end "
+            "would have liked more steps."
+        )
+        charts.append(Chart("validation", panels, caption, size="small"))
+    panels = tuple(
+        Panel(
+            small_lines([], [curve], alt=_said(entry.label, curve, "training loss"), low=ends[0], high=ends[1]),
+            _said(entry.label, curve, "training loss"),
+            title=entry.label,
+        )
+        for entry in comparison.losses
+        if (curve := _over_runs(entry, "loss", 1.0)) is not None and (ends := _range([curve]))
+    )
+    if panels:
+        caption = (
+            "Training loss by step. Each has its own scale: values of different losses cannot be compared, only how "
+            "steadily they fall."
+        )
+        charts.append(Chart("loss", panels, caption, size="small"))
+    return [Chapter("Training", tuple(charts))] if charts else []
+
+
+def _over_runs(entry: Entry, name: str, factor: float) -> Curve | None:
+    """The mean over runs at each step that most of them logged, and a band from the least to the largest."""
+    found: dict[int, list[float]] = {}
+    for trial in entry.trials:
+        for line in trial.log:
+            # Lines about a whole instance of proxies repeat scores of earlier steps.
+            if "instance" not in line and isinstance(line.get(name), int | float):
+                found.setdefault(int(line["step"]), []).append(factor * line[name])
+    most = max((len(values) for values in found.values()), default=0)
+    steps = sorted(step for step, values in found.items() if len(values) > most / 2)
+    if len(steps) < 2:
+        return None
+    steps = [steps[at] for at in np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))]
+
+    runs = [found[step] for step in steps]
+    mean, low, high = (
+        list(zip(steps, [float(of(values)) for values in runs], strict=True)) for of in (np.mean, np.min, np.max)
+    )
+    return Curve(mean, "accent", low if most > 1 else (), high if most > 1 else ())
+
+
+def _range(curves: list[Curve]) -> tuple[float, float]:
+    values = [value for curve in curves for _, value in (*curve.points, *curve.low, *curve.high)]
+    pad = 0.05 * (max(values) - min(values)) or 0.05
+    return min(values) - pad, max(values) + pad
+
+
+def _said(name: str, curve: Curve, what: str) -> str:
+    best = max(curve.points, key=lambda point: point[1])
+    ends = f"from {curve.points[0][1]:.3g} to {curve.points[-1][1]:.3g}"
+    return f"{what} of {name}: {ends}, highest {best[1]:.3g} at step {best[0]:g}"

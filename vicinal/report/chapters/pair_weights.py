@@ -1,0 +1,94 @@
+"""What each loss does to a pair of items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from vicinal.errors import VicinalError
+from vicinal.mining import MINERS
+from vicinal.objectives import ALIASES, OBJECTIVES, options_of
+from vicinal.protocols import Record
+from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose
+from vicinal.report.charts import Curve, small_lines
+from vicinal.report.comparison import Comparison
+from vicinal.weights import WeightCurves, weight_curves
+
+__all__ = ["pair_weight_curves"]
+
+RANDOM = ("distance_weighted", "random")
+POINTS = 101
+
+
+def pair_weight_curves(comparison: Comparison) -> list[Chapter]:
+    """The weight of a pair over its similarity, one small panel per loss."""
+    panels, without = [], []
+    for entry in comparison.losses:
+        try:
+            curves, mined = _traced(entry.records[0])
+        except VicinalError:  # a loss of the user's own, which this installation does not know
+            without.append(entry.label)
+            continue
+        if not mined:
+            without.append(f"the miner of {entry.label}, which draws at random")
+        panels.append(_panel(entry.label, curves))
+    if not panels:
+        return []
+    blocks: list[Block] = [
+        Chart(
+            "pair-weights",
+            tuple(panels),
+            "How hard each loss pulls a positive pair together (blue, solid) and pushes a negative pair apart (orange, "
+            "dashed), as the cosine of the pair moves from -1 to 1 and the anchor's other pairs stay where they are. "
+            "Every scale is its own: what counts is where a loss works and where it rests.",
+            size="small",
+        )
+    ]
+    if without:
+        blocks.append(Prose(f"Not drawn: {'; '.join(without)}.", kind="note"))
+    return [Chapter("What each loss does to a pair", tuple(blocks))]
+
+
+def _traced(record: Record) -> tuple[WeightCurves, bool]:
+    """Return the curves of a recipe's loss, and whether its miner is in them."""
+    recipe = record.recipe
+    name = str(recipe.get("loss", record.name))
+    if ALIASES.get(name, name) not in OBJECTIVES:
+        raise VicinalError(f"no loss is called {name}")
+    function = OBJECTIVES[ALIASES.get(name, name)]
+    options = {key: value for key, value in recipe.get("loss_options", {}).items() if key in options_of(function)}
+    mining = recipe.get("mining")
+    miner: Callable[..., tuple[Tensor, Tensor]] | None = None
+    if mining in MINERS and mining not in RANDOM:
+        known: dict[str, Any] = recipe.get("mining_options", {})
+        miner = partial(MINERS[mining], **known)
+    return weight_curves(function, mining=miner, points=POINTS, **options), mining not in RANDOM
+
+
+def _panel(name: str, curves: WeightCurves) -> Panel:
+    # The slope of a distance over the cosine grows without bound at 1: that spike is left out of the scale.
+    inner = curves.similarity.abs() < 0.97
+    shown = [*curves.positive[inner].tolist(), *curves.negative[inner].tolist()]
+    pad = 0.06 * (max(shown) - min(shown) or 1.0)
+    cosines = curves.similarity.tolist()
+    pull = list(zip(cosines, curves.positive.tolist(), strict=True))
+    push = list(zip(cosines, curves.negative.tolist(), strict=True))
+    alt = (
+        f"{name}: a positive pair is pulled most at cosine {_peak(pull):.1f}, a negative pair pushed most at cosine "
+        f"{_peak(push):.1f}"
+    )
+    svg = small_lines(
+        [],
+        [Curve(pull, "accent"), Curve(push, "contrast dashed")],
+        alt=alt,
+        low=min(shown) - pad,
+        high=max(shown) + pad,
+    )
+    return Panel(svg, alt, title=name)
+
+
+def _peak(points: list[tuple[float, float]]) -> float:
+    return max((point for point in points if abs(point[0]) < 0.97), key=lambda point: point[1])[0]
