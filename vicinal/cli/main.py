@@ -8,11 +8,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from vicinal.cli.audit import audit
 from vicinal.cli.compare import compare
 from vicinal.cli.data import data
 from vicinal.cli.embed import embed
 from vicinal.cli.evaluate import evaluate
 from vicinal.cli.losses import losses
+from vicinal.cli.report import report
 from vicinal.cli.tournament import tournament
 from vicinal.cli.train import train
 from vicinal.cli.tune import tune
@@ -27,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
 )
 
-for verb in (compare, data, embed, evaluate, losses, tournament, train, tune, weights):
+for verb in (audit, compare, data, embed, evaluate, losses, report, tournament, train, tune, weights):
     app.command()(verb)
 
 
