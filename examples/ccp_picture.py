@@ -1,0 +1,168 @@
+"""Two pictures of chance-constrained proxies: through their iterations in two dimensions, and on classes never seen.
+
+    python examples/ccp_picture.py --out docs
+
+`ccp-iterations.png` (after Gurbuz et al. 2024, supplement, Fig. 1): digits in the unit disc; squares are converged
+proxies, rings the next ones. `ccp-unseen.png` (Fig. 2): a map of the test classes of glyphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from sklearn.manifold import TSNE
+from torch import Tensor, nn
+
+import vicinal as vc
+from vicinal.evaluation import class_distances, covering_radius
+from vicinal.pairs import to_ball
+from vicinal.references import Batch, Proxies, greedy_k_center
+from vicinal.training.ccp import ChanceConstrainedProxies, proxy_spread
+from vicinal.training.engine import train
+from vicinal.training.settings import CCP, Settings
+from vicinal.training.stream import Stream
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+COLOURS = plt.get_cmap("tab10")
+PER_CLASS, POOL = 4, 16
+
+
+def snapshots(patience: int, steps: int) -> list[dict[str, Any]]:
+    """Train on half of the digits in two dimensions; return what each instance came to, and the last state."""
+    data = vc.data.digits(vectors=True)
+    first, second = data.subset(np.arange(0, len(data), 2)), data.subset(np.arange(1, len(data), 2))
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2))
+    proxies = Proxies(10, 2, per_class=PER_CLASS)
+    margins = {"positive_margin": 0.0, "negative_margin": 0.4}
+    criterion = vc.Criterion("contrastive_c2", references=[proxies, (Batch(), 0.1)], normalise="ball", **margins)
+    found: list[dict[str, Any]] = []
+
+    def embed(items: vc.data.Dataset) -> Tensor:
+        with torch.no_grad():
+            return network(torch.from_numpy(items.items))
+
+    def state() -> dict[str, Any]:
+        points = to_ball(embed(second))
+        return {
+            "points": points,
+            "labels": second.labels,
+            "proxies": to_ball(proxies.vectors.detach().clone()).view(10, PER_CLASS, 2),
+            "radius": covering_radius(points, second.labels, metric="euclidean"),
+            "inter": class_distances(points, second.labels, metric="euclidean")[0],
+        }
+
+    def pool(_: nn.Module, instance: int) -> Tensor:
+        rng = np.random.default_rng(instance)
+        rows = np.stack([rng.permutation(np.flatnonzero(first.labels == label))[:POOL] for label in range(10)])
+        drawn = embed(first)[torch.from_numpy(rows)]
+        if instance:
+            centres = proxies.vectors.detach().view(10, PER_CLASS, 2)
+            picks = greedy_k_center(drawn, PER_CLASS, centres=centres)
+            chosen = torch.take_along_dim(drawn, picks[:, :, None], dim=1)
+            found.append({**state(), "next": to_ball(chosen.flatten(0, 1)).view_as(chosen)})
+        return drawn
+
+    def score(_: nn.Module) -> dict[str, float]:
+        return {"MAP@R": vc.evaluate(embed(second), second.labels, metric="euclidean", full_ranking=False)["MAP@R"]}
+
+    train(
+        network,
+        criterion,
+        Stream(first, None, vc.sampling.class_sampler(first.labels, 8, 4)),
+        Settings(steps=steps, evaluate_every=25, learning_rate=2e-3, optimiser="adam"),
+        score=score,
+        ccp=ChanceConstrainedProxies(
+            CCP(proxies_per_class=PER_CLASS, pool=POOL, patience=patience, monitor="fresh"), pool
+        ),
+        progress=False,
+    )
+    return [*found, state()]
+
+
+def draw_iterations(path: Path) -> None:
+    """Draw proxies that are never moved anew, and those of the first four instances."""
+    alone = snapshots(10**6, 900)[-1:]
+    alternated = snapshots(3, 3000)[:4]
+    titles = ["proxies alone", *(f"CCP, iteration {number}" for number in range(1, 5))]
+    figure, axes = plt.subplots(1, 5, figsize=(15, 3.6))
+    for axis, title, state in zip(axes, titles, [*alone, *alternated], strict=False):
+        colours = [COLOURS(int(label)) for label in state["labels"]]
+        axis.scatter(*state["points"].T, c=colours, s=4, alpha=0.35, linewidths=0)
+        for label in range(10):
+            style = {"color": COLOURS(label), "edgecolors": "black", "linewidths": 0.7, "zorder": 3}
+            axis.scatter(*state["proxies"][label].T, marker="s", s=30, **style)
+            if "next" in state:
+                ring = {"facecolors": "none", "edgecolors": COLOURS(label), "linewidths": 1.4, "zorder": 4}
+                axis.scatter(*state["next"][label].T, marker="o", s=60, **ring)
+        axis.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
+        axis.set(xticks=[], yticks=[], aspect="equal", xlim=(-1.08, 1.08), ylim=(-1.08, 1.08))
+        axis.set_title(title, fontsize=10)
+        spread = proxy_spread(state["proxies"])
+        axis.set_xlabel(
+            f"proxy spread {spread:.3f}\nradius {state['radius']:.3f}, inter-class {state['inter']:.3f}", fontsize=9
+        )
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def draw_unseen(path: Path, folder: Path) -> None:
+    """Draw a map of unseen classes after proxies alone and after alternated ones."""
+    split = vc.split(vc.data.glyphs(), "fixed-validation", validation=0.25)
+    recipe = {
+        "loss": "contrastive_c2",
+        "loss_options": {"positive_margin": 0.0, "negative_margin": 0.5},
+        "normalisation": "ball",
+        "dim": 32,
+        "backbone_options": {"widths": [16, 32, 64], "size": 28},
+        "steps": 600,
+        "evaluate_every": 20,
+        "learning_rate": 1e-3,
+        "optimiser": "adam",
+        "progress": False,
+    }
+    runs = {
+        "proxies alone": {"preset": "code", "patience": 10**6},
+        "alternated (CCP)": {"preset": "code"},
+    }
+    figure, axes = plt.subplots(1, 2, figsize=(10, 5))
+    for axis, (title, ccp) in zip(axes, runs.items(), strict=True):
+        run = folder / title.split()[0]
+        model = vc.fit(split, ccp=ccp, folder=run, resume=True, **recipe)
+        embeddings, labels = model.encode(split.test), split.test.labels
+        shown = np.flatnonzero(labels < 10)
+        flat = TSNE(random_state=0, perplexity=15).fit_transform(embeddings[shown])
+        axis.scatter(*flat.T, c=[COLOURS(int(label)) for label in labels[shown]], s=12)
+        scores = vc.evaluate(embeddings, labels, metric="euclidean", full_ranking=False)
+        radius = covering_radius(embeddings, labels, metric="euclidean")
+        inter = class_distances(embeddings, labels, metric="euclidean")[0]
+        instances = len(json.loads((run / "record.json").read_text())["instances"])
+        axis.set_title(f"{title}, converged instances: {instances}", fontsize=11)
+        axis.set_xlabel(
+            f"MAP@R {scores['MAP@R']:.3f}, covering radius {radius:.3f}, inter-class distance {inter:.3f},\n"
+            f"radius / distance {radius / inter:.3f}"
+        )
+        axis.set(xticks=[], yticks=[])
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/ccp-picture"))
+    given = parser.parse_args()
+    draw_iterations(given.out / "ccp-iterations.png")
+    draw_unseen(given.out / "ccp-unseen.png", given.runs)
+
+
+if __name__ == "__main__":
+    main()
