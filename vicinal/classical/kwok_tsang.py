@@ -51,7 +51,7 @@ def idealised(
     count = int(negative.sum())
     if count == 0:
         return pull * pulled
-    gap = gained.detach()[negative].kthvalue(max(1, math.ceil(share * count))).values.clamp_min(0.0)
+    gap = gained[negative].kthvalue(max(1, math.ceil(share * count))).values.clamp_min(0.0)
     return pull * pulled + push * (mean((gap - gained).relu(), negative) - share * gap)
 
 

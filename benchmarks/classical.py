@@ -1,0 +1,145 @@
+"""Time, peak memory and cost reached of classical learners against their peers, on scikit-learn's digits, in one run.
+
+    python benchmarks/classical.py             # LMNN against metric-learn 0.7.0, NCA against scikit-learn
+    python benchmarks/classical.py --rounds 1
+
+Each measurement is a child process of its own, so that its peak memory is its own. Both sides start at the same map
+and take the same number of iterations; the cost that each has reached then is computed by vicinal.objectives.
+metric-learn 0.7.0 does not run with scikit-learn 1.8 or later, which renamed an argument: it is renamed here, and
+nothing else is changed. Install it without its dependencies: pip install --no-deps metric-learn==0.7.0
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib.util
+import json
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+
+CASES = [("lmnn", 800, 3), ("lmnn", 1797, 3), ("nca", 800, 20), ("nca", 1797, 20)]
+PEERS = {"lmnn": "metric-learn", "nca": "scikit-learn"}
+
+
+def ours(name: str, iterations: int) -> Any:
+    from vicinal import classical
+
+    if name == "lmnn":
+        return classical.LMNN(3, start="identity", max_iter=iterations, tol=1e-12)
+    return classical.NCA(start="identity", max_iter=iterations, tol=1e-12)
+
+
+def peer(name: str, iterations: int) -> Any:
+    if name == "nca":
+        from sklearn.neighbors import NeighborhoodComponentsAnalysis
+
+        return NeighborhoodComponentsAnalysis(init="identity", max_iter=iterations, tol=1e-12)
+    return patched_metric_learn().LMNN(n_neighbors=3, init="identity", max_iter=iterations)
+
+
+@functools.cache
+def patched_metric_learn() -> Any:
+    import metric_learn
+    from metric_learn import _util
+
+    for check in ("check_X_y", "check_array"):
+        setattr(_util, check, renamed(getattr(_util, check)))
+    return metric_learn
+
+
+def renamed(check: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*arguments: Any, force_all_finite: Any = True, **options: Any) -> Any:
+        return check(*arguments, ensure_all_finite=force_all_finite, **options)
+
+    return run
+
+
+def reached(name: str, points: np.ndarray, labels: np.ndarray, components: np.ndarray) -> float:
+    """Return the cost of a map."""
+    from vicinal.classical.relations import from_labels, nearest_positives
+    from vicinal.classical.solvers import over_masks
+    from vicinal.objectives import lmnn, nca
+
+    known, tensor = from_labels(labels), torch.from_numpy(points)
+    positive = nearest_positives(tensor, known, 3) if name == "lmnn" else known.positive
+    cost = over_masks({"lmnn": lmnn, "nca": nca}[name], positive, known.negative, by_anchor=True)
+    moved = tensor @ torch.from_numpy(np.array(components)).T
+    return cost(moved, moved)[0]
+
+
+def measure(side: str, name: str, n: int, iterations: int) -> dict[str, float]:
+    points, labels = load_digits(return_X_y=True)
+    points, labels = points[:n] / 16.0, labels[:n]
+    learner = (ours if side == "vicinal" else peer)(name, iterations)
+    small = (ours if side == "vicinal" else peer)(name, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        small.fit(points[:100], labels[:100])  # imports, first allocations and thread pools are not what is compared
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        began = time.perf_counter()
+        learner.fit(points, labels)
+        seconds = time.perf_counter() - began
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return {"seconds": seconds, "mib": peak, "cost": reached(name, points, labels, learner.components_)}
+
+
+def child(*arguments: object) -> dict[str, float]:
+    command = [sys.executable, __file__, "--child", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--child", nargs=4, metavar=("SIDE", "NAME", "N", "ITERATIONS"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        side, name, n, iterations = arguments.child
+        print(json.dumps(measure(side, name, int(n), int(iterations))))
+        return
+
+    print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
+    print(f"medians of {arguments.rounds} rounds, in which the sides take turns\n")
+    print("| learner | points | iterations | side | seconds | MiB | cost reached |")
+    print("|---|---|---|---|---|---|---|")
+    for name, n, iterations in CASES:
+        if PEERS[name] == "metric-learn" and importlib.util.find_spec("metric_learn") is None:
+            print(f"| {name} | {n} | {iterations} | metric-learn is not installed | | | |")
+            continue
+        found: dict[str, list[dict[str, float]]] = {"vicinal": [], PEERS[name]: []}
+        for _ in range(arguments.rounds):
+            for side, runs in found.items():
+                runs.append(child(side, name, n, iterations))
+        median = {
+            side: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for side, runs in found.items()
+        }
+        for side, value in median.items():
+            print(
+                f"| {name} | {n} | {iterations} | {side} | {value['seconds']:.2f} | {value['mib']:.0f} | "
+                f"{value['cost']:.4f} |"
+            )
+        mine, other = median.values()
+        print(
+            f"| {name} | {n} | {iterations} | ratio | {other['seconds'] / mine['seconds']:.1f}x faster | "
+            f"{other['mib'] / max(mine['mib'], 1):.1f}x leaner | |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
