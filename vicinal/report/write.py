@@ -127,8 +127,8 @@ def _anchor(title: str) -> str:
 
 
 def _prose(text: str) -> Markup:
-    """Escape a text, and set what stands between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    """Escape a text, set what stands between backticks as code, and keep per cent on the line of its number."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))).replace(" %", "&nbsp;%"))
 
 
 def _style(name: str) -> Markup:
