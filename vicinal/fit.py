@@ -89,8 +89,7 @@ def fit(
         _open_run(run, recipe, resume)
 
     model: nn.Module = embedder
-    # Vectors in the ball differ by their lengths too, which cosines do not see.
-    metric = "euclidean" if recipe.normalisation == "ball" else "cosine"
+    metric = embedder.metric
     plain_pool = recipe.ccp is not None and recipe.ccp.pool_images == "plain"
     pool_data, pool_transform = data, embedder.transform if plain_pool else transform
     if recipe.freeze and transform is not None:

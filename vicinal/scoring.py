@@ -21,6 +21,7 @@ def score_embedder(embedder: Embedder, data: Dataset, *, progress: bool = False,
         progress: Whether to show progress.
         **options: Options of `vicinal.evaluation.evaluate`.
     """
+    options = {"metric": embedder.metric, **options}
     roles = set() if data.roles is None else set(data.roles.tolist())
     if {"query", "gallery"} <= roles:
         query, gallery = data.with_role("query"), data.with_role("gallery")

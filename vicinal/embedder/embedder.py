@@ -86,6 +86,11 @@ class Embedder(nn.Module):
         return self.head.dim
 
     @property
+    def metric(self) -> str:
+        """How its embeddings are compared: in the ball lengths count too, which cosines do not see."""
+        return "euclidean" if self.head.normalisation == "ball" else "cosine"
+
+    @property
     def device(self) -> torch.device:
         """Where the parameters are; the CPU if there are none."""
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))

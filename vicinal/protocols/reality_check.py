@@ -16,11 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from vicinal.data import PROTOCOLS
 from vicinal.errors import DataError
 from vicinal.evaluation import concatenate, evaluate
 from vicinal.fit import METRICS
+from vicinal.pairs import to_ball
 from vicinal.protocols.record import JOURNAL, Record, read_records, trial_folder, write_record
 from vicinal.protocols.run import EMBEDDINGS, queries_by_class, scores_by_class
 
@@ -76,7 +78,12 @@ def _join(members: Sequence[Record], folders: Sequence[Path], key: str) -> Recor
     if any(one is None for one in loaded):
         return None
     both = [one for one in loaded if one is not None]
-    scores = evaluate(concatenate([one[0] for one in both]), both[0][1], full_ranking=False, draws=0)
+    vectors = [one[0] for one in both]
+    # Clipped vectors are joined as they are and clipped again; others by direction alone.
+    clipped = members[0].recipe.get("normalisation") == "ball"
+    joined = to_ball(torch.from_numpy(np.concatenate(vectors, axis=1))) if clipped else concatenate(vectors)
+    metric = "euclidean" if clipped else "cosine"
+    scores = evaluate(joined, both[0][1], metric=metric, full_ranking=False, draws=0)
     return members[0].model_copy(
         update={
             "key": key,

@@ -70,7 +70,7 @@ def run_trial(
     outcome = json.loads((folder / "record.json").read_text())
     embeddings = embed_test(embedder, whole.test, freeze=trial.recipe.freeze, cache=cache)
     _save(folder / EMBEDDINGS, embeddings=embeddings, labels=whole.test.labels)
-    scores = score_test(embeddings, whole.test)
+    scores = score_test(embeddings, whole.test, embedder.metric)
     record = Record(
         key=trial.key,
         name=trial.name,
@@ -141,7 +141,7 @@ def embed_test(
         return embedder.head(torch.from_numpy(features).to(embedder.device)).float().cpu().numpy()
 
 
-def score_test(embeddings: npt.NDArray[np.float32], data: Dataset) -> Scores:
+def score_test(embeddings: npt.NDArray[np.float32], data: Dataset, metric: str = "cosine") -> Scores:
     """Score embeddings of a dataset's items; queries are searched in the gallery where there is one."""
     roles = data.roles
     if roles is not None and {"query", "gallery"} <= set(roles.tolist()):
@@ -151,10 +151,11 @@ def score_test(embeddings: npt.NDArray[np.float32], data: Dataset) -> Scores:
             data.labels[query],
             gallery=embeddings[gallery],
             gallery_labels=data.labels[gallery],
+            metric=metric,
             full_ranking=False,
             draws=0,
         )
-    return evaluate(embeddings, data.labels, full_ranking=False, draws=0)
+    return evaluate(embeddings, data.labels, metric=metric, full_ranking=False, draws=0)
 
 
 def scores_by_class(scores: Scores, metric: str) -> tuple[float | None, ...]:
