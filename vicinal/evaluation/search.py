@@ -113,8 +113,7 @@ def nearest_exactly(keys: Float64[Tensor, "r m"], k: int) -> tuple[Float64[Tenso
 def _both_ways(task: Task, block: int, progress: Progress) -> None:
     """Self-retrieval: each block of products serves its rows and, transposed, its columns."""
     total = len(task.right.matrix)
-    first = block if task.sieve else FIRST_BAND * block  # the sieve copes with a lower bar
-    starts = [0, *range(first, total, block)]
+    starts = [0, *range(FIRST_BAND * block, total, block)]
     bands = [slice(*ends) for ends in zip(starts, [*starts[1:], total], strict=True)]
     rows = [torch.arange(band.start, band.stop) for band in bands]
     width = torch.nn.functional.pad(task.width, (0, total - len(task.width)))
