@@ -206,8 +206,12 @@ def test_a_second_ctrl_c_acts_at_once(model: Make, criterion: Make, stream: Make
             pass
         signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        train(model(), criterion(), acting(stream(), 3, twice), settings(), progress=False)
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest-xdist ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(model(), criterion(), acting(stream(), 3, twice), settings(), progress=False)
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def explode(at: int, how: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
