@@ -96,7 +96,7 @@ def compare(
     Example:
         >>> import tempfile
         >>> found = compare("digits", ["triplet", "proxy_anchor"], out=tempfile.mkdtemp(), steps=5, dim=8,
-        ...                 classes_per_batch=3, jobs=1, progress=False, protocol="k-fold", folds=2)
+        ...                 classes_per_batch=2, jobs=1, progress=False, protocol="k-fold", folds=2)
         >>> len(found.records)
         4
     """

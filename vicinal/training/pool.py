@@ -28,7 +28,7 @@ def draw_pool(labels: npt.NDArray[np.integer[Any]], size: int, rng: np.random.Ge
 
     Example:
         >>> draw_pool(np.array([0, 1, 1, 0]), 2, np.random.default_rng(0)).tolist()
-        [[3, 0], [1, 2]]
+        [[0, 3], [1, 2]]
     """
     by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
     rounds = (np.concatenate([rng.permutation(mine) for _ in range(-(-size // len(mine)))]) for mine in by_class)
