@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from vicinal.data import Dataset
 from vicinal.embedder import Embedder
 from vicinal.evaluation import Scores
 from vicinal.evaluation import evaluate as evaluate_embeddings
 
-__all__ = ["evaluate", "score_embedder"]
+__all__ = ["evaluate", "score_embedder", "score_embeddings"]
 
 
 def score_embedder(embedder: Embedder, data: Dataset, *, progress: bool = False, **options: Any) -> Scores:
@@ -21,18 +24,28 @@ def score_embedder(embedder: Embedder, data: Dataset, *, progress: bool = False,
         progress: Whether to show progress.
         **options: Options of `vicinal.evaluation.evaluate`.
     """
-    options = {"metric": embedder.metric, **options}
-    roles = set() if data.roles is None else set(data.roles.tolist())
-    if {"query", "gallery"} <= roles:
-        query, gallery = data.with_role("query"), data.with_role("gallery")
-        return evaluate_embeddings(
-            embedder.encode(query, progress=progress),
-            query.labels,
-            gallery=embedder.encode(gallery, progress=progress),
-            gallery_labels=gallery.labels,
-            **options,
-        )
-    return evaluate_embeddings(embedder.encode(data, progress=progress), data.labels, **options)
+    return score_embeddings(embedder.encode(data, progress=progress), data, **{"metric": embedder.metric, **options})
+
+
+def score_embeddings(embeddings: npt.NDArray[np.float32], data: Dataset, **options: Any) -> Scores:
+    """Score the embeddings of a dataset's items; queries are searched in the gallery where there is one.
+
+    Args:
+        embeddings: One row per item.
+        data: The items.
+        **options: Options of `vicinal.evaluation.evaluate`.
+    """
+    roles = data.roles
+    if roles is None or not {"query", "gallery"} <= set(roles.tolist()):
+        return evaluate_embeddings(embeddings, data.labels, **options)
+    query, gallery = roles == "query", roles == "gallery"
+    return evaluate_embeddings(
+        embeddings[query],
+        data.labels[query],
+        gallery=embeddings[gallery],
+        gallery_labels=data.labels[gallery],
+        **options,
+    )
 
 
 def evaluate(what: Any, labels: Any, **options: Any) -> Scores:

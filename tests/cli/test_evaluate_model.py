@@ -64,3 +64,13 @@ def test_queries_are_searched_in_the_gallery(model, tmp_path):
 def test_wrong_arguments(model, arguments, says):
     with pytest.raises(InputError, match=says):
         run(*(argument.format(model=model) for argument in arguments))
+
+
+def test_a_model_in_the_ball_is_scored_by_distance(tmp_path):
+    model = vc.Embedder("convnet", dim=4, normalisation="ball", options={"widths": [4], "size": 8})
+    model.save(tmp_path / "model")
+    run(tmp_path, "digits", "--json", tmp_path / "scores.json")
+    found = json.loads((tmp_path / "scores.json").read_text())
+    assert found["settings"]["metric"] == "euclidean"
+    by_distance = vc.evaluate(model, vc.data.digits())
+    assert found["overall"]["MAP@R"] == pytest.approx(by_distance["MAP@R"], abs=1e-12)

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from vicinal.errors import DataError, InputError
-from vicinal.protocols import Record, best_first, read_records, write_record
+from vicinal.protocols import Record, read_records, write_record
 
 pytestmark = pytest.mark.unit
 
@@ -96,8 +96,3 @@ def test_a_record_of_another_version_is_refused(tmp_path):
     (tmp_path / "journal.jsonl").write_text(text + "\n")
     with pytest.raises(DataError, match="Line 1"):
         read_records(tmp_path)
-
-
-def test_names_by_mean_score():
-    trials = [record("a", "x", value=0.2), record("b", "x", value=0.4), record("c", "y", value=0.35)]
-    assert best_first([*trials, record("d", "z", status="failed")]) == ["y", "x"]

@@ -42,7 +42,10 @@ def evaluate(
         Path | None, typer.Option(help="References, if the embeddings are queries to search in other items.")
     ] = None,
     gallery_labels: Annotated[Path | None, typer.Option(help="Labels of the references.")] = None,
-    metric: Annotated[Literal["cosine", "euclidean"], typer.Option(help="How two embeddings are compared.")] = "cosine",
+    metric: Annotated[
+        Literal["cosine", "euclidean"] | None,
+        typer.Option(help="How two embeddings are compared; by default as the model has it, and by cosine for files."),
+    ] = None,
     k: Annotated[str, typer.Option(help="The k of R@k, separated by commas.")] = "1,2,4,8",
     full_ranking: Annotated[
         bool | None, typer.Option(help="Also mAP, MRR and nDCG; by default for up to 10,000 items.")
@@ -67,13 +70,20 @@ def evaluate(
     ks = _whole_numbers(k)
     _require_drawable(plot)
     if what.is_dir():
+        if data is None:
+            raise InputError(
+                f"{what} is a folder: say what to score its model on, as in `vicinal evaluate {what} DATA`."
+            )
         if labels or gallery or gallery_labels:
             raise InputError("--labels, --gallery and --gallery-labels go with embeddings in a file, not with a model.")
-        items, others = _embedded(what, data, protocol, skip_bad=skip_bad, progress=progress)
+        embedder = Embedder.load(what / "model" if (what / "model").is_dir() else what)
+        items, others = _embedded(embedder, load(data, **({"skip_bad": True} if skip_bad else {})), protocol, progress)
+        usual = embedder.metric
     else:
         if data or protocol:
             raise InputError(f"DATA and --protocol go with the folder of a model; {what} is not a folder.")
         items, others = _from_files(what, labels, gallery, gallery_labels)
+        usual = "cosine"
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -97,7 +107,7 @@ def evaluate(
             gallery_labels=None if others is None else others.labels,
             sequences=items.sequences,
             gallery_sequences=None if others is None else others.sequences,
-            metric=metric,
+            metric=metric or usual,
             k=ks,
             full_ranking=full_ranking,
             clustering=clustering,
@@ -125,16 +135,8 @@ def _from_files(
     return read_table(embeddings, labels), None if gallery is None else read_table(gallery, gallery_labels)
 
 
-def _embedded(
-    folder: Path, name: str | None, protocol: str | None, *, skip_bad: bool, progress: bool
-) -> tuple[Table, Table | None]:
+def _embedded(embedder: Embedder, scored: Dataset, protocol: str | None, progress: bool) -> tuple[Table, Table | None]:
     """Embed a dataset; its queries and its gallery apart where it has them."""
-    if name is None:
-        raise InputError(
-            f"{folder} is a folder: say what to score its model on, as in `vicinal evaluate {folder} DATA`."
-        )
-    embedder = Embedder.load(folder / "model" if (folder / "model").is_dir() else folder)
-    scored = load(name, **({"skip_bad": True} if skip_bad else {}))
     if protocol is not None:
         # All folds of a protocol have the same test classes.
         divided = split(scored, protocol, fold=None if PROTOCOLS.get(protocol) is None else 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vicinal.errors import DataError, InputError
 
-__all__ = ["JOURNAL", "Record", "best_first", "read_records", "trial_folder", "write_record"]
+__all__ = ["JOURNAL", "Record", "read_records", "trial_folder", "write_record"]
 
 JOURNAL = "journal.jsonl"
 VERSION = 1
@@ -144,15 +143,6 @@ def read_records(*folders: Path) -> list[Record]:
             ):
                 found[record.key] = record
     return list(found.values())
-
-
-def best_first(records: Iterable[Record], metric: str = "MAP@R") -> list[str]:
-    """Return the names by their mean test score, best first; of trials that were done."""
-    scores: dict[str, list[float]] = {}
-    for record in records:
-        if record.status == "done":
-            scores.setdefault(record.name, []).append(record.test[metric])
-    return sorted(scores, key=lambda name: -sum(scores[name]) / len(scores[name]))
 
 
 def _record(path: Path, number: int, line: bytes) -> Record | None:

@@ -20,16 +20,17 @@ import torch
 from vicinal.data import Dataset
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError
-from vicinal.evaluation import Scores, evaluate, spectral_decay
+from vicinal.evaluation import Scores, spectral_decay
 from vicinal.evaluation.intervals import class_sums
 from vicinal.fit import METRICS, fit
 from vicinal.protocols.record import Record
 from vicinal.protocols.trial import Trial
+from vicinal.scoring import score_embeddings
 from vicinal.training.checkpoint import write_atomically
 from vicinal.training.engine import BEST, LAST
 from vicinal.training.features import frozen_features
 
-__all__ = ["embed_test", "failed", "queries_by_class", "run_trial", "score_test", "scores_by_class"]
+__all__ = ["embed_test", "failed", "queries_by_class", "run_trial", "scores_by_class"]
 
 EMBEDDINGS = "test.npz"
 
@@ -70,7 +71,7 @@ def run_trial(
     outcome = json.loads((folder / "record.json").read_text())
     embeddings = embed_test(embedder, whole.test, freeze=trial.recipe.freeze, cache=cache)
     _save(folder / EMBEDDINGS, embeddings=embeddings, labels=whole.test.labels)
-    scores = score_test(embeddings, whole.test, embedder.metric)
+    scores = score_embeddings(embeddings, whole.test, metric=embedder.metric, full_ranking=False, draws=0)
     record = Record(
         key=trial.key,
         name=trial.name,
@@ -139,23 +140,6 @@ def embed_test(
     features = frozen_features(embedder, data, embedder.transform, cache=cache, progress=False)[:, 0]
     with torch.inference_mode():
         return embedder.head(torch.from_numpy(features).to(embedder.device)).float().cpu().numpy()
-
-
-def score_test(embeddings: npt.NDArray[np.float32], data: Dataset, metric: str = "cosine") -> Scores:
-    """Score embeddings of a dataset's items; queries are searched in the gallery where there is one."""
-    roles = data.roles
-    if roles is not None and {"query", "gallery"} <= set(roles.tolist()):
-        query, gallery = roles == "query", roles == "gallery"
-        return evaluate(
-            embeddings[query],
-            data.labels[query],
-            gallery=embeddings[gallery],
-            gallery_labels=data.labels[gallery],
-            metric=metric,
-            full_ranking=False,
-            draws=0,
-        )
-    return evaluate(embeddings, data.labels, metric=metric, full_ranking=False, draws=0)
 
 
 def scores_by_class(scores: Scores, metric: str) -> tuple[float | None, ...]:
