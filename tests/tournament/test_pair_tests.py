@@ -12,9 +12,9 @@ from scipy import stats
 
 from vicinal.errors import InputError
 from vicinal.evaluation import paired_difference
+from vicinal.evaluation.sign_flip import sign_flip
 from vicinal.tournament import class_arrays, compare_pairs, holm
 from vicinal.tournament.pair_tests import paired_delta
-from vicinal.tournament.sign_flip import sign_flip
 
 pytestmark = pytest.mark.unit
 
@@ -49,7 +49,7 @@ def test_signs_of_few_classes_are_all_tried():
 def test_signs_of_many_classes_are_drawn_and_come_near_the_exact_share(monkeypatch: pytest.MonkeyPatch):
     differences = np.random.default_rng(1).standard_normal((12, 4)) + 0.4
     exact = sign_flip(differences)
-    monkeypatch.setattr("vicinal.tournament.sign_flip.EXACT", 0)
+    monkeypatch.setattr("vicinal.evaluation.sign_flip.EXACT", 0)
     assert sign_flip(differences, draws=40_000) == pytest.approx(exact, abs=0.01)
     assert sign_flip(np.zeros((20, 1))).tolist() == [1]
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from vicinal.errors import InputError
+from vicinal.evaluation.sign_flip import sign_flip
 
 __all__ = ["Difference", "Interval", "class_bootstrap", "class_sums", "paired_difference", "seed_interval"]
 
@@ -127,11 +128,8 @@ def paired_difference(
     codes = np.unique(codes, return_inverse=True)[1]
     sums, counts = class_sums(first - second, codes, int(codes.max(initial=-1)) + 1)
     interval = class_bootstrap(sums[:, None], counts, draws=draws, confidence=confidence, seed=seed)[0]
-    generator = np.random.default_rng(seed)
-    least = abs(float(sums.sum())) - 1e-12 * float(np.abs(sums).sum())
-    flipped = (np.where(generator.random(len(sums)) < 0.5, sums, -sums) for _ in range(draws))
-    as_large = sum(abs(float(signed.sum())) >= least for signed in flipped)
-    return Difference(float(sums.sum() / counts.sum()), interval, (1 + as_large) / (1 + draws))
+    p_value = float(sign_flip(sums[:, None], draws=draws, seed=seed)[0])
+    return Difference(float(sums.sum() / counts.sum()), interval, p_value)
 
 
 def seed_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from vicinal.evaluation.intervals import Interval, class_bootstrap
+from vicinal.evaluation.sign_flip import sign_flip
 from vicinal.tournament.holm import holm
 from vicinal.tournament.per_class import class_scores
-from vicinal.tournament.sign_flip import sign_flip
 from vicinal.tournament.words import p_text
 
 __all__ = ["PairTest", "compare_pairs", "paired_delta"]
