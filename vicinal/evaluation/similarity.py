@@ -42,7 +42,7 @@ METRICS = ("cosine", "euclidean")
 HIGH, LOW = 1.5 * 2.0**26, 1.5 * 2.0**7  # adding and taking off 1.5 * 2^52 / 2^b rounds to multiples of 2^-b
 MOST_DIMENSIONS = 1 << 16
 TINY = torch.finfo(torch.float64).tiny
-CHUNK = 1 << 16  # float64 numbers at a time: they stay in the cache
+CHUNK = 1 << 18  # float64 numbers at a time: about what a cache holds; with fewer, threads queue for the interpreter
 
 
 @dataclass(frozen=True)
