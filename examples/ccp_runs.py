@@ -24,6 +24,8 @@ from PIL import Image
 
 import vicinal as vc
 from vicinal.evaluation import Scores, class_distances, covering_radius, paired_difference, seed_interval
+from vicinal.evaluation.bounds import Bound, cover_bound
+from vicinal.references import greedy_k_center
 from vicinal.training.features import frozen_features
 
 FOLDS = 4
@@ -79,6 +81,7 @@ ON = {
 }
 PROXIMAL, PER_CLASS = (0.0, 2e-4, 1e-2, 1.0), (1, 4, 8)
 BATCHES = (4, 8, 16, 32)
+COVER = 8  # items of each class that stand for all of it in the bounds
 
 
 @dataclass(frozen=True)
@@ -302,11 +305,43 @@ def print_search(found: dict[str, dict[str, Any]], data: str) -> None:
         print(f"| {weight:g} | {' | '.join(entries)} |")
 
 
+def print_bounds(found: dict[str, dict[str, Any]], folder: Path, data: str) -> None:
+    """Print what Proposition 4.2 says of the training items of each model, beside what is measured."""
+    margin = LOSSES["C2"]["loss_options"]["negative_margin"]
+    print(f"\n### {data}: the loss against {COVER} items of each class and against all (C2's loss, mean over folds)\n")
+    print("| loss | variant | measured gap | radius of the cover | 3 radii + gap to the next item | error | sampling |")
+    print("|---|---|---|---|---|---|---|")
+    for loss in LOSSES:
+        for variant in ("alone", "CCP"):
+            if folds(found, data, loss, variant):
+                known = [bound_of(folder, data, loss, variant, fold, margin) for fold in range(FOLDS)]
+                names = ("gap", "radius", "cover", "error", "sampling")
+                means = [f"{np.mean([getattr(bound, name) for bound in known]):.4f}" for name in names]
+                print(f"| {loss} | {variant} | {' | '.join(means)} |")
+
+
+def bound_of(folder: Path, data: str, loss: str, variant: str, fold: int, margin: float) -> Bound:
+    """Return the bound of one model on its training items, whose cover is chosen by greedy k-Center."""
+    train = vc.split(dataset(data), "reality-check", fold=fold).train
+    model = vc.Embedder.load(place(folder, data, loss, variant, fold) / "model")
+    if data == "cub":
+        features = frozen_features(model, train, model.transform)[:, 0]
+        with torch.inference_mode():
+            embeddings = model.head(torch.from_numpy(features))
+    else:
+        embeddings = torch.from_numpy(model.encode(train))
+    chosen = []
+    for label in train.classes:
+        members = np.flatnonzero(train.labels == label)
+        chosen.append(members[greedy_k_center(embeddings[members].unsqueeze(0), COVER)[0].numpy()])
+    return cover_bound(embeddings, train.labels, np.concatenate(chosen), negative_margin=margin)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/ccp"))
     parser.add_argument("--data", default="omniglot,cub")
-    parser.add_argument("--studies", default="main", help="of main, warm, batches, search, presets")
+    parser.add_argument("--studies", default="main", help="of main, warm, batches, search, presets, bounds")
     parser.add_argument("--folds", type=int, default=FOLDS, help="do only so many of them now")
     parser.add_argument("--tables", action="store_true", help="print what there is, run nothing")
     given = parser.parse_args()
@@ -325,6 +360,8 @@ def main() -> None:
         if "main" in studies:
             print_main(found, given.out, name, list(VARIANTS))
             print_instances(found, name, "CCP")
+        if "bounds" in studies:
+            print_bounds(found, given.out, name)
         if "warm" in studies:
             print_main(found, given.out, name, WARM)
             print_instances(found, name, "CCP, warm")

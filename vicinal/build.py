@@ -40,7 +40,7 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
         recipe.backbone,
         dim=len(data.classes) if on_simplex else recipe.dim,
         pooling=recipe.pooling,
-        normalisation="softmax" if on_simplex else recipe.normalisation,
+        normalisation="softmax" if on_simplex else recipe.normalisation or "none",
         weights=recipe.weights,
         options=options,
     )
@@ -87,17 +87,18 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
         references = [OneHot(len(data.classes))]
     if recipe.memory:
         references.append(Memory(recipe.memory, dim, start=recipe.memory_start))
-    on_the_ball: dict[str, Any] = {}
-    if recipe.normalisation == "ball":
-        # Cosines would put every vector back on the sphere.
-        on_the_ball = {"normalise": "ball", "geometry": "dot" if traits.geometry == "cosine" else traits.geometry}
+    lengths: dict[str, Any] = {}
+    if recipe.normalisation != "sphere":
+        # Lengths count, and cosines would not see them.
+        geometry = "dot" if traits.geometry == "cosine" else traits.geometry
+        lengths = {"normalise": recipe.normalisation or "none", "geometry": geometry}
     return Criterion(
         recipe.loss,
         references=references,
         mining=recipe.mining,
         mining_options=recipe.mining_options,
         seed=recipe.training.seed,
-        **on_the_ball,
+        **lengths,
         **recipe.loss_options,
     )
 

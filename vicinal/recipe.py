@@ -53,7 +53,8 @@ class Recipe(BaseModel):
         dim: Length of the embeddings; None for the backbone's features as they are. Losses on class probabilities have
             one per training class, whatever this says.
         pooling: "average", "max" or "both".
-        normalisation: Of embeddings, in training and after; of class probabilities it is the soft-max.
+        normalisation: Of embeddings, in training and after: "sphere", "ball", or None for none. Of
+            class probabilities it is the soft-max.
         images: Name of the pair of transforms, by default one that fits the backbone.
         sampler: "classes", "random" or "hard-classes".
         classes_per_batch: Classes in a batch.
@@ -82,7 +83,7 @@ class Recipe(BaseModel):
     start: str | None = None
     dim: Annotated[int | None, Field(ge=1)] = 64
     pooling: Literal["average", "max", "both"] = "average"
-    normalisation: Literal["sphere", "ball"] = "sphere"
+    normalisation: Literal["sphere", "ball"] | None = "sphere"
     images: Annotated[str, _one_of("pair of transforms", PIPELINES)] | None = None
     sampler: Annotated[str, _one_of("sampler", SAMPLERS)] = "classes"
     classes_per_batch: Annotated[int, Field(ge=1)] = 8

@@ -110,7 +110,8 @@ def test_bad_files_stop_it_unless_they_are_to_be_skipped(model, photos, tmp_path
     with pytest.raises(DataError, match=r"cut\.png cannot be read as an image"):
         run(model, photos, "-o", tmp_path / "e.npz")
     assert not (tmp_path / "e.npz").exists()
-    run(model, photos, "-o", tmp_path / "e.npz", "--skip-bad")
+    with pytest.warns(UserWarning, match=r"skipped 1 of 4 images; the first problem: .*cut\.png"):
+        run(model, photos, "-o", tmp_path / "e.npz", "--skip-bad")
     assert len(read(tmp_path / "e.npz")["embeddings"]) == 3
 
 

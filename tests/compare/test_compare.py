@@ -15,7 +15,9 @@ from vicinal.compare import Comparison, compare
 from vicinal.compare.pool import run_in_processes
 from vicinal.data import arrays, load
 from vicinal.errors import DataError, InputError
+from vicinal.evaluation import evaluate
 from vicinal.protocols import read_records
+from vicinal.protocols.reality_check import concatenated
 from vicinal.recipe import recipe_from
 
 pytestmark = pytest.mark.recipe
@@ -42,6 +44,20 @@ def run(out, losses=("triplet", "contrastive"), **changes):
         "progress": False,
     }
     return compare(clusters(), list(losses), out=out, **{**settings, **changes})
+
+
+def test_plain_linear_maps_are_compared_by_distance_and_joined_as_they_are(tmp_path):
+    found = run(tmp_path, ["nca", "lmnn", "proxy_anchor"], protocol="reality-check", folds=2, normalisation="none")
+    assert {record.status for record in found.records} == {"done"}
+    for record in found.records:
+        with np.load(tmp_path / "trials" / record.key / "test.npz") as kept:
+            lengths = np.linalg.norm(kept["embeddings"], axis=1)
+            scores = evaluate(kept["embeddings"], kept["labels"], metric="euclidean", draws=0)
+        assert lengths.std() > 0.01
+        assert record.test["MAP@R"] == pytest.approx(scores["MAP@R"])
+    joined = concatenated(found.records, [tmp_path])
+    assert len(joined) == 3
+    assert all(record.test["MAP@R"] > 0.2 for record in joined)
 
 
 def test_every_loss_seed_and_fold_is_a_line_of_the_journal(tmp_path):

@@ -72,8 +72,8 @@ def test_page_answers_and_has_every_chapter(page: Path) -> None:
     titles = re.findall(r"<h3>(.*?)</h3>", text)
     assert titles == [
         "Leaderboard", "Failed runs", "How sure is the order?", "Conditions", "Recall at k", "Training",
-        "What each loss does to a pair", "Use of the space", "What it finds", "Map of the space", "Confusion", "Cost",
-        "Repeat it",
+        "What each loss does to a pair", "What each loss measures with", "Use of the space", "What it finds",
+        "Map of the space", "Confusion", "Cost", "Repeat it",
     ]  # fmt: skip
 
 

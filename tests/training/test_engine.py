@@ -55,7 +55,7 @@ def by_hand(
         {"params": [model.head.bias], "weight_decay": 0.0},
         *({"params": [module.vectors], "weight_decay": 1e-4} for module in criterion.references),
     ]
-    optimiser = torch.optim.AdamW(groups, lr=0.05)
+    optimiser = torch.optim.AdamW(groups, lr=0.05, fused=True)
     batches = (batch for _ in range(1000) for batch in stream)
     for step in range(steps):
         for _ in range(accumulate):
@@ -136,6 +136,18 @@ def test_best_weights_are_kept_and_early_stopping_stops(
     assert (resumed.step, resumed.best_step) == (16, 8)
     assert equal(weights(again), seen[1])
     assert len(seen) == 4
+
+
+def test_a_budget_of_time_ends_with_a_scored_step_and_is_not_spent_twice(
+    model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
+) -> None:
+    wanted = settings(steps=10**9, seconds=0.5, evaluate_every=10**8)
+    parts: dict[str, Any] = {"score": lambda _: {"score": 0.5}, "folder": tmp_path, "progress": False}
+    outcome = train(model(), criterion(), stream(), wanted, **parts)
+    assert 1 <= outcome.step < 10**8
+    assert outcome.best_step == outcome.step
+    assert outcome.seconds >= 0.5
+    assert train(model(), criterion(), stream(), wanted, resume=True, **parts).step == outcome.step
 
 
 def test_a_score_that_is_nan_is_never_the_best(model: Make, criterion: Make, stream: Make, settings: Make) -> None:

@@ -34,8 +34,11 @@ def compare(
     folds: Annotated[int | None, typer.Option(help="How many, if not the protocol's own number.")] = None,
     seeds: Annotated[int, typer.Option(help="How often all of it is repeated.")] = 1,
     dims: Annotated[str, typer.Option(help="Lengths of the embeddings, separated by commas.")] = "",
-    backbones: Annotated[str, typer.Option(help="Networks, separated by commas.")] = "",
+    backbones: Annotated[str, typer.Option("--backbones", "--backbone", help="Networks, separated by commas.")] = "",
     budget: Annotated[str | None, typer.Option(help="Of each trial: 500 (steps), 90s, 5m or 1h of training.")] = None,
+    ccp: Annotated[
+        bool, typer.Option("--ccp", help="Run each loss with chance-constrained proxies, too: loss and loss+ccp.")
+    ] = False,
     tune: Annotated[int, typer.Option(help="Trials of the search for each loss's settings.")] = 0,
     sampler: Annotated[str, typer.Option(help="Of that search: tpe, gp, random or grid.")] = "tpe",
     weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
@@ -66,7 +69,7 @@ def compare(
         given |= budget_settings(budget)
     found = run_comparison(
         data,
-        _words(losses),
+        _with_ccp(_words(losses)) if ccp else _words(losses),
         out=out,
         recipe=recipe,
         dims=_numbers(dims),
@@ -101,6 +104,12 @@ def _write_report(out: Path, console: Console) -> None:
     from vicinal.report import write_report
 
     console.print(f"The report is {write_report([out], out / 'report.html')}", highlight=False, soft_wrap=True)
+
+
+def _with_ccp(losses: list[str]) -> list[str]:
+    """Put each loss's twin behind it; recipes say themselves what they want."""
+    plain = [loss for loss in losses if not loss.endswith((".toml", "+ccp")) and not Path(loss).is_dir()]
+    return [twin for loss in losses for twin in ([loss, f"{loss}+ccp"] if loss in plain else [loss])]
 
 
 def _words(text: str) -> list[str]:

@@ -32,13 +32,11 @@ def data(
         options["root"] = root
     if check != "header":
         options["check"] = check
-    if skip_bad:
-        options["skip_bad"] = True
     if any_count:
         options["strict"] = False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what was skipped is in the notes, shown below
-        dataset = load(name_or_path, **options)
+        dataset = load(name_or_path, skip_bad=skip_bad, **options)
     console = Console()
     table = Table(title=escape(dataset.name), title_justify="left", show_header=False)
     table.add_column()

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from vicinal.data.checks import Listing, dataset_from, find_faults
+from vicinal.data.checks import Listing, dataset_from
 from vicinal.data.dataset import Dataset
 from vicinal.data.load import load, recognise
 from vicinal.data.readers import arrays
@@ -89,10 +89,7 @@ def open_inputs(inputs: str, *, skip_bad: bool = False) -> tuple[Dataset, bool]:
         listing = Listing(paths=found, classes=["unlabelled"] * len(found))
         data, labelled = dataset_from(listing, path.name, skip_bad=skip_bad), False
     else:
-        data, labelled = load(inputs, **({"skip_bad": True} if skip_bad else {})), True
-    if skip_bad and isinstance(data.items, tuple):
-        faults = find_faults(data.items, "decode")
-        data = data.subset([i for i, fault in enumerate(faults) if fault is None])
+        data, labelled = load(inputs, skip_bad=skip_bad), True
     return data, labelled
 
 

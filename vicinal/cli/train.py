@@ -64,10 +64,7 @@ def train(
     if loss_option:
         given["loss_options"] = {**file.get("loss_options", {}), **parse_pairs(loss_option, "--loss-option")}
     wanted = recipe_from({**file, **given})
-    # Sets that are part of vicinal have nothing bad in them, and no such option.
-    divided = split(
-        load(data, **({"skip_bad": True} if skip_bad else {})), protocol, seed=wanted.training.seed, fold=fold
-    )
+    divided = split(load(data, skip_bad=skip_bad), protocol, seed=wanted.training.seed, fold=fold)
     embedder = fit(
         divided, wanted, folder=run, resume=resume, workers=workers, skip_bad=skip_bad, tensorboard=tensorboard
     )

@@ -36,6 +36,9 @@ def tune(
     recipe: Annotated[Path | None, typer.Option(help="A TOML file; flags override it.")] = None,
     loss: Annotated[str | None, typer.Option(help="See `vicinal losses`.")] = None,
     mining: Annotated[str | None, typer.Option(help="A miner, such as valid_triplets.")] = None,
+    ccp: Annotated[
+        str | None, typer.Option(help="Chance-constrained proxies: as their authors' 'code' or 'paper' has them.")
+    ] = None,
     backbone: Annotated[str | None, typer.Option(help="convnet, resnet50, mobilenet_v2, linear, ...")] = None,
     weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
     dim: Annotated[int | None, typer.Option(help="Length of the embeddings.")] = None,
@@ -53,6 +56,7 @@ def tune(
     flags: dict[str, Any] = {
         "loss": loss,
         "mining": mining,
+        "ccp": ccp,
         "backbone": backbone,
         "weights": weights,
         "dim": dim,

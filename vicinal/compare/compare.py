@@ -105,7 +105,7 @@ def compare(
     entries = contestants(losses, base, changes)
     if seeds < 1 or (jobs is not None and jobs < 1) or tune < 0:
         raise InputError(f"seeds and jobs must be at least 1 and tune at least 0; got {seeds}, {jobs} and {tune}.")
-    whole = load(data) if not isinstance(data, Dataset) else data
+    whole = load(data, skip_bad=skip_bad) if not isinstance(data, Dataset) else data
     dataset = whole.name if isinstance(data, Dataset) else str(data)
     grid = _grid(entries, dims, backbones, seeds, folds_of(protocol, folds))
     blank = Trial("", dataset, "", protocol, 0, None, entries[0].recipe, folds, select_on_test=select_on_test)

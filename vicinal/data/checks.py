@@ -58,7 +58,8 @@ def dataset_from(
         name: Name of the data.
         check: "header" looks at every file's existence, size and image header; "decode" also
             decodes every pixel, which finds truncated files and takes minutes on large sets.
-        skip_bad: Leave out the images that have a problem, with a warning, instead of raising.
+        skip_bad: Leave out the images that have a problem, with a warning, instead of raising. They are
+            looked for with "decode", so that none is left to stop a training later.
         strict: Whether counts that differ from the official ones are a problem or only a note.
             With `skip_bad` they are always a note.
         official: Expected counts, by the names that `counts` gives.
@@ -69,7 +70,7 @@ def dataset_from(
     if check not in ("header", "decode"):
         raise InputError(f"check must be 'header' or 'decode'; got {check!r}.")
     order = list(listing.class_order) or in_order(set(listing.classes))
-    problems, bad = _problems_of(listing, check)
+    problems, bad = _problems_of(listing, "decode" if skip_bad else check)
     notes = _count_problems(listing, order, official or {})
     if strict and not skip_bad:
         problems = [*notes, *problems]

@@ -39,14 +39,16 @@ PUBLISHED = {
 SUFFIXES = {".csv": "table", ".parquet": "table", ".npz": "arrays"}
 
 
-def load(name_or_path: str | Path, **options: Any) -> Dataset:
+def load(name_or_path: str | Path, *, skip_bad: bool = False, **options: Any) -> Dataset:
     """Open a known set by its name, or whatever lies at a path.
 
     Args:
         name_or_path: A name in `READERS`, a folder (a published layout is recognised), or a `.csv`,
             `.parquet` or `.npz` file. A published set named without `root` is looked for in the
             folder that the environment variable VICINAL_DATA names.
-        options: Passed on to the reader (`root`, `skip_bad`, `check`, ...).
+        skip_bad: Leave out what cannot be read, with a warning, instead of raising; sets that are part of vicinal
+            have nothing bad in them.
+        options: Passed on to the reader (`root`, `check`, ...).
 
     Example:
         >>> load("digits")
@@ -56,13 +58,13 @@ def load(name_or_path: str | Path, **options: Any) -> Dataset:
     if name in PUBLISHED and "root" not in options:
         options["root"] = _customary_root(name)
     if name in READERS:
-        return _read(name, (), options)
+        return _read(name, (), options, skip_bad)
     path = Path(name_or_path)
     if not path.exists():
         if os.sep in name or path.suffix:
             raise DataError(f"{path} does not exist.", hint="Give a folder, a table, or the name of a known set.")
         look_up("dataset", name, READERS)
-    return _read(recognise(path), (path,), options)
+    return _read(recognise(path), (path,), options, skip_bad)
 
 
 def recognise(path: str | Path) -> str:
@@ -81,11 +83,13 @@ def recognise(path: str | Path) -> str:
     return "folder"
 
 
-def _read(name: str, arguments: tuple[Path, ...], options: dict[str, Any]) -> Dataset:
+def _read(name: str, arguments: tuple[Path, ...], options: dict[str, Any], skip_bad: bool) -> Dataset:
     reader = READERS[name]
     accepted = inspect.signature(reader).parameters
     if unknown := sorted(set(options) - set(accepted)):
         raise InputError(f"{name} has no option {', '.join(unknown)}; it has {', '.join(accepted)}.")
+    if skip_bad and "skip_bad" in accepted:
+        options["skip_bad"] = True
     return reader(*arguments, **options)
 
 

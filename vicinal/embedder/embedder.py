@@ -87,8 +87,8 @@ class Embedder(nn.Module):
 
     @property
     def metric(self) -> str:
-        """How its embeddings are compared: in the ball lengths count too, which cosines do not see."""
-        return "euclidean" if self.head.normalisation == "ball" else "cosine"
+        """How its embeddings are compared: off the sphere lengths count too, which cosines do not see."""
+        return "euclidean" if self.head.normalisation in ("ball", "none") else "cosine"
 
     @property
     def device(self) -> torch.device:

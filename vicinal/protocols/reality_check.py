@@ -79,10 +79,11 @@ def _join(members: Sequence[Record], folders: Sequence[Path], key: str) -> Recor
         return None
     both = [one for one in loaded if one is not None]
     vectors = [one[0] for one in both]
-    # Clipped vectors are joined as they are and clipped again; others by direction alone.
-    clipped = members[0].recipe.get("normalisation") == "ball"
-    joined = to_ball(torch.from_numpy(np.concatenate(vectors, axis=1))) if clipped else concatenate(vectors)
-    metric = "euclidean" if clipped else "cosine"
+    # Where lengths count vectors are joined as they are, and clipped ones clipped again; others by direction alone.
+    kind = members[0].recipe.get("normalisation", "sphere")
+    joined = concatenate(vectors) if kind == "sphere" else torch.from_numpy(np.concatenate(vectors, axis=1))
+    joined = to_ball(joined) if kind == "ball" else joined
+    metric = "cosine" if kind == "sphere" else "euclidean"
     scores = evaluate(joined, both[0][1], metric=metric, full_ranking=False, draws=0)
     return members[0].model_copy(
         update={

@@ -104,6 +104,11 @@ class Entry:
         """The test score over seeds."""
         return float(np.mean(self.by_seed(metric)))
 
+    def validation(self, metric: str) -> float | None:
+        """The mean score on validation classes, of the steps that were chosen by it; None where there were none."""
+        known = [record.validation[metric] for record in self.records if metric in record.validation]
+        return float(np.mean(known)) if known else None
+
     def typical(self) -> Trial:
         """The trial whose files are there and whose score lies in the middle of its seeds and folds."""
         kept = [trial for trial in self.trials if trial.has_embeddings] or list(self.trials)
@@ -166,8 +171,13 @@ class Comparison:
 
     @cached_property
     def main_network(self) -> tuple[str, int | None]:
-        """Backbone and dimension of the best entry: what details are shown of."""
-        return self.entries[0].backbone, self.entries[0].dim
+        """The backbone and dimension that details are shown of: those of the best entry by validation scores.
+
+        Without validation classes it is the best on the test classes, which tends to flatter.
+        """
+        validated = [entry for entry in self.entries if entry.validation(self.metric) is not None]
+        best = max(validated, key=lambda entry: entry.validation(self.metric) or 0.0, default=self.entries[0])
+        return best.backbone, best.dim
 
     def of_network(self, network: tuple[str, int | None]) -> list[Entry]:
         """The entries with one backbone and dimension, best first."""

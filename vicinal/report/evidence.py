@@ -90,11 +90,8 @@ def ranks_of(comparison: Comparison) -> Tournament | None:
 def correlation_of(comparison: Comparison) -> RankCorrelation | None:
     """How far the order of losses on validation classes is that on test classes; None for fewer than three losses."""
     metric = comparison.metric
-    validation = {
-        entry.label: float(np.mean([record.validation[metric] for record in entry.records]))
-        for entry in comparison.losses
-        if all(metric in record.validation for record in entry.records)
-    }
+    found = {entry.label: entry.validation(metric) for entry in comparison.losses}
+    validation = {name: score for name, score in found.items() if score is not None}
     test = {entry.label: entry.mean(metric) for entry in comparison.losses if entry.label in validation}
     try:
         return rank_correlation(validation, test)

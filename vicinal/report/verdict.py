@@ -49,6 +49,9 @@ def lede(comparison: Comparison) -> str:
         said.append(f"It beats {others} (p {'< 0.001' if p < 0.001 else f'at most {p:.2g}'}, Holm-corrected).")
     if found is not None:
         said += found.verdict.caveats
+    if len(comparison.networks) > 1:
+        chosen = "validation" if comparison.losses[0].validation(metric) is not None else "test"
+        said.append(f"All of this is for {network(*comparison.main_network)}: the best network by {chosen} scores.")
     if comparison.first.selected_on == "test":
         said.append("Steps were selected on test, so every score here is too high.")
     if comparison.failed:

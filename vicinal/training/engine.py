@@ -111,6 +111,7 @@ def train(
         criterion.load_state_dict(state["criterion"])
         optimiser.load_state_dict(state["optimiser"])
         stream.sampler.load_state_dict(state["sampler"])
+        fabric.strategy.precision.load_state_dict(state["precision"])
         restore_random_state(state["random"])
         step, seconds, best = state["step"], state["seconds"], state["best"]
         if ccp is not None:
@@ -126,6 +127,7 @@ def train(
         rest = {
             "optimiser": optimiser.state_dict(),
             "sampler": stream.sampler.state_dict(),
+            "precision": fabric.strategy.precision.state_dict(),  # how float16 training scales the loss
             "random": random_state(),
             "step": step,
             "seconds": seconds + time.perf_counter() - began,

@@ -11,6 +11,7 @@ from vicinal.report.blocks import Chapter
 from vicinal.report.chapters.conditions import conditions, failures
 from vicinal.report.chapters.cost import cost, repeat
 from vicinal.report.chapters.curves import dimension_curves, recall_curves, training_curves
+from vicinal.report.chapters.distances import distance_audits
 from vicinal.report.chapters.leaderboard import leaderboard
 from vicinal.report.chapters.pair_weights import pair_weight_curves
 from vicinal.report.chapters.pictures import pictures
@@ -32,6 +33,7 @@ CHAPTERS: dict[str, Callable[[Comparison], list[Chapter]]] = {
     "training": training_curves,
     "proxies": proxy_instances,
     "pair weights": pair_weight_curves,
+    "distances": distance_audits,
     "spectral decay": spectral,
     "pictures": pictures,
     "cost": cost,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from vicinal.evaluation import Interval
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Row, dot_rows
@@ -66,7 +64,6 @@ def _table(comparison: Comparison, found: list[Line]) -> Table:
     rows = []
     for at, line in enumerate(found):
         entry = line.entry
-        validated = [record.validation[metric] for record in entry.records if metric in record.validation]
         rows.append(
             (
                 str(at + 1),
@@ -76,7 +73,7 @@ def _table(comparison: Comparison, found: list[Line]) -> Table:
                 span(line.over_classes),
                 *([percent(line.deviation)] if folds else []),
                 *(percent(entry.mean(name)) for name in others),
-                *([percent(float(np.mean(validated))) if validated else NONE] if chosen else []),
+                *([percent(entry.validation(metric))] if chosen else []),
                 str(len(entry.records)),
             )
         )

@@ -1,0 +1,147 @@
+"""What each loss measures with: whether it is a metric, and what that proves about the items of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vicinal.errors import VicinalError
+from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
+from vicinal.report.charts import Curve, line_chart
+from vicinal.report.comparison import Comparison, Entry
+from vicinal.spaces import LabelMetric, RunAudit, Verdict, audit, audit_run, label_metric_of, p_max
+from vicinal.spaces.run import LABEL_LOSSES
+
+__all__ = ["distance_audits"]
+
+TRIPLES = 200_000
+
+
+def distance_audits(comparison: Comparison) -> list[Chapter]:
+    """Audit the distance of every loss, and the bounds of runs whose loss is a distance to labels."""
+    verdicts: dict[str, Verdict] = {}
+    for entry in comparison.losses:
+        try:
+            verdicts[entry.label] = _verdict(entry.records[0].recipe)
+        except VicinalError:  # a loss of the user's own, which this installation does not know
+            continue
+    if not verdicts:
+        return []
+    blocks: list[Block] = [_verdicts(verdicts)]
+    of_labels = [entry for entry in comparison.losses if entry.records[0].recipe.get("loss") in LABEL_LOSSES]
+    if of_labels:
+        blocks += [_region(of_labels), *_bounds(of_labels)]
+    return [Chapter("What each loss measures with", tuple(blocks))]
+
+
+def _verdict(recipe: Mapping[str, Any]) -> Verdict:
+    loss = str(recipe.get("loss", ""))
+    options = recipe.get("loss_options", {}) if loss in LABEL_LOSSES else {}
+    return audit(loss, triples=TRIPLES, **options)
+
+
+def _verdicts(verdicts: Mapping[str, Verdict]) -> Table:
+    rows = tuple(
+        (name, verdict.subject.split(" (of ")[0], verdict.kind, verdict.sentence, _detour(verdict))
+        for name, verdict in verdicts.items()
+    )
+    return Table(
+        ("loss", "distance", "it is a", "because", "shortest detour"),
+        rows,
+        "A metric has no way through a third point that is shorter than the direct one. The shortest detour that the "
+        "search found is given as a share of the direct way: below 100 % the triangle inequality fails. A search that "
+        "finds nothing proves nothing.",
+        words=frozenset({0, 1, 2, 3}),
+    )
+
+
+def _detour(verdict: Verdict) -> str:
+    worst = verdict.worst
+    if verdict.faults or not np.isfinite(worst.direct) or worst.direct <= 0:
+        return ""
+    return f"{100 * (worst.first + worst.second) / worst.direct:.1f} %"
+
+
+def _region(entries: Sequence[Entry]) -> Chart:
+    """Where k and p of each loss lie beside the largest p of a metric."""
+    metrics = {entry.label: _metric_of(entry) for entry in entries}
+    smoothing = max(metric.smoothing for metric in metrics.values())
+    limit = [(float(k), p_max(float(k), smoothing)) for k in np.linspace(0.02, 0.98, 97)]
+    curves = {"limit": Curve(limit)} | {
+        name: Curve([(metric.k, metric.p)], "accent") for name, metric in metrics.items()
+    }
+    alt = "The largest p of a metric over k; " + "; ".join(
+        f"{name} has k = {metric.k:g}, p = {metric.p:g}" for name, metric in metrics.items()
+    )
+    caption = (
+        "The line is the largest p of a metric for each k. Losses on or under it are metrics; those above it are "
+        "weak-metrics, in which only ways through labels are never shorter."
+    )
+    return Chart("metric-region", (Panel(line_chart(curves, x_label="k", alt=alt), alt),), caption)
+
+
+def _bounds(entries: Sequence[Entry]) -> list[Block]:
+    """What the triangle inequality proves about the training items of one run of each loss, and what is true."""
+    found: dict[str, RunAudit] = {}
+    without = []
+    for entry in entries:
+        trial = entry.typical()
+        if trial.folder is None or not (trial.folder / "model").is_dir():
+            without.append(f"{entry.label} (its model was not kept)")
+            continue
+        try:
+            found[entry.label] = audit_run(trial.folder, data=trial.record.dataset, triples=TRIPLES)
+        except VicinalError as error:
+            without.append(f"{entry.label} ({str(error).rstrip('.')})")
+    blocks: list[Block] = []
+    if found:
+        blocks += [_bound_table(found), _score_table(found)]
+    if without:
+        blocks.append(Prose(f"No bounds for {'; '.join(without)}.", kind="note"))
+    return blocks
+
+
+def _bound_table(found: Mapping[str, RunAudit]) -> Table:
+    rows = []
+    for name, run in found.items():
+        known = run.bounds
+        assert known is not None  # of a loss on class probabilities
+        inter = "nothing" if known.inter_bound is None else f"{known.inter_bound:.2f}"
+        rows.append(
+            (
+                name,
+                f"{known.epsilon:.2f}",
+                f"{known.metric.between_labels:.2f}",
+                f"{known.largest_intra:.2f}",
+                f"{known.intra_bound:.2f}",
+                f"{known.smallest_inter:.2f}",
+                inter,
+                "yes" if known.holds else "no",
+                f"{float(known.certified.double().mean()):.1%}",
+            )
+        )
+    return Table(
+        ("loss", "ε", "F(2M)", "within", "at most", "between", "at least", "certificate", "items proved"),
+        tuple(rows),
+        "Training items of the middle run. ε is the largest distance of an item to its label, F(2M) that of two "
+        "labels. `within` is the largest distance of two items of a class, proved to be at most 2ε; `between` the "
+        "smallest of two classes, proved to be at least F(2M) - 2ε. Where 4ε < F(2M), the certificate, every ranking "
+        "of these items is proved to be perfect; the last column counts the items for which it is proved one by one.",
+    )
+
+
+def _score_table(found: Mapping[str, RunAudit]) -> Table:
+    rows = tuple(
+        (name, f"{classes} classes", by, f"{100 * score:.1f}", f"{100 * first:.1f}")
+        for name, run in found.items()
+        for classes, by, score, first in run.scores
+    )
+    caption = "The same runs, with neighbours by the loss's own distance, by cosine, and by cosine of the features."
+    return Table(("loss", "items of", "neighbours by", "MAP@R", "P@1"), rows, caption, words=frozenset({0, 1, 2}))
+
+
+def _metric_of(entry: Entry) -> LabelMetric:
+    recipe = entry.records[0].recipe
+    return label_metric_of(str(recipe["loss"]), recipe.get("loss_options", {}))
