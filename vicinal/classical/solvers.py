@@ -44,8 +44,8 @@ Cost = Callable[[Tensor, Tensor], tuple[float, Tensor]]
 # matrix A -> (value, its derivative)
 Regulariser = Callable[[Tensor], tuple[float, Tensor]]
 
-# Entries of the distance matrix that are worked on at a time: few enough to stay in a processor's cache.
-ENTRIES = 2**18
+# Rows and entries of the distance matrix that are worked on at a time: few enough to stay in a processor's cache.
+ROWS, ENTRIES = 160, 2**18
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def over_masks(
             computed some rows at a time, and its memory does not grow with the square of the points.
     """
     n = len(positive)
-    rows = max(1, ENTRIES // n) if by_anchor else n
+    rows = max(1, min(ROWS, ENTRIES // n)) if by_anchor else n
     usable = positive.any(1) & negative.any(1)
     total = max(1, int(usable.sum()))
 
