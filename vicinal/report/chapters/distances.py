@@ -44,7 +44,7 @@ def _verdict(recipe: Mapping[str, Any]) -> Verdict:
 
 def _verdicts(verdicts: Mapping[str, Verdict]) -> Table:
     rows = tuple(
-        (name, verdict.subject.split(" (of ")[0], verdict.kind, verdict.sentence, _detour(verdict))
+        (name, _distance(verdict), verdict.kind, _because(verdict), _detour(verdict))
         for name, verdict in verdicts.items()
     )
     return Table(
@@ -55,6 +55,22 @@ def _verdicts(verdicts: Mapping[str, Verdict]) -> Table:
         "finds nothing proves nothing.",
         words=frozenset({0, 1, 2, 3}),
     )
+
+
+def _distance(verdict: Verdict) -> str:
+    return verdict.subject.split(" (of ")[0].split()[0].replace("_", " ")
+
+
+def _because(verdict: Verdict) -> str:
+    if verdict.faults:
+        return "; ".join(verdict.faults)
+    if verdict.kind == verdict.proved:
+        return f"proved: {verdict.proof}"
+    if verdict.kind == "metric":
+        return f"no shorter way in {verdict.triples:,} triples"
+    if verdict.kind == "weak-metric":
+        return f"shorter ways, but none through a vertex in {verdict.triples_through_vertices:,} triples"
+    return f"shorter ways; symmetric, and 0 for equal points alone, in {verdict.pairs:,} pairs"
 
 
 def _detour(verdict: Verdict) -> str:
@@ -79,7 +95,7 @@ def _region(entries: Sequence[Entry]) -> Chart:
         "The line is the largest p of a metric for each k. Losses on or under it are metrics; those above it are "
         "weak-metrics, in which only ways through labels are never shorter."
     )
-    return Chart("metric-region", (Panel(line_chart(curves, x_label="k", alt=alt), alt),), caption)
+    return Chart("metric-region", (Panel(line_chart(curves, x_label="k (upwards: p)", alt=alt), alt),), caption)
 
 
 def _bounds(entries: Sequence[Entry]) -> list[Block]:
