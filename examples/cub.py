@@ -41,13 +41,15 @@ HEAD = {
 FINE = {
     **HEAD,
     "freeze": False,
-    "images": "thesis",
     "train_stages": 1,
     "freeze_batch_norm": True,
     "classes_per_batch": 8,
     "samples_per_class": 4,
     "learning_rate": 1e-4,
     "schedule": "cosine",
+    # Random proxies would first undo the head; pairs go on where it is.
+    "loss": "multi_similarity",
+    "mining": "valid_triplets",
 }
 
 
@@ -88,7 +90,6 @@ def main() -> None:
         settings = {**FINE, "steps": arguments.fine_tune, "evaluate_every": max(1, arguments.fine_tune // 4)}
         model = vc.fit(
             split,
-            loss="proxy_anchor",
             weights=weights,
             start=str(start),
             folder=arguments.out / "fine-tuned",
@@ -97,7 +98,7 @@ def main() -> None:
             **settings,
         )
         add(
-            "proxy_anchor, last stage fine-tuned",
+            "proxy_anchor, then last stage",
             model.dim,
             0,
             model.encode(split.test, progress=True),
