@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from jaxtyping import Float
-from matplotlib.axes import Axes
-from matplotlib.colors import TwoSlopeNorm
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from vicinal.spaces.bounds import Bounds
@@ -15,6 +14,10 @@ from vicinal.spaces.condition import p_max
 from vicinal.spaces.label_metric import LabelMetric
 from vicinal.spaces.nearest import distances_in_blocks
 from vicinal.spaces.verdict import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["audit_figures", "pair_distances", "slack_surface", "worst_triple"]
 
@@ -53,6 +56,8 @@ def slack_surface(metric: LabelMetric | None = None, *, points: int = 161) -> Fi
         metric: Marked in the figure; the surface is that of its smoothing.
         points: Along each side.
     """
+    from matplotlib.colors import TwoSlopeNorm  # slow to import, as all of matplotlib is
+
     smoothing = 0.0 if metric is None else metric.smoothing
     k, p = np.linspace(0.01, 0.99, points), np.linspace(0.02, 1.3, points)
     half = (
@@ -62,7 +67,7 @@ def slack_surface(metric: LabelMetric | None = None, *, points: int = 161) -> Fi
     )
     direct = -np.log1p(-k)
     slack = (-2 * np.log1p(-np.outer(half, k)) - direct) / direct
-    figure = Figure(figsize=(5.6, 4.2), layout="constrained")
+    figure = _new_figure(5.6, 4.2)
     panel = figure.subplots()
     drawn = panel.pcolormesh(k, p, slack, cmap="RdBu", norm=TwoSlopeNorm(0.0, -0.7, 0.7), shading="gouraud")
     panel.plot(k, [p_max(float(one), smoothing) for one in k], color="black", linewidth=1.4)
@@ -91,7 +96,7 @@ def worst_triple(verdict: Verdict) -> Figure:
         verdict: An audit.
     """
     triple = verdict.worst
-    figure = Figure(figsize=(7.6, 3.0), layout="constrained")
+    figure = _new_figure(7.6, 3.0)
     left, right = figure.subplots(1, 2, width_ratios=(1.2, 1))
     shown = min(len(triple.x), 12)
     at = np.arange(shown)
@@ -120,7 +125,7 @@ def pair_distances(found: Bounds, items: Float[Tensor, "n c"], *, compare: int =
     matrix, labels = torch.cat(blocks), found.labels[chosen]
     above = torch.ones(len(chosen), len(chosen)).triu(1).bool()
     same = labels[:, None] == labels[None]
-    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    figure = _new_figure(6.4, 3.2)
     panel = figure.subplots()
     finite = matrix[matrix.isfinite()]
     edges = np.linspace(0, float(finite.max()), 61).tolist()
@@ -137,6 +142,12 @@ def pair_distances(found: Bounds, items: Float[Tensor, "n c"], *, compare: int =
     panel.set(xlabel="distance of two items", ylabel="share of pairs", yscale="log", title="Distances and their bounds")
     figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower center")
     return figure
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _ways(panel: Axes, first: float, second: float, direct: float, *, fails: bool) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vicinal.tournament.ranking import Tournament
 from vicinal.tournament.words import counted, p_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["plot_critical_difference"]
 
@@ -45,6 +46,8 @@ def plot_critical_difference(found: Tournament, *, theme: Literal["light", "dark
     Reference:
         Demsar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006.
     """
+    from matplotlib.figure import Figure  # slow to import
+
     colours = THEMES[theme]
     count = len(found.methods)
     bars = _levels(found)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from jaxtyping import Float
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from vicinal.criterion import Criterion
@@ -16,6 +15,9 @@ from vicinal.errors import InputError
 from vicinal.pairs import to_ball, to_sphere
 from vicinal.references import Proxies, greedy_k_center
 from vicinal.training.settings import CCP
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 __all__ = ["ChanceConstrainedProxies", "proxy_radius", "proxy_spread"]
 

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from vicinal.criterion import Criterion
@@ -30,6 +29,9 @@ from vicinal.training.processes import start_processes
 from vicinal.training.settings import Settings
 from vicinal.training.signals import asked_to_stop
 from vicinal.training.stream import Stream
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 __all__ = ["Interrupted", "Outcome", "train"]
 

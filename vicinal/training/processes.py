@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
 from vicinal.errors import InputError
 from vicinal.training.settings import Settings
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 __all__ = ["is_first_process", "start_processes"]
 
@@ -19,6 +21,9 @@ def start_processes(settings: Settings) -> Fabric:
 
     The process group exists from here on, which samplers and criterions ask for their part of a batch.
     """
+    from lightning_fabric import Fabric  # takes seconds to import
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+
     together = int(os.environ["WORLD_SIZE"]) if TorchElasticEnvironment.detect() else 1
     here = int(os.environ["LOCAL_WORLD_SIZE"]) if together > 1 else 1
     try:
