@@ -11,14 +11,14 @@ from vicinal.report.comparison import read_comparisons
 
 
 def test_every_known_loss_is_audited_by_its_own_distance(make_comparison, tmp_path: Path) -> None:
-    folder = make_comparison(tmp_path, losses=("proxy_anchor", "triplet"), seeds=(0,))
+    folder = make_comparison(tmp_path, losses=("proxy_anchor", "multi_similarity", "triplet"), seeds=(0,))
     (chapter,) = distance_audits(read_comparisons([folder])[0])
     (table,) = chapter.blocks
     assert isinstance(table, Table)
     found = {row[0]: row for row in table.rows}
-    assert found["proxy anchor"][1:3] == ("cosine", "semi-metric")
-    assert float(str(found["proxy anchor"][4]).removesuffix(" %")) == pytest.approx(50.0, abs=1)  # half way on an arc
-    assert set(found) == {"proxy anchor", "triplet"}
+    assert found["cosine"][1:3] == ("proxy anchor, multi similarity", "semi-metric")
+    assert float(str(found["cosine"][4]).removesuffix(" %")) == pytest.approx(50.0, abs=1)  # half way on an arc
+    assert found["euclidean"][1:3] == ("triplet", "metric")
 
 
 def test_runs_on_class_probabilities_show_what_is_proved(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_runs_on_class_probabilities_show_what_is_proved(tmp_path: Path) -> None
     assert isinstance(verdicts, Table)
     assert isinstance(proved, Table)
     assert isinstance(scores, Table)
-    assert {row[0]: row[2] for row in verdicts.rows} == {
+    assert {row[1]: row[2] for row in verdicts.rows} == {
         "metric cross entropy": "metric",
         "weak metric cross entropy": "weak-metric",
     }

@@ -94,9 +94,9 @@ def _demands(comparison: Comparison, settings: dict[str, dict[str, Any]], differ
     for entry in comparison.losses:
         record = entry.records[0]
         values = settings[record.key]
-        own = [f"{name} {value}" for name, value in record.recipe.get("loss_options", {}).items()]
+        own = [f"{name} {_short(value)}" for name, value in record.recipe.get("loss_options", {}).items()]
         unlike = [
-            f"{name.removeprefix('training.')} {values.get(name)}"
+            f"{name.removeprefix('training.')} {_short(values.get(name))}"
             for name in differing
             if not name.startswith(OWN) and name not in ("backbone", "dim") and _unusual(name, values, settings)
         ]
@@ -114,6 +114,13 @@ def _demands(comparison: Comparison, settings: dict[str, dict[str, Any]], differ
         "Everything else was the same for all: network, batches, augmentation, steps and evaluations.",
         words=frozenset({0, 1, 2, 3}),
     )
+
+
+def _short(value: Any) -> str:
+    """A setting as a person would write it: what a search found has far more digits than matter."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_short(one)}" for name, one in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _unusual(name: str, values: dict[str, Any], settings: dict[str, dict[str, Any]]) -> bool:

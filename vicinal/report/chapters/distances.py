@@ -43,13 +43,14 @@ def _verdict(recipe: Mapping[str, Any]) -> Verdict:
 
 
 def _verdicts(verdicts: Mapping[str, Verdict]) -> Table:
-    rows = tuple(
-        (name, _distance(verdict), verdict.kind, _because(verdict), _detour(verdict))
-        for name, verdict in verdicts.items()
-    )
+    """One row for each distance, with the losses that measure with it."""
+    losses: dict[tuple[str, ...], list[str]] = {}
+    for name, verdict in verdicts.items():
+        row = (_distance(verdict), verdict.kind, _because(verdict), _detour(verdict))
+        losses.setdefault(row, []).append(name)
     return Table(
-        ("loss", "distance", "it is a", "because", "shortest detour"),
-        rows,
+        ("distance", "of", "it is a", "because", "shortest detour"),
+        tuple((distance, ", ".join(losses[distance, *rest]), *rest) for distance, *rest in losses),
         "A metric has no way through a third point that is shorter than the direct one. The shortest detour that the "
         "search found is given as a share of the direct way: below 100 % the triangle inequality fails. A search that "
         "finds nothing proves nothing.",
