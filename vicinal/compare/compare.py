@@ -16,7 +16,7 @@ from vicinal.build import build_criterion, build_sampler
 from vicinal.compare.comparison import Comparison
 from vicinal.compare.conditions import comparison_folder, conditions
 from vicinal.compare.features import compute_features
-from vicinal.compare.losses import Contestant, contestants
+from vicinal.compare.losses import Contestant, contestants, needs
 from vicinal.compare.pool import Ended, cores, run_here, run_in_processes
 from vicinal.compare.progress import Shown
 from vicinal.compare.work import RunTrial, TuneLoss, decode, decoded
@@ -199,7 +199,9 @@ def _tuned(
             broken.append((trial, f"The search for its settings failed: {best}"))
         else:
             own = {"backbone": trial.recipe.backbone, "dim": trial.recipe.dim, "seed": trial.seed}
-            ready.append(replace(trial, recipe=recipe_from(own, best), tuning_trials=budget))
+            former = needs(trial.recipe)  # the search may have changed what these say
+            demands = (*needs(best), *(word for word in trial.demands if word not in former))
+            ready.append(replace(trial, recipe=recipe_from(own, best), demands=demands, tuning_trials=budget))
     return ready, broken
 
 

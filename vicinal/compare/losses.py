@@ -12,7 +12,7 @@ from vicinal.mining import MINERS
 from vicinal.objectives import ALIASES, OBJECTIVES, traits_of
 from vicinal.recipe import Recipe, read_recipe, recipe_from
 
-__all__ = ["Contestant", "contestants"]
+__all__ = ["Contestant", "contestants", "needs"]
 
 # What belongs to a loss; everything else is a condition that all losses share.
 OF_THE_LOSS = (
@@ -178,7 +178,8 @@ def _differing(recipe: Recipe, common: Recipe) -> list[str]:
     ]
 
 
-def _demands(recipe: Recipe, common: Recipe) -> list[str]:
+def needs(recipe: Recipe) -> list[str]:
+    """Return in words what a loss brings along: its miner, memory or proxies."""
     words = []
     traits = traits_of(OBJECTIVES[ALIASES.get(recipe.loss, recipe.loss)])
     if recipe.mining is not None:
@@ -188,6 +189,12 @@ def _demands(recipe: Recipe, common: Recipe) -> list[str]:
     if recipe.ccp is not None:
         words.append(f"chance-constrained proxies, {recipe.ccp.proxies_per_class} per class")
     elif traits is not None and traits.usual == "proxies":
-        words.append(f"proxies, {recipe.proxies_per_class} per class, learning rate x{recipe.proxy_multiplier:g}")
+        words.append(f"proxies, {recipe.proxies_per_class} per class, learning rate x{recipe.proxy_multiplier:.3g}")
+    return words
+
+
+def _demands(recipe: Recipe, common: Recipe) -> list[str]:
     mine, theirs = flat(recipe.model_dump()), flat(common.model_dump())
-    return words + [f"{name} {mine[name]} instead of {theirs[name]}" for name in DEMANDS if mine[name] != theirs[name]]
+    return needs(recipe) + [
+        f"{name} {mine[name]} instead of {theirs[name]}" for name in DEMANDS if mine[name] != theirs[name]
+    ]
