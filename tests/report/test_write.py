@@ -153,8 +153,8 @@ def test_data_that_is_gone_or_changed_is_said(tmp_path: Path, make_comparison: M
     kept = journal.read_text()
     journal.write_text(kept.replace('"dataset":"digits"', '"dataset":"/nowhere/digits.npz"'))
     assert "No pictures: the data is not at hand" in write_report([tmp_path], progress=False).read_text()
-    journal.write_text(re.sub(r'"split":"[0-9a-f]+"', '"split":"feedface"', kept))
-    assert "another hash than that of the run (feedface)" in write_report([tmp_path], progress=False).read_text()
+    journal.write_text(re.sub(r'"data":"[0-9a-f]+"', '"data":"feedface"', kept))
+    assert "another hash now than that of the runs (feedface)" in write_report([tmp_path], progress=False).read_text()
     journal.write_text(kept)
     file = next(tmp_path.glob("trials/*/test.npz"))
     with np.load(file) as arrays:

@@ -98,12 +98,12 @@ def open_album(trial: Trial, folds: int | None = None) -> Album:
         )
     if test.kind == "vectors":
         return Album(None, record.classes, "No pictures: the items are feature vectors.")
-    if views.hash() != record.split:
+    if data.hash() != record.data:
         return Album(
             test,
             record.classes,
-            f"The split made now has another hash than that of the run ({record.split[:8]}): settings of the split or "
-            "the files differ. Pictures are matched by their order.",
+            f"The data has another hash now than that of the runs ({record.data[:8]}): files differ. Pictures are "
+            "matched by their order.",
         )
     return Album(test, record.classes)
 

@@ -26,7 +26,7 @@ def cost(comparison: Comparison) -> list[Chapter]:
                 f"{np.mean([record.best_step for record in records]):,.0f}",
                 f"{1000 * seconds / steps:.1f}" if steps else NONE,
                 f"{max(record.peak_memory_mib for record in records):,.0f}",
-                str(sum(record.tuning_trials for record in records)) if any(r.tuning_trials for r in records) else NONE,
+                str(max(record.tuning_trials for record in records) or NONE),
             )
         )
     total = sum(record.seconds for record in comparison.records)
