@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -195,3 +196,14 @@ def test_verb(tmp_path: Path, make_comparison: Make) -> None:
     assert (tmp_path / "page.html").exists()
     assert "page.html" in result.output
     assert trial_folder(tmp_path, "digits-fixed-validation-triplet-16-0-None").is_dir()
+
+
+def test_the_network_shown_is_the_best_by_validation_not_by_test(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path, losses=["proxy_anchor", "triplet"], seeds=[0], dims=[2, 16])
+    assert "All of this is for convnet, 16 dimensions" in write_report([tmp_path], progress=False).read_text()
+    journal = tmp_path / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    for line in lines:
+        line["validation"]["MAP@R"] = 1.0 if line["recipe"]["dim"] == 2 else 0.0
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "All of this is for convnet, 2 dimensions" in write_report([tmp_path], progress=False).read_text()
