@@ -64,7 +64,7 @@ def run_side(side: str, points: Points, codes: Codes) -> tuple[float, dict[str, 
         found = calculator.get_accuracy(torch.from_numpy(points), torch.from_numpy(codes))
         return time.perf_counter() - start, {names[name]: float(value) for name, value in found.items()}, None
     if side == "vicinal neighbours":
-        from vicinal.evaluation import neighbours
+        from vicinal.neighbours import neighbours
 
         start = time.perf_counter()
         indices = neighbours(points, LARGEST - 1).indices.numpy()

@@ -56,8 +56,8 @@ def snapshots(patience: int, steps: int) -> list[dict[str, Any]]:
             "points": points,
             "labels": second.labels,
             "proxies": to_ball(proxies.vectors.detach().clone()).view(10, PER_CLASS, 2),
-            "radius": covering_radius(points, second.labels, metric="euclidean"),
-            "inter": class_distances(points, second.labels, metric="euclidean")[0],
+            "radius": covering_radius(points, second.labels, distance="euclidean"),
+            "inter": class_distances(points, second.labels, distance="euclidean")[0],
         }
 
     def pool(_: nn.Module, instance: int) -> Tensor:
@@ -72,7 +72,7 @@ def snapshots(patience: int, steps: int) -> list[dict[str, Any]]:
         return drawn
 
     def score(_: nn.Module) -> dict[str, float]:
-        return {"MAP@R": vc.evaluate(embed(second), second.labels, metric="euclidean", full_ranking=False)["MAP@R"]}
+        return {"MAP@R": vc.evaluate(embed(second), second.labels, distance="euclidean", full_ranking=False)["MAP@R"]}
 
     train(
         network,
@@ -141,9 +141,9 @@ def draw_unseen(path: Path, folder: Path) -> None:
         shown = np.flatnonzero(labels < 10)
         flat = TSNE(random_state=0, perplexity=15).fit_transform(embeddings[shown])
         axis.scatter(*flat.T, c=[COLOURS(int(label)) for label in labels[shown]], s=12)
-        scores = vc.evaluate(embeddings, labels, metric="euclidean", full_ranking=False)
-        radius = covering_radius(embeddings, labels, metric="euclidean")
-        inter = class_distances(embeddings, labels, metric="euclidean")[0]
+        scores = vc.evaluate(embeddings, labels, distance="euclidean", full_ranking=False)
+        radius = covering_radius(embeddings, labels, distance="euclidean")
+        inter = class_distances(embeddings, labels, distance="euclidean")[0]
         instances = len(json.loads((run / "record.json").read_text())["instances"])
         axis.set_title(f"{title}, converged instances: {instances}", fontsize=11)
         axis.set_xlabel(

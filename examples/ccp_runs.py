@@ -23,10 +23,11 @@ import torch
 from PIL import Image
 
 import vicinal as vc
-from vicinal.evaluation import Scores, class_distances, covering_radius, paired_difference, seed_interval
-from vicinal.evaluation.bounds import Bound, cover_bound
+from vicinal.evaluation import Scores, class_distances, covering_radius
+from vicinal.statistics import paired_difference, seed_interval
+from vicinal.evaluation.cover_bounds import Bound, cover_bound
 from vicinal.references import greedy_k_center
-from vicinal.training.features import frozen_features
+from vicinal.training.frozen_features import frozen_features
 
 FOLDS = 4
 LOSSES: dict[str, dict[str, Any]] = {
@@ -180,8 +181,8 @@ def run(cell: Cell, folder: Path) -> dict[str, Any]:
         "best_step": record["best_step"],
         "validation": record["validation"]["MAP@R"],
         **{name: scores[name] for name in ("P@1", "P@R", "MAP@R")},
-        "covering radius": covering_radius(embeddings, split.test.labels, metric="euclidean"),
-        "inter-class distance": class_distances(embeddings, split.test.labels, metric="euclidean")[0],
+        "covering radius": covering_radius(embeddings, split.test.labels, distance="euclidean"),
+        "inter-class distance": class_distances(embeddings, split.test.labels, distance="euclidean")[0],
         "instances": record.get("instances", []),
         "seconds": round(time.perf_counter() - began, 1),
     }
@@ -189,7 +190,7 @@ def run(cell: Cell, folder: Path) -> dict[str, Any]:
 
 def score(embeddings: np.ndarray, labels: np.ndarray) -> Scores:
     """Score embeddings in the ball, where lengths count."""
-    return vc.evaluate(embeddings, labels, metric="euclidean", full_ranking=False, draws=0)
+    return vc.evaluate(embeddings, labels, distance="euclidean", full_ranking=False, draws=0)
 
 
 def finished(path: Path) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ import numpy as np
 from vicinal.report.comparison import Comparison, Entry, read_comparisons
 from vicinal.report.evidence import correlation_of, evidence
 from vicinal.report.summary import class_means, class_queries, lines
-from vicinal.tournament import PairTest, compare_pairs
+from vicinal.statistics import PairTest, compare_pairs
 
 # What is said to be better, and than what; the names are those of `vicinal compare --losses`.
 CLAIMS = [

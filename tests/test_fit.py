@@ -15,7 +15,7 @@ from vicinal.data import Dataset, Split, arrays, digits, split
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError, UnknownName
 from vicinal.evaluation import evaluate
-from vicinal.fit import fit
+from vicinal.fitting import fit
 from vicinal.recipe import Recipe, read_recipe, recipe_from
 from vicinal.training.settings import Settings
 

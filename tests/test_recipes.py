@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.build import build_criterion, build_sampler
-from vicinal.compare.losses import contestants, flat
+from vicinal.comparing.contestants import contestants, flat
 from vicinal.data import Dataset
 from vicinal.recipe import read_recipe, recipe_from
 

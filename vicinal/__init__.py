@@ -8,32 +8,55 @@ model = vc.fit(split, loss="proxy_anchor", backbone="convnet", dim=64)
 print(vc.evaluate(model, split.test))
 """
 
-import importlib
-from typing import Any
+from __future__ import annotations
 
-from vicinal import data, evaluation, mining, objectives, pairs, references, sampling, spaces
-from vicinal.compare import Comparison, compare
-from vicinal.criterion import Criterion, Learned
-from vicinal.data.split import Split, split
-from vicinal.embedder import Embedder
-from vicinal.errors import VicinalError
-from vicinal.evaluation import Scores
-from vicinal.fit import fit
-from vicinal.pairs import Geometry
-from vicinal.recipe import Recipe
-from vicinal.scoring import evaluate
-from vicinal.training.settings import Settings
-from vicinal.tune import tune
-from vicinal.weights import objective_from_weights, pair_weights, similarity_types, weight_curves
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vicinal import (
+        classical,
+        data,
+        evaluation,
+        mining,
+        neighbours,
+        objectives,
+        pairs,
+        references,
+        results,
+        sampling,
+        spaces,
+        statistics,
+    )
+    from vicinal.comparing import compare
+    from vicinal.criterion import Criterion, Learned
+    from vicinal.data import Dataset, Split, split
+    from vicinal.embedder import Embedder
+    from vicinal.errors import VicinalError
+    from vicinal.evaluation import Scores
+    from vicinal.fitting import fit, train
+    from vicinal.neighbours import Searcher
+    from vicinal.pairs import Geometry
+    from vicinal.recipe import Recipe
+    from vicinal.results import Leaderboard, Record, Run
+    from vicinal.scoring import evaluate
+    from vicinal.training import Hook, Settings
+    from vicinal.tuning import tune
+    from vicinal.weights import objective_from_weights, pair_weights, similarity_types, weight_curves
 
 __all__ = [
-    "Comparison",
     "Criterion",
+    "Dataset",
     "Embedder",
     "Geometry",
+    "Hook",
+    "Leaderboard",
     "Learned",
     "Recipe",
+    "Record",
+    "Run",
     "Scores",
+    "Searcher",
     "Settings",
     "Split",
     "VicinalError",
@@ -44,23 +67,64 @@ __all__ = [
     "evaluation",
     "fit",
     "mining",
+    "neighbours",
     "objective_from_weights",
     "objectives",
     "pair_weights",
     "pairs",
     "references",
+    "results",
     "sampling",
     "similarity_types",
     "spaces",
     "split",
+    "statistics",
+    "train",
     "tune",
     "weight_curves",
 ]
 __version__ = "0.1.0"
 
+# Where each name comes from; a module is imported when one of its names is first asked for.
+_MODULES = {
+    "compare": "comparing",
+    "Criterion": "criterion",
+    "Learned": "criterion",
+    "Dataset": "data",
+    "Split": "data",
+    "split": "data",
+    "Embedder": "embedder",
+    "VicinalError": "errors",
+    "Scores": "evaluation",
+    "fit": "fitting",
+    "train": "fitting",
+    "Searcher": "neighbours",
+    "Geometry": "pairs",
+    "Recipe": "recipe",
+    "Leaderboard": "results",
+    "Record": "results",
+    "Run": "results",
+    "evaluate": "scoring",
+    "Hook": "training",
+    "Settings": "training",
+    "tune": "tuning",
+    "objective_from_weights": "weights",
+    "pair_weights": "weights",
+    "similarity_types": "weights",
+    "weight_curves": "weights",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import the classical learners when they are first asked for, since most programs never do."""
-    if name == "classical":
-        return importlib.import_module("vicinal.classical")
-    raise AttributeError(f"module 'vicinal' has no attribute {name!r}")
+    """Import a public name when it is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module 'vicinal' has no attribute {name!r}")
+    if name not in _MODULES:
+        return importlib.import_module(f"vicinal.{name}")
+    found = getattr(importlib.import_module(f"vicinal.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -22,9 +22,9 @@ def score_embedder(embedder: Embedder, data: Dataset, *, progress: bool = False,
         embedder: Trained.
         data: Items of classes that it has not seen, as a rule.
         progress: Whether to show progress.
-        **options: Options of `vicinal.evaluation.evaluate`.
+        **options: Options of `vicinal.evaluation.evaluator`.
     """
-    return score_embeddings(embedder.encode(data, progress=progress), data, **{"metric": embedder.metric, **options})
+    return score_embeddings(embedder.encode(data, progress=progress), data, **{"distance": embedder.distance, **options})
 
 
 def score_embeddings(embeddings: npt.NDArray[np.float32], data: Dataset, **options: Any) -> Scores:
@@ -33,7 +33,7 @@ def score_embeddings(embeddings: npt.NDArray[np.float32], data: Dataset, **optio
     Args:
         embeddings: One row per item.
         data: The items.
-        **options: Options of `vicinal.evaluation.evaluate`.
+        **options: Options of `vicinal.evaluation.evaluator`.
     """
     roles = data.roles
     if roles is None or not {"query", "gallery"} <= set(roles.tolist()):
@@ -54,7 +54,7 @@ def evaluate(what: Any, labels: Any, **options: Any) -> Scores:
     Args:
         what: Embeddings [n, d], or an `Embedder`.
         labels: Their labels, or a `Dataset`.
-        **options: Options of `vicinal.evaluation.evaluate`.
+        **options: Options of `vicinal.evaluation.evaluator`.
 
     Example:
         >>> round(evaluate(np.eye(4)[[0, 0, 1, 1]], [0, 0, 1, 1])["MAP@R"], 3)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from vicinal.cli.main import app
-from vicinal.protocols import read_records
+from vicinal.results import read_records
 
 SMALL = ["--budget", "4", "-o", "evaluate_every=2", "-o", "classes_per_batch=2", "-o", "dim=8", "--jobs", "1"]
 TINY = ["-o", 'backbone_options={"widths": [8], "size": 8}', "--no-progress", "--no-models"]

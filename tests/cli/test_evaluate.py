@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError, MissingExtra, NotFinite, UnknownName
 from vicinal.evaluation import Scores, evaluate
-from vicinal.evaluation.files import read_labels, read_table
+from vicinal.evaluation.embedding_files import read_labels, read_table
 
 pytestmark = pytest.mark.unit
 
@@ -75,7 +75,7 @@ def test_options_reach_the_evaluation(tmp_path, data):
     options = ["--metric", "euclidean", "--k", "1,3", "--draws", 50, "--confidence", 0.8, "--seed", 3]
     result = run(tmp_path / "e.npz", *options, "--no-full-ranking", "--no-clustering", "--no-geometry")
     expected = evaluate(
-        points, labels, metric="euclidean", k=[1, 3], draws=50, confidence=0.8, seed=3, full_ranking=False
+        points, labels, distance="euclidean", k=[1, 3], draws=50, confidence=0.8, seed=3, full_ranking=False
     )
     assert result.stdout == str(expected) + "\n"
     assert "80 % interval" in result.stdout

@@ -32,7 +32,7 @@ def test_cosine_ignores_lengths_and_euclidean_does_not():
     points = np.array([[1.0, 0], [9, 0], [0, 1], [0, 9]])
     assert cluster_scores(points, [0, 0, 1, 1])["F1"] == 1
     far = np.array([[1.0, 0], [0, 1], [90, 91], [91, 90]])
-    assert cluster_scores(far, [0, 0, 1, 1], metric="euclidean")["F1"] == 1
+    assert cluster_scores(far, [0, 0, 1, 1], distance="euclidean")["F1"] == 1
 
 
 def test_pairwise_f1_equals_the_double_loop():

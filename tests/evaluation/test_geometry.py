@@ -17,13 +17,14 @@ from vicinal.evaluation import (
     effective_rank,
     geometry_scores,
     hubness,
-    neighbours,
     spectral_decay,
     uniformity,
 )
 
+from vicinal.neighbours import neighbours
+
 pytestmark = pytest.mark.unit
-METRICS = ("cosine", "euclidean")
+DISTANCES = ("cosine", "euclidean")
 
 
 def cloud(n: int = 40, d: int = 6, classes: int = 5):
@@ -32,8 +33,8 @@ def cloud(n: int = 40, d: int = 6, classes: int = 5):
     return rng.standard_normal((n, d)) + rng.standard_normal((classes, d))[labels], labels
 
 
-def unit(points, metric):
-    return points / np.linalg.norm(points, axis=1, keepdims=True) if metric == "cosine" else points
+def unit(points, distance):
+    return points / np.linalg.norm(points, axis=1, keepdims=True) if distance == "cosine" else points
 
 
 def loop_radius(points, labels):
@@ -52,16 +53,16 @@ def loop_radius(points, labels):
     return sum(means) / len(means)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_covering_radius_equals_the_loop(metric):
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_covering_radius_equals_the_loop(distance):
     points, labels = cloud()
-    assert covering_radius(points, labels, metric=metric) == pytest.approx(loop_radius(unit(points, metric), labels))
+    assert covering_radius(points, labels, distance=distance) == pytest.approx(loop_radius(unit(points, distance), labels))
 
 
 def test_covering_radius_by_hand():
     # Starting from 1, the point nearest to the mean 5/3: radii 3, 1, 0.
-    assert covering_radius([[0.0], [1.0], [4.0]], [0, 0, 0], metric="euclidean") == pytest.approx(4 / 3)
-    assert covering_radius([[0.0], [9.0]], [0, 1], metric="euclidean") == 0
+    assert covering_radius([[0.0], [1.0], [4.0]], [0, 0, 0], distance="euclidean") == pytest.approx(4 / 3)
+    assert covering_radius([[0.0], [9.0]], [0, 1], distance="euclidean") == 0
 
 
 def test_covering_radius_does_not_depend_on_the_order():
@@ -70,32 +71,32 @@ def test_covering_radius_does_not_depend_on_the_order():
     assert covering_radius(points[order], labels[order]) == pytest.approx(covering_radius(points, labels), abs=1e-12)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_class_distances_and_alignment_equal_the_loop(metric):
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_class_distances_and_alignment_equal_the_loop(distance):
     points, labels = cloud()
-    shown = unit(points, metric)
+    shown = unit(points, distance)
     groups = [shown[labels == label] for label in range(5)]
     centres = [group.mean(axis=0) for group in groups]
     inter = np.mean([math.dist(a, b) for i, a in enumerate(centres) for b in centres[:i]])
     pairs = [[math.dist(a, b) for i, a in enumerate(group) for b in group[:i]] for group in groups]
     intra = np.mean([np.mean(distances) for distances in pairs])
-    assert class_distances(points, labels, metric=metric) == pytest.approx((inter, intra))
+    assert class_distances(points, labels, distance=distance) == pytest.approx((inter, intra))
     squares = [distance**2 for distances in pairs for distance in distances]
-    assert alignment(points, labels, metric=metric) == pytest.approx(np.mean(squares))
+    assert alignment(points, labels, distance=distance) == pytest.approx(np.mean(squares))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_uniformity_equals_the_loop(metric):
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_uniformity_equals_the_loop(distance):
     points, _ = cloud(n=600)
-    shown = unit(points, metric)
+    shown = unit(points, distance)
     squares = [((a - b) ** 2).sum() for i, a in enumerate(shown) for b in shown[:i]]
-    assert uniformity(points, metric=metric) == pytest.approx(
+    assert uniformity(points, distance=distance) == pytest.approx(
         math.log(np.mean(np.exp(-2 * np.array(squares)))), abs=1e-5
     )
 
 
 def test_uniformity_of_points_too_far_apart_for_float32():
-    assert uniformity([[0.0], [100.0]], metric="euclidean") == pytest.approx(-20000)
+    assert uniformity([[0.0], [100.0]], distance="euclidean") == pytest.approx(-20000)
 
 
 def test_spectral_decay_and_effective_rank():
@@ -116,7 +117,7 @@ def test_hubness_is_the_skewness_of_occurrences():
     assert hubness(points, k=5) == pytest.approx(stats.skew(times))
     assert hubness(points, k=5, indices=found) == hubness(points, k=5)
     star = np.concatenate([np.zeros((1, 12)), np.eye(12)])
-    assert hubness(star, k=1, metric="euclidean") > 3
+    assert hubness(star, k=1, distance="euclidean") > 3
 
 
 def test_collapse_is_told():
@@ -125,8 +126,8 @@ def test_collapse_is_told():
     assert "collapsed: they spread over 0 %" in str(collapse_warning(np.ones((5, 3))))
     assert "around one point" in str(collapse_warning(points * 1e-3 + 5))
     line = np.outer(np.linspace(-1, 1, 200), np.ones(20))
-    assert "1.0 of 20 directions" in str(collapse_warning(line, metric="euclidean"))
-    assert "collapsed" in str(collapse_warning(np.zeros((5, 3)), metric="euclidean"))
+    assert "1.0 of 20 directions" in str(collapse_warning(line, distance="euclidean"))
+    assert "collapsed" in str(collapse_warning(np.zeros((5, 3)), distance="euclidean"))
     assert collapse_warning(np.ones((1, 3))) is None
 
 

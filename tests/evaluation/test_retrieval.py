@@ -80,9 +80,9 @@ def test_scores_equal_the_double_loop(case, with_gallery, with_sequences):
     rows = loop(points, labels, **options)
     if not any(rows):
         with pytest.raises(InputError, match="has a reference of its class"):
-            evaluate(points, labels, metric="euclidean", **options)
+            evaluate(points, labels, distance="euclidean", **options)
         return
-    scores = evaluate(points, labels, metric="euclidean", draws=0, **options)
+    scores = evaluate(points, labels, distance="euclidean", draws=0, **options)
     check(scores, rows)
     for values in scores.per_query.values():
         known = values[np.isfinite(values)]
@@ -138,7 +138,7 @@ def test_ranks_in_float32_float64_and_exactly_agree(scale):
     points[300:] += torch.randn(300, 6, generator=generator) * 1e-4
     labels = torch.randint(0, 40, (600,), generator=generator)
     scores = evaluate(points, labels, draws=0, full_ranking=True)
-    from vicinal.evaluation.similarity import exact_rows, vectors
+    from vicinal.neighbours.similarity import exact_rows, vectors
 
     queries, _ = vectors(points)
     keys = exact_rows(queries, torch.arange(600), queries).fill_diagonal_(-torch.inf)

@@ -68,7 +68,7 @@ def test_sizes_of_at_least_one(arguments: dict[str, int]) -> None:
 
 
 def test_parameter_groups_and_state() -> None:
-    proxies = Proxies(3, 4, learning_rate_multiplier=100.0, warm_up=True)
+    proxies = Proxies(3, 4, learning_rate_multiplier=100.0)
     criterion = Criterion("proxy_anchor", references=proxies)
     (group,) = criterion.parameter_groups()
     assert group == {"name": "proxies", "params": [proxies.vectors], "multiplier": 100.0}

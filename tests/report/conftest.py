@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from vicinal.data import Dataset, load, split
-from vicinal.data.split import Split
+from vicinal.data.splits import Split
 from vicinal.evaluation import evaluate
-from vicinal.protocols import Record, trial_folder, write_record
+from vicinal.results import Record, trial_folder, write_record
 from vicinal.recipe import recipe_from
 
 # How much noise the "embeddings" of each loss have: the less, the better.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.compare import compare
+from vicinal.comparing import compare
 from vicinal.report.blocks import Chart, Prose, Table
 from vicinal.report.chapters.distances import distance_audits
 from vicinal.report.comparison import read_comparisons

@@ -20,9 +20,9 @@ from vicinal.report.chapters.proxies import proxy_instances
 from vicinal.report.chapters.published import published_numbers
 from vicinal.report.comparison import read_comparisons
 from vicinal.report.evidence import correlation_of, evidence, ranks_of
-from vicinal.report.searching import search
+from vicinal.report.gallery import search
 from vicinal.report.summary import lines
-from vicinal.report.svg import Scale, number, spread
+from vicinal.report.drawing import Scale, number, spread
 from vicinal.report.words import duration
 
 Make = Callable[..., Path]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError
-from vicinal.protocols import trial_folder
+from vicinal.results import trial_folder
 from vicinal.report import write_report
 
 Make, Fail = Callable[..., Path], Callable[..., None]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from vicinal.data import Dataset, digits, glyphs, split
-from vicinal.data.split import Split
-from vicinal.fit import fit
+from vicinal.data.splits import Split
+from vicinal.fitting import fit
 from vicinal.spaces import LabelMetric, label_metric_of
 
 OPTIONS = {"k": 0.5, "p": 0.75, "smoothing": 1e-4}

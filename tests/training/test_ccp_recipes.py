@@ -19,7 +19,7 @@ from vicinal.build import build_criterion
 from vicinal.cli.main import app
 from vicinal.data import Split, digits, split
 from vicinal.errors import InputError
-from vicinal.fit import fit
+from vicinal.fitting import fit
 from vicinal.recipe import Recipe, read_recipe, recipe_from, recipe_toml
 from vicinal.references import Batch, Memory, Proxies
 from vicinal.training.checkpoint import load_checkpoint

@@ -17,13 +17,12 @@ from safetensors.torch import save_file
 
 from vicinal.errors import DataError
 from vicinal.training import checkpoint
+from vicinal.atomic import remove_partial_files, write_atomically
 from vicinal.training.checkpoint import (
     load_checkpoint,
     random_state,
-    remove_partial_files,
     restore_random_state,
     save_checkpoint,
-    write_atomically,
 )
 
 pytestmark = pytest.mark.unit

@@ -14,7 +14,8 @@ import torch
 
 from vicinal.data import Dataset, Fit, RandomAffine, digits
 from vicinal.embedder import Embedder
-from vicinal.training.features import OneOf, cache_folder, frozen_features, with_features
+from vicinal.machine import cache_folder
+from vicinal.training.frozen_features import OneOf, frozen_features, with_features
 
 pytestmark = pytest.mark.recipe
 

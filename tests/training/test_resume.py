@@ -19,7 +19,7 @@ import torch
 
 from vicinal.data import Split, digits, split
 from vicinal.errors import VicinalError
-from vicinal.fit import fit
+from vicinal.fitting import fit
 from vicinal.training import checkpoint
 from vicinal.training.checkpoint import load_checkpoint
 

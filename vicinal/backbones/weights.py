@@ -20,16 +20,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vicinal.errors import DataError, InputError
+from vicinal.machine import cache_folder
 
 __all__ = ["fetch", "load_weights", "read_weights", "weights_cache"]
 
 
 def weights_cache() -> Path:
-    """Return the folder that downloaded weights are kept in.
-
-    It is `vicinal/weights` in `$XDG_CACHE_HOME`, or else in `~/.cache`.
-    """
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vicinal" / "weights"
+    """Return the folder that downloaded weights are kept in."""
+    return cache_folder() / "weights"
 
 
 def load_weights(

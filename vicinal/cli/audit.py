@@ -12,7 +12,7 @@ from vicinal.errors import InputError
 from vicinal.spaces import audit as audit_loss
 from vicinal.spaces import audit_figures, audit_run
 from vicinal.spaces.label_metric import label_metric_of
-from vicinal.spaces.run import LABEL_LOSSES
+from vicinal.spaces.run_audit import LABEL_LOSSES
 
 __all__ = ["audit"]
 

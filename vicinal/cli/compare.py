@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from vicinal.cli.values import parse_pairs
-from vicinal.compare import compare as run_comparison
-from vicinal.compare.budget import budget_settings
+from vicinal.comparing import compare as run_comparison
+from vicinal.comparing.budget import budget_settings
 from vicinal.errors import InputError
 
 __all__ = ["compare"]

@@ -11,12 +11,12 @@ from rich.console import Console
 
 from vicinal.data.checks import Listing, dataset_from
 from vicinal.data.dataset import Dataset
-from vicinal.data.load import load, recognise
+from vicinal.data.opening import load, recognise
 from vicinal.data.readers import arrays
 from vicinal.data.readers.layout import SUFFIXES, images_below
 from vicinal.embedder import Embedder
 from vicinal.embedder.encoding import Precision
-from vicinal.embedder.folder import replacing
+from vicinal.atomic import replacing
 from vicinal.errors import DataError, InputError
 
 __all__ = ["embed", "open_inputs"]

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from vicinal.data import PROTOCOLS, Dataset, load, split
 from vicinal.embedder import Embedder
 from vicinal.errors import InputError
-from vicinal.evaluation.evaluate import evaluate as evaluate_embeddings
-from vicinal.evaluation.files import Table, read_table
+from vicinal.evaluation.evaluator import evaluate as evaluate_embeddings
+from vicinal.evaluation.embedding_files import Table, read_table
 
 __all__ = ["evaluate"]
 
@@ -78,7 +78,7 @@ def evaluate(
             raise InputError("--labels, --gallery and --gallery-labels go with embeddings in a file, not with a model.")
         embedder = Embedder.load(what / "model" if (what / "model").is_dir() else what)
         items, others = _embedded(embedder, load(data, skip_bad=skip_bad), protocol, progress)
-        usual = embedder.metric
+        usual = embedder.distance
     else:
         if data or protocol:
             raise InputError(f"DATA and --protocol go with the folder of a model; {what} is not a folder.")

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from vicinal.tournament import plot_critical_difference, read_scores, thesis_tables, verdict
-from vicinal.tournament import tournament as hold
-from vicinal.tournament.ranking import Missing
+from vicinal.statistics import plot_critical_difference, read_scores, thesis_tables, verdict
+from vicinal.statistics import tournament as hold
+from vicinal.statistics.ranking import Missing
 
 __all__ = ["tournament"]
 

@@ -9,10 +9,10 @@ import typer
 
 from vicinal.cli.values import parse_pairs
 from vicinal.data import load, split
-from vicinal.fit import fit
+from vicinal.fitting import fit
 from vicinal.recipe import read_recipe, recipe_from
 from vicinal.scoring import score_embedder
-from vicinal.training.checkpoint import write_atomically
+from vicinal.atomic import write_atomically
 from vicinal.training.processes import is_first_process
 
 __all__ = ["train"]

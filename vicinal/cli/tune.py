@@ -11,11 +11,11 @@ from vicinal.cli.values import parse_pairs
 from vicinal.data import load, split
 from vicinal.errors import UnknownName
 from vicinal.recipe import read_recipe, recipe_from
-from vicinal.training.checkpoint import write_atomically
-from vicinal.tune import search_space
-from vicinal.tune import tune as search
-from vicinal.tune.figure import plot_search
-from vicinal.tune.space import flat_space
+from vicinal.atomic import write_atomically
+from vicinal.tuning import search_space
+from vicinal.tuning import tune as search
+from vicinal.tuning.search_figure import plot_search
+from vicinal.tuning.ranges import flat_space
 
 __all__ = ["tune"]
 

@@ -12,7 +12,7 @@ from vicinal.cli.values import parse_pairs
 from vicinal.errors import InputError, UnknownName, look_up
 from vicinal.mining import MINERS
 from vicinal.objectives import ALIASES, OBJECTIVES, options_of
-from vicinal.plots import plot_weights
+from vicinal.weight_plots import plot_weights
 from vicinal.weights import similarity_types, weight_curves
 
 __all__ = ["weights"]

@@ -1,7 +1,7 @@
 """Comparisons of losses: equal conditions, a journal that survives, a leaderboard with intervals and a verdict."""
 
 from vicinal.compare.board import Board
-from vicinal.compare.compare import compare
+from vicinal.comparing.comparison import compare
 from vicinal.compare.comparison import Comparison
 from vicinal.compare.row import Row
 

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from vicinal.compare.row import Row, class_matrix
 from vicinal.evaluation import Interval
-from vicinal.protocols import Record
-from vicinal.tournament import RankCorrelation, Verdict, compare_pairs, rank_correlation, verdict
+from vicinal.results import Record
+from vicinal.statistics import RankCorrelation, Verdict, compare_pairs, rank_correlation, verdict
 
 __all__ = ["Board"]
 

@@ -12,8 +12,8 @@ from typing import final
 from rich.console import Console
 
 from vicinal.compare.board import Board
-from vicinal.protocols import Record, read_records
-from vicinal.protocols.reality_check import concatenated
+from vicinal.results import Record, read_records
+from vicinal.results.joined import concatenated
 
 __all__ = ["Comparison"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.evaluation import Interval, seed_interval
-from vicinal.evaluation.intervals import class_bootstrap
-from vicinal.protocols import Record
+from vicinal.statistics.intervals import class_bootstrap
+from vicinal.results import Record
 
 __all__ = ["Row", "by_seed", "class_matrix"]
 

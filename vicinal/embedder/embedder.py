@@ -86,7 +86,7 @@ class Embedder(nn.Module):
         return self.head.dim
 
     @property
-    def metric(self) -> str:
+    def distance(self) -> str:
         """How its embeddings are compared: off the sphere lengths count too, which cosines do not see."""
         return "euclidean" if self.head.normalisation in ("ball", "none") else "cosine"
 

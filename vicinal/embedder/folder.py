@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from vicinal.atomic import replacing
 from vicinal.embedder.card import Card, card_markdown
 from vicinal.embedder.head import Normalisation, Pooling
 from vicinal.errors import DataError
 
-__all__ = ["Config", "read_folder", "replacing", "write_folder"]
+__all__ = ["Config", "read_folder", "write_folder"]
 
 CONFIG, WEIGHTS, README = "config.json", "model.safetensors", "README.md"
 VERSION: Final = 1
@@ -61,20 +60,6 @@ def write_folder(folder: Path, config: Config, state: Mapping[str, Tensor], fact
         file.write(card_markdown(config.card, facts).encode())
     with replacing(folder / CONFIG) as file:
         file.write(f"{config.model_dump_json(indent=2)}\n".encode())
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing so that a reader sees the old content or the new, never a part."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read_folder(folder: Path) -> tuple[Config, dict[str, Tensor]]:

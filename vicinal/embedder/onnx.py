@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vicinal.embedder.folder import replacing
+from vicinal.atomic import replacing
 from vicinal.errors import DataError, MissingExtra
 
 __all__ = ["export_onnx"]

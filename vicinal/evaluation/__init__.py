@@ -9,7 +9,7 @@ from __future__ import annotations
 from vicinal.evaluation.clustering import cluster_scores, k_means, pairwise_f1
 from vicinal.evaluation.covering import covering_radius
 from vicinal.evaluation.ensemble import concatenate
-from vicinal.evaluation.evaluate import evaluate
+from vicinal.evaluation.evaluator import evaluate
 from vicinal.evaluation.geometry import (
     alignment,
     class_distances,
@@ -20,14 +20,9 @@ from vicinal.evaluation.geometry import (
     spectral_decay,
     uniformity,
 )
-from vicinal.evaluation.intervals import Difference, Interval, paired_difference, seed_interval
-from vicinal.evaluation.neighbours import Neighbours, neighbours
 from vicinal.evaluation.scores import Scores
 
 __all__ = [
-    "Difference",
-    "Interval",
-    "Neighbours",
     "Scores",
     "alignment",
     "class_distances",
@@ -40,10 +35,7 @@ __all__ = [
     "geometry_scores",
     "hubness",
     "k_means",
-    "neighbours",
-    "paired_difference",
     "pairwise_f1",
-    "seed_interval",
     "spectral_decay",
     "uniformity",
 ]

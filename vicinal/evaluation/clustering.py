@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vicinal.errors import InputError, MissingExtra, look_up
-from vicinal.evaluation.inputs import ArrayLike, Labels, as_codes, as_embeddings
-from vicinal.evaluation.similarity import vectors
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.neighbours.similarity import vectors
 
 __all__ = ["cluster_scores", "k_means", "pairwise_f1"]
 
@@ -23,7 +23,7 @@ def cluster_scores(
     embeddings: ArrayLike,
     labels: Labels,
     *,
-    metric: str = "cosine",
+    distance: str = "cosine",
     seed: int = 0,
     backend: str = "auto",
 ) -> dict[str, float]:
@@ -34,7 +34,7 @@ def cluster_scores(
     Args:
         embeddings: One row per item.
         labels: One label per item.
-        metric: "cosine" clusters the normalised embeddings.
+        distance: "cosine" clusters the normalised embeddings.
         seed: Of the initial centres.
         backend: "faiss", "sklearn", or "auto" for faiss where it is installed.
 
@@ -46,7 +46,7 @@ def cluster_scores(
 
     items = as_embeddings(embeddings)
     classes, (codes,) = as_codes(labels, sizes=[len(items)])
-    found = k_means(items, len(classes), metric=metric, seed=seed, backend=backend).numpy()
+    found = k_means(items, len(classes), distance=distance, seed=seed, backend=backend).numpy()
     truth = codes.numpy()
     return {
         "NMI": float(normalized_mutual_info_score(truth, found)),
@@ -59,7 +59,7 @@ def k_means(
     embeddings: ArrayLike,
     clusters: int,
     *,
-    metric: str = "cosine",
+    distance: str = "cosine",
     seed: int = 0,
     backend: str = "auto",
 ) -> Int64[Tensor, " n"]:
@@ -75,7 +75,7 @@ def k_means(
         raise InputError(f"Between 1 and {len(items)} clusters are possible for {len(items)} items; got {clusters}.")
     automatic = _faiss if find_spec("faiss") else _sklearn
     run = look_up("k-means backend", backend, {"auto": automatic, "faiss": _faiss, "sklearn": _sklearn})
-    prepared, _ = vectors(items, metric=metric)
+    prepared, _ = vectors(items, distance=distance)
     return torch.from_numpy(run(prepared.scaled(slice(None)).float().numpy(), clusters, seed))
 
 

@@ -6,16 +6,16 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from vicinal.evaluation.inputs import ArrayLike, Labels, as_codes, as_embeddings
-from vicinal.evaluation.parallel import side_by_side
-from vicinal.evaluation.similarity import vectors
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.neighbours.parallel import side_by_side
+from vicinal.neighbours.similarity import vectors
 
 __all__ = ["classes_by_size", "covering_radius", "greedy_radii"]
 
 BUDGET = 1 << 22  # numbers that are taken together
 
 
-def covering_radius(embeddings: ArrayLike, labels: Labels, *, metric: str = "cosine") -> float:
+def covering_radius(embeddings: ArrayLike, labels: Labels, *, distance: str = "cosine") -> float:
     """The radius of balls around k items of a class that cover the class, averaged over k and classes.
 
     Formula:
@@ -25,16 +25,16 @@ def covering_radius(embeddings: ArrayLike, labels: Labels, *, metric: str = "cos
     Args:
         embeddings: One row per item.
         labels: One label per item.
-        metric: "cosine" looks at the normalised embeddings; distances are Euclidean in both.
+        distance: "cosine" looks at the normalised embeddings; distances are Euclidean in both.
 
     Example:
-        >>> covering_radius([[0.0], [1.0], [4.0]], ["a", "a", "a"], metric="euclidean")
+        >>> covering_radius([[0.0], [1.0], [4.0]], ["a", "a", "a"], distance="euclidean")
         1.3333333333333333
     """
     items = as_embeddings(embeddings)
     classes, (codes,) = as_codes(labels, sizes=[len(items)])
-    prepared, _ = vectors(items, metric=metric)
-    scale = prepared.scale if metric == "cosine" else torch.ones_like(prepared.scale)
+    prepared, _ = vectors(items, distance=distance)
+    scale = prepared.scale if distance == "cosine" else torch.ones_like(prepared.scale)
 
     def radius(members: Tensor) -> float:
         points = items[members].double() * scale[members, None]

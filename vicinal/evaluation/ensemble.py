@@ -9,8 +9,8 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from vicinal.errors import InputError
-from vicinal.evaluation.inputs import ArrayLike, as_embeddings
-from vicinal.evaluation.similarity import vectors
+from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
+from vicinal.neighbours.similarity import vectors
 
 __all__ = ["concatenate"]
 

@@ -1,6 +1,6 @@
 """The shape of an embedding space: how tight, how far apart, how evenly spread, how near to collapse.
 
-Every function takes embeddings and, where classes matter, labels. With `metric="cosine"` they look at the
+Every function takes embeddings and, where classes matter, labels. With `distance="cosine"` they look at the
 normalised embeddings, with "euclidean" at the embeddings as they are; distances are Euclidean in both.
 """
 
@@ -13,10 +13,10 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from vicinal.evaluation.covering import classes_by_size, covering_radius
-from vicinal.evaluation.inputs import ArrayLike, Labels, as_codes, as_embeddings
-from vicinal.evaluation.neighbours import neighbours
-from vicinal.evaluation.parallel import side_by_side
-from vicinal.evaluation.similarity import vectors
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.neighbours.nearest import neighbours
+from vicinal.neighbours.parallel import side_by_side
+from vicinal.neighbours.similarity import vectors
 
 __all__ = [
     "alignment",
@@ -35,7 +35,7 @@ BAND = 512
 SAMPLE = 1024
 
 
-def geometry_scores(embeddings: ArrayLike, labels: Labels, *, metric: str = "cosine") -> dict[str, float]:
+def geometry_scores(embeddings: ArrayLike, labels: Labels, *, distance: str = "cosine") -> dict[str, float]:
     """All of this module and the covering radius, by name; NaN where it is not defined.
 
     Example:
@@ -44,21 +44,21 @@ def geometry_scores(embeddings: ArrayLike, labels: Labels, *, metric: str = "cos
         (0.0, 1.414)
     """
     items = as_embeddings(embeddings)
-    inter, intra = class_distances(items, labels, metric=metric)
+    inter, intra = class_distances(items, labels, distance=distance)
     return {
-        "covering radius": covering_radius(items, labels, metric=metric),
+        "covering radius": covering_radius(items, labels, distance=distance),
         "inter-class distance": inter,
         "intra-class distance": intra,
         "density": intra / inter if inter > 0 else torch.nan,
-        "spectral decay": spectral_decay(items, metric=metric),
-        "effective rank": effective_rank(items, metric=metric),
-        "uniformity": uniformity(items, metric=metric),
-        "alignment": alignment(items, labels, metric=metric),
-        "hubness": hubness(items, metric=metric),
+        "spectral decay": spectral_decay(items, distance=distance),
+        "effective rank": effective_rank(items, distance=distance),
+        "uniformity": uniformity(items, distance=distance),
+        "alignment": alignment(items, labels, distance=distance),
+        "hubness": hubness(items, distance=distance),
     }
 
 
-def class_distances(embeddings: ArrayLike, labels: Labels, *, metric: str = "cosine") -> tuple[float, float]:
+def class_distances(embeddings: ArrayLike, labels: Labels, *, distance: str = "cosine") -> tuple[float, float]:
     """Mean distance between the centres of two classes, and between two items of one class.
 
     Their ratio, intra / inter, is the density of Roth et al.
@@ -70,10 +70,10 @@ def class_distances(embeddings: ArrayLike, labels: Labels, *, metric: str = "cos
         Roth et al. (2020), Revisiting Training Strategies and Generalization Performance, section 5.
 
     Example:
-        >>> class_distances([[0.0], [2.0], [4.0], [8.0]], [0, 0, 1, 1], metric="euclidean")
+        >>> class_distances([[0.0], [2.0], [4.0], [8.0]], [0, 0, 1, 1], distance="euclidean")
         (5.0, 3.0)
     """
-    points = _points(embeddings, metric)
+    points = _points(embeddings, distance)
     classes, (codes,) = as_codes(labels, sizes=[len(points)])
     counts = torch.bincount(codes, minlength=len(classes))
     centres = torch.zeros(len(classes), points.shape[1], dtype=torch.float64).index_add_(0, codes, points)
@@ -95,7 +95,7 @@ def class_distances(embeddings: ArrayLike, labels: Labels, *, metric: str = "cos
     return inter, inside / sum(len(table) for table in tables) if tables else torch.nan
 
 
-def spectral_decay(embeddings: ArrayLike, *, metric: str = "cosine") -> float:
+def spectral_decay(embeddings: ArrayLike, *, distance: str = "cosine") -> float:
     """How unevenly the directions of the space are used: 0 when all alike, larger the fewer.
 
     Formula:
@@ -109,11 +109,11 @@ def spectral_decay(embeddings: ArrayLike, *, metric: str = "cosine") -> float:
         >>> spectral_decay([[1.0, 0.0], [0.0, 1.0]])
         0.0
     """
-    shares = _spectrum(_points(embeddings, metric)).clamp(min=FLOOR)
+    shares = _spectrum(_points(embeddings, distance)).clamp(min=FLOOR)
     return abs(float((-torch.log(shares * len(shares))).mean()))
 
 
-def effective_rank(embeddings: ArrayLike, *, metric: str = "cosine") -> float:
+def effective_rank(embeddings: ArrayLike, *, distance: str = "cosine") -> float:
     """The number of directions in use: the exponential of the entropy of the singular values.
 
     Reference:
@@ -123,11 +123,11 @@ def effective_rank(embeddings: ArrayLike, *, metric: str = "cosine") -> float:
         >>> round(effective_rank([[1.0, 0.0], [0.0, 1.0]]), 6)
         2.0
     """
-    shares = _spectrum(_points(embeddings, metric))
+    shares = _spectrum(_points(embeddings, distance))
     return float(torch.special.entr(shares).sum().exp())
 
 
-def uniformity(embeddings: ArrayLike, *, metric: str = "cosine") -> float:
+def uniformity(embeddings: ArrayLike, *, distance: str = "cosine") -> float:
     """The logarithm of the mean of exp(-2 distance^2) over all pairs; the lower, the more evenly spread.
 
     Reference:
@@ -137,7 +137,7 @@ def uniformity(embeddings: ArrayLike, *, metric: str = "cosine") -> float:
         >>> round(uniformity([[1.0, 0.0], [-1.0, 0.0]]), 4)
         -8.0
     """
-    points = _points(embeddings, metric)
+    points = _points(embeddings, distance)
     points = (points - points.mean(dim=0)).float()  # float32 is enough once the common part is off
     many = len(points)
     if many < 2:
@@ -152,17 +152,17 @@ def uniformity(embeddings: ArrayLike, *, metric: str = "cosine") -> float:
     return float(bands.logsumexp(dim=0)) - math.log(many * (many - 1) / 2)
 
 
-def alignment(embeddings: ArrayLike, labels: Labels, *, metric: str = "cosine") -> float:
+def alignment(embeddings: ArrayLike, labels: Labels, *, distance: str = "cosine") -> float:
     """The mean squared distance of two items of one class, over all such pairs; the lower, the tighter.
 
     Reference:
         Wang and Isola (2020), equation 1, with exponent 2.
 
     Example:
-        >>> alignment([[0.0], [2.0], [4.0]], [0, 0, 0], metric="euclidean")
+        >>> alignment([[0.0], [2.0], [4.0]], [0, 0, 0], distance="euclidean")
         8.0
     """
-    points = _points(embeddings, metric)
+    points = _points(embeddings, distance)
     classes, (codes,) = as_codes(labels, sizes=[len(points)])
     counts = torch.bincount(codes, minlength=len(classes)).double()
     centres = torch.zeros(len(classes), points.shape[1], dtype=torch.float64).index_add_(0, codes, points)
@@ -175,7 +175,7 @@ def alignment(embeddings: ArrayLike, labels: Labels, *, metric: str = "cosine") 
 def hubness(
     embeddings: ArrayLike,
     *,
-    metric: str = "cosine",
+    distance: str = "cosine",
     k: int = HUB_NEIGHBOURS,
     indices: Int64[Tensor, "n k"] | None = None,
 ) -> float:
@@ -183,7 +183,7 @@ def hubness(
 
     Args:
         embeddings: One row per item.
-        metric: Of the neighbours.
+        distance: Of the neighbours.
         k: Neighbours of each item.
         indices: Neighbours that are known already.
 
@@ -194,14 +194,14 @@ def hubness(
         >>> hubness([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], k=1)
         0.0
     """
-    found = neighbours(embeddings, k, metric=metric).indices if indices is None else indices[:, :k]
+    found = neighbours(embeddings, k, distance=distance).indices if indices is None else indices[:, :k]
     times = torch.bincount(found[found >= 0], minlength=len(found)).double()
     away = times - times.mean()
     spread = away.square().mean().sqrt()
     return float(away.pow(3).mean() / spread.pow(3)) if spread > 0 else 0.0
 
 
-def collapse_warning(embeddings: ArrayLike, *, metric: str = "cosine") -> str | None:
+def collapse_warning(embeddings: ArrayLike, *, distance: str = "cosine") -> str | None:
     """Say so if the embeddings have (nearly) fallen onto one point or one line.
 
     Judged by about a thousand items, evenly picked.
@@ -214,7 +214,7 @@ def collapse_warning(embeddings: ArrayLike, *, metric: str = "cosine") -> str | 
         'The embeddings have collapsed: they spread over 0.05 % of their length around one point.'
     """
     items = as_embeddings(embeddings)
-    points = _points(items[:: -(-len(items) // SAMPLE)], metric)
+    points = _points(items[:: -(-len(items) // SAMPLE)], distance)
     moved = points - points.mean(dim=0)
     spread, length = (float(rows.square().sum(dim=1).mean().sqrt()) for rows in (moved, points))
     if len(points) > 1 and spread <= 0.01 * length:
@@ -226,9 +226,9 @@ def collapse_warning(embeddings: ArrayLike, *, metric: str = "cosine") -> str | 
     return None
 
 
-def _points(embeddings: ArrayLike, metric: str) -> Float64[Tensor, "n d"]:
+def _points(embeddings: ArrayLike, distance: str) -> Float64[Tensor, "n d"]:
     items = as_embeddings(embeddings)
-    return vectors(items, metric=metric)[0].scaled(slice(None)) if metric == "cosine" else items.double()
+    return vectors(items, distance=distance)[0].scaled(slice(None)) if distance == "cosine" else items.double()
 
 
 def _spectrum(points: Float64[Tensor, "n d"]) -> Float64[Tensor, " s"]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vicinal.errors import DataError, InputError, look_up
-from vicinal.evaluation.intervals import Difference, Interval, class_sums, paired_difference
+from vicinal.statistics.intervals import Difference, Interval, class_sums, paired_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ class Scores:
         query_classes: For each query, the position of its label in `classes`.
         per_query: Each retrieval score of each query; NaN for queries without a reference of their class.
         references: How many references were searched.
-        settings: What was asked for: metric, confidence, draws, seed.
+        settings: What was asked for: distance, confidence, draws, seed.
         notes: What a reader should know before believing the numbers.
 
     Example:
@@ -128,7 +128,7 @@ class Scores:
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw the R@k curve and the worst classes; save the figure if a path is given."""
-        from vicinal.evaluation.plots import overview
+        from vicinal.evaluation.overview_plot import overview
 
         figure = overview(self)
         if path is not None:

@@ -21,14 +21,14 @@ from vicinal.data import Dataset
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError
 from vicinal.evaluation import Scores, spectral_decay
-from vicinal.evaluation.intervals import class_sums
-from vicinal.fit import METRICS, fit
-from vicinal.protocols.record import Record
+from vicinal.statistics.intervals import class_sums
+from vicinal.fitting import METRICS, fit
+from vicinal.results.record import Record
 from vicinal.protocols.trial import Trial
 from vicinal.scoring import score_embeddings
 from vicinal.training.checkpoint import write_atomically
 from vicinal.training.engine import BEST, LAST
-from vicinal.training.features import frozen_features
+from vicinal.training.frozen_features import frozen_features
 
 __all__ = ["embed_test", "failed", "queries_by_class", "run_trial", "scores_by_class"]
 
@@ -71,7 +71,7 @@ def run_trial(
     outcome = json.loads((folder / "record.json").read_text())
     embeddings = embed_test(embedder, whole.test, freeze=trial.recipe.freeze, cache=cache)
     _save(folder / EMBEDDINGS, embeddings=embeddings, labels=whole.test.labels)
-    scores = score_embeddings(embeddings, whole.test, metric=embedder.metric, full_ranking=False, draws=0)
+    scores = score_embeddings(embeddings, whole.test, distance=embedder.distance, full_ranking=False, draws=0)
     record = Record(
         key=trial.key,
         name=trial.name,

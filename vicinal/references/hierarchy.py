@@ -91,7 +91,6 @@ def hierarchical_proxies(
     weight: float = 0.1,
     every: int = 100,
     learning_rate_multiplier: float = 1.0,
-    warm_up: bool = False,
     seed: int = 0,
 ) -> list[tuple[nn.Module, float]]:
     """Return proxies of classes and of groups of classes, as the two terms of a criterion.
@@ -103,7 +102,6 @@ def hierarchical_proxies(
         weight: Of the term on groups; that on classes weighs 1.
         every: Training steps between two groupings.
         learning_rate_multiplier: Learning rate of the proxies over that of the network.
-        warm_up: Whether training starts with proxies and head alone.
         seed: Of the proxies' start and of the grouping.
 
     Reference:
@@ -114,5 +112,5 @@ def hierarchical_proxies(
         >>> [(type(references).__name__, weight) for references, weight in terms]
         [('Proxies', 1.0), ('Hierarchy', 0.1)]
     """
-    proxies = Proxies(classes, dim, learning_rate_multiplier=learning_rate_multiplier, warm_up=warm_up, seed=seed)
+    proxies = Proxies(classes, dim, learning_rate_multiplier=learning_rate_multiplier, seed=seed)
     return [(proxies, 1.0), (Hierarchy(proxies, groups, every=every, seed=seed), weight)]

@@ -24,7 +24,6 @@ class Proxies(nn.Module):
         dim: Dimension of the embeddings.
         per_class: How many proxies each class has.
         learning_rate_multiplier: Their learning rate over that of the network.
-        warm_up: Whether training starts with proxies and head alone, the network held still.
         seed: Of the random start.
 
     Attributes:
@@ -46,7 +45,6 @@ class Proxies(nn.Module):
         *,
         per_class: int = 1,
         learning_rate_multiplier: float = 1.0,
-        warm_up: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -54,7 +52,7 @@ class Proxies(nn.Module):
             if value < 1:
                 raise InputError(f"Proxies needs {name} of at least 1; got {value}.")
         self.classes, self.per_class = classes, per_class
-        self.learning_rate_multiplier, self.warm_up = learning_rate_multiplier, warm_up
+        self.learning_rate_multiplier = learning_rate_multiplier
         start = torch.randn(classes * per_class, dim, generator=torch.Generator().manual_seed(seed))
         # Kaiming's normal with fan_out, as the proxy-anchor paper's code starts them.
         self.vectors = nn.Parameter(start * (2.0 / (classes * per_class)) ** 0.5)

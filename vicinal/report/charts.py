@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from vicinal.report.svg import LETTER, Drawing, Real, Scale, spread
+from vicinal.report.drawing import LETTER, Drawing, Real, Scale, spread
 
 __all__ = ["Curve", "Row", "dot_rows", "line_chart", "scatter", "small_lines"]
 

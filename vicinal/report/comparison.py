@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InputError
-from vicinal.protocols import Record, read_records, trial_folder
-from vicinal.protocols.reality_check import concatenated
+from vicinal.results import Record, read_records, trial_folder
+from vicinal.results.joined import concatenated
 
 __all__ = ["Comparison", "Entry", "Trial", "read_comparisons"]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vicinal.errors import InputError
 from vicinal.report.comparison import Comparison, Entry
 from vicinal.report.summary import class_queries
-from vicinal.tournament import (
+from vicinal.statistics import (
     PairTest,
     RankCorrelation,
     Tournament,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.evaluation import Interval, seed_interval
-from vicinal.evaluation.intervals import class_bootstrap
+from vicinal.statistics.intervals import class_bootstrap
 from vicinal.report.comparison import Comparison, Entry
 
 __all__ = ["Line", "class_means", "class_queries", "lines"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vicinal.evaluation import Interval
+from vicinal.statistics import Interval
 
 __all__ = ["NONE", "TIMES", "counted", "duration", "listed", "network", "p_value", "percent", "span"]
 

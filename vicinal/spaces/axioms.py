@@ -11,7 +11,7 @@ from torch import Tensor
 from vicinal.errors import InputError, NotFinite
 from vicinal.spaces.domains import Domain
 from vicinal.spaces.triples import TOLERANCE, Distance, Triple, descend, worst_triples
-from vicinal.spaces.verdict import Kind, Verdict
+from vicinal.spaces.metric_verdict import Kind, Verdict
 
 __all__ = ["audit_distance"]
 

@@ -19,7 +19,7 @@ from vicinal.spaces.condition import p_max
 from vicinal.spaces.domains import DOMAINS
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
 from vicinal.spaces.triples import Distance
-from vicinal.spaces.verdict import Kind, Verdict
+from vicinal.spaces.metric_verdict import Kind, Verdict
 
 __all__ = ["DISTANCES", "Named", "angular", "audit", "label_cross_entropy", "squared_sine"]
 

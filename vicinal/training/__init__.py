@@ -1,1 +1,8 @@
-"""Training: one visible loop, checkpoints that resume exactly, frozen features."""
+"""Training: one visible loop, its settings, and what may take part in it."""
+
+from __future__ import annotations
+
+from vicinal.training.hooks import Hook
+from vicinal.training.settings import CCP, Settings
+
+__all__ = ["CCP", "Hook", "Settings"]

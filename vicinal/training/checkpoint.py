@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +11,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from vicinal.atomic import replacing_path
 from vicinal.errors import DataError
 
 __all__ = [
     "VERSION",
     "load_checkpoint",
     "random_state",
-    "remove_partial_files",
     "restore_random_state",
     "save_checkpoint",
-    "write_atomically",
 ]
 
 VERSION = 1
@@ -37,14 +34,10 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps({"version": VERSION, "state": _take_out(state, "", tensors)})
-    partial = _partial(path)
     try:
-        save_file(tensors, partial, metadata={"vicinal": skeleton})
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except (OSError, SafetensorError) as error:
-        _remove(partial)
+        with replacing_path(path) as partial:
+            save_file(tensors, partial, metadata={"vicinal": skeleton})
+    except SafetensorError as error:  # which is how it tells of a full disk
         raise DataError(
             f"Could not write the checkpoint {path}: {error}.",
             hint="Free some space or choose another place; the last complete checkpoint is untouched.",
@@ -69,33 +62,6 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         )
     state: dict[str, Any] = _put_back(header["state"], tensors)
     return state
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    partial = _partial(path)
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        _remove(partial)
-        raise DataError(f"Could not write {path}: {error}.", hint="Free some space or choose another place.") from error
-
-
-def remove_partial_files(folder: Path) -> None:
-    """Remove what processes that were killed while they wrote have left in a folder."""
-    for partial in folder.glob(".*.partial"):
-        _remove(partial)
-
-
-def _partial(path: Path) -> Path:
-    # With the process's number, as two runs may write the same features at the same time.
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
-
-
-def _remove(partial: Path) -> None:
-    with suppress(OSError):  # a folder that is gone or cannot be written to says so elsewhere
-        partial.unlink(missing_ok=True)
 
 
 def _take_out(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:

@@ -27,7 +27,7 @@ from vicinal.training.log import Log
 from vicinal.training.optimiser import build_optimiser, learning_rate_factor
 from vicinal.training.processes import start_processes
 from vicinal.training.settings import Settings
-from vicinal.training.signals import asked_to_stop
+from vicinal.training.stop_signals import asked_to_stop
 from vicinal.training.stream import Stream
 
 if TYPE_CHECKING:

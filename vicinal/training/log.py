@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vicinal.errors import DataError, MissingExtra
-from vicinal.training.checkpoint import write_atomically
+from vicinal.atomic import write_atomically
 
 __all__ = ["Log"]
 

@@ -34,7 +34,7 @@ class Settings(BaseModel):
         clip_value: Largest single gradient, where there is no clip_norm; None for any.
         accumulate: Batches whose gradients are averaged into one step.
         evaluate_every: Steps between two evaluations; 0 for one at the end only.
-        metric: The score that the best model has most of.
+        score: What the best model has most of: "MAP@R", "P@R" or "P@1".
         patience: Evaluations without improvement after which to stop; None never stops early.
         min_improvement: What counts as one.
         checkpoint_every: Steps between two checkpoints; 0 for only those of evaluations.
@@ -60,7 +60,7 @@ class Settings(BaseModel):
     clip_value: Positive | None = 10.0
     accumulate: AtLeastOne = 1
     evaluate_every: Count = 100
-    metric: str = "MAP@R"
+    score: Literal["MAP@R", "P@R", "P@1"] = "MAP@R"
     patience: AtLeastOne | None = None
     min_improvement: float = 1e-5
     checkpoint_every: Count = 0

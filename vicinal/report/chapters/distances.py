@@ -12,7 +12,7 @@ from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Curve, line_chart
 from vicinal.report.comparison import Comparison, Entry
 from vicinal.spaces import LabelMetric, RunAudit, Verdict, audit, audit_run, label_metric_of, p_max
-from vicinal.spaces.run import LABEL_LOSSES
+from vicinal.spaces.run_audit import LABEL_LOSSES
 
 __all__ = ["distance_audits"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vicinal.evaluation import Interval
+from vicinal.statistics import Interval
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Row, dot_rows
 from vicinal.report.comparison import Comparison, Entry

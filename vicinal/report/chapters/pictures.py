@@ -8,7 +8,7 @@ from vicinal.report.blocks import Block, Chapter, Prose, Strip, Thumbnail
 from vicinal.report.chapters.confusion import confusion
 from vicinal.report.chapters.embedding_map import embedding_map
 from vicinal.report.comparison import Comparison
-from vicinal.report.searching import Album, Search, open_album, search
+from vicinal.report.gallery import Album, Search, open_album, search
 
 __all__ = ["pictures"]
 

@@ -7,7 +7,7 @@ from vicinal.errors import VicinalError
 from vicinal.report.blocks import Chapter, Table
 from vicinal.report.comparison import Comparison
 from vicinal.report.words import NONE, network, percent
-from vicinal.tournament import published
+from vicinal.statistics import published
 
 __all__ = ["published_numbers"]
 

@@ -6,9 +6,9 @@ from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import WIDTH
 from vicinal.report.comparison import Comparison
 from vicinal.report.evidence import Evidence, correlation_of, evidence, ranks_of
-from vicinal.report.svg import LETTER, Drawing, Scale
+from vicinal.report.drawing import LETTER, Drawing, Scale
 from vicinal.report.words import listed, p_value
-from vicinal.tournament import Tournament
+from vicinal.statistics import Tournament
 
 __all__ = ["significance"]
 

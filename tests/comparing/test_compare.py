@@ -1,0 +1,275 @@
+"""The whole of a comparison, on vectors that train in a second."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from vicinal.comparing import Comparison, compare
+from vicinal.comparing.executor import run_in_processes
+from vicinal.data import arrays, load
+from vicinal.errors import DataError, InputError
+from vicinal.evaluation import evaluate
+from vicinal.results import read_records
+from vicinal.results.joined import concatenated
+from vicinal.recipe import recipe_from
+
+pytestmark = pytest.mark.recipe
+
+
+def clusters(classes=12, per_class=8, noise=1.0):
+    """Classes that differ in 3 of 10 directions."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), per_class)
+    vectors = rng.normal(size=(len(labels), 10)) * np.r_[np.full(3, 0.3), np.full(7, noise)]
+    vectors[:, :3] += rng.normal(size=(classes, 3))[labels]
+    return arrays(vectors.astype(np.float32), labels)
+
+
+def run(out, losses=("triplet", "contrastive"), **changes):
+    settings = {
+        "backbone": "linear",
+        "dim": 4,
+        "steps": 6,
+        "evaluate_every": 3,
+        "classes_per_batch": 3,
+        "learning_rate": 0.05,
+        "jobs": 1,
+        "progress": False,
+    }
+    return compare(clusters(), list(losses), out=out, **{**settings, **changes})
+
+
+def test_plain_linear_maps_are_compared_by_distance_and_joined_as_they_are(tmp_path):
+    found = run(tmp_path, ["nca", "lmnn", "proxy_anchor"], protocol="reality-check", folds=2, normalisation="none")
+    assert {record.status for record in found.records} == {"done"}
+    for record in found.records:
+        with np.load(tmp_path / "trials" / record.key / "test.npz") as kept:
+            lengths = np.linalg.norm(kept["embeddings"], axis=1)
+            scores = evaluate(kept["embeddings"], kept["labels"], distance="euclidean", draws=0)
+        assert lengths.std() > 0.01
+        assert record.test["MAP@R"] == pytest.approx(scores["MAP@R"])
+    joined = concatenated(found.records, [tmp_path])
+    assert len(joined) == 3
+    assert all(record.test["MAP@R"] > 0.2 for record in joined)
+
+
+def test_every_loss_seed_and_fold_is_a_line_of_the_journal(tmp_path):
+    found = run(tmp_path, protocol="reality-check", folds=2, seeds=2, dims=[3, 4])
+    assert len(found.records) == len(read_records(tmp_path)) == 16
+    one = found.records[0]
+    assert (one.protocol, one.selected_on, one.steps) == ("reality-check", "validation", 6)
+    assert len(one.classes) == len(one.per_class["MAP@R"]) == len(one.queries) == 6
+    assert set(one.validation) == {"P@1", "P@R", "MAP@R"}
+    mean = np.average(one.per_class["MAP@R"], weights=one.queries)
+    assert one.test["MAP@R"] == pytest.approx(mean)
+    folder = tmp_path / "trials" / one.key
+    assert {path.name for path in folder.iterdir()} >= {"recipe.toml", "metrics.jsonl", "test.npz", "model"}
+    assert not (folder / "last.ckpt").exists()
+    with np.load(folder / "test.npz") as kept:
+        assert kept["embeddings"].dtype == np.float32
+        assert kept["labels"].dtype == np.int64
+
+
+def test_folds_of_the_reality_check_are_joined(tmp_path):
+    found = run(tmp_path, protocol="reality-check", seeds=2)
+    (board,) = found.boards
+    assert [len(row.joined) for row in board.rows] == [2, 2]
+    assert {one.test["MAP@R"] for one in board.rows[0].joined} != {one.test["MAP@R"] for one in board.rows[0].records}
+    again = Comparison.read(tmp_path)
+    assert [one.test for one in again.boards[0].joined] == [one.test for one in board.joined]
+    assert "joined" in str(found)
+
+
+def test_the_same_call_runs_only_what_is_missing(tmp_path):
+    first = run(tmp_path)
+    second = run(tmp_path, losses=("triplet", "contrastive", "proxy_anchor"), seeds=2)
+    assert len(second.records) == 6
+    assert {one.key: one.finished for one in second.records}.items() >= {
+        one.key: one.finished for one in first.records
+    }.items()
+
+
+def test_other_conditions_need_another_folder(tmp_path):
+    run(tmp_path)
+    with pytest.raises(InputError, match="steps was 6 and is now 7"):
+        run(tmp_path, steps=7)
+
+
+def test_a_trial_that_fails_is_recorded_and_the_rest_go_on(tmp_path, monkeypatch):
+    work = importlib.import_module("vicinal.comparing.work")
+    true = work.run_trial
+
+    def breaking(trial, *arguments, **options):
+        if trial.name == "triplet":
+            raise RuntimeError("It broke.")
+        return true(trial, *arguments, **options)
+
+    monkeypatch.setattr(work, "run_trial", breaking)
+    found = run(tmp_path)
+    assert {one.name: one.status for one in found.records} == {"triplet": "failed", "contrastive": "done"}
+    assert "It broke." in (found.failed[0].error or "")
+    assert "RuntimeError" in (tmp_path / "trials" / found.failed[0].key / "error.txt").read_text()
+    assert "failed: triplet" in str(found)
+    monkeypatch.undo()
+    assert len(run(tmp_path).failed) == 1
+    assert not run(tmp_path, retry_failed=True).failed
+
+
+def test_selection_on_test_is_labelled_and_only_for_the_default_protocol(tmp_path):
+    found = run(tmp_path, protocol="default", select_on_test=True)
+    assert {one.selected_on for one in found.records} == {"test"}
+    assert "SELECTED ON TEST" in str(found)
+    with pytest.raises(InputError, match="validation classes"):
+        run(tmp_path / "b", select_on_test=True)
+
+
+def test_protocols_never_share_a_table(tmp_path):
+    run(tmp_path / "a")
+    run(tmp_path / "b", protocol="default")
+    merged = Comparison.read(tmp_path / "a", tmp_path / "b")
+    assert [board.records[0].protocol for board in merged.boards] == ["fixed-validation", "default"]
+
+
+def test_folders_of_two_machines_merge(tmp_path):
+    run(tmp_path / "a", losses=["triplet"])
+    run(tmp_path / "b", losses=["contrastive"])
+    run(tmp_path / "both")
+    merged, whole = Comparison.read(tmp_path / "a", tmp_path / "b"), Comparison.read(tmp_path / "both")
+    scores = [{row.name: row.mean("MAP@R") for row in one.boards[0].rows} for one in (merged, whole)]
+    assert scores[0] == scores[1]
+    assert merged.boards[0].verdicts == whole.boards[0].verdicts
+
+
+def test_a_better_loss_wins_and_the_verdict_says_so(tmp_path):
+    settings = {"backbone": "linear", "dim": 3, "classes_per_batch": 8, "learning_rate": 0.02, "steps": 60}
+    weak = tmp_path / "weak.toml"
+    weak.write_text('loss = "triplet"\nlearning_rate = 1e-9\n')  # as drawn
+    found = compare(
+        clusters(classes=60, per_class=6, noise=2.0),
+        ["multi_similarity", weak],
+        out=tmp_path / "out",
+        recipe=recipe_from(settings),
+        seeds=3,
+        jobs=1,
+        progress=False,
+    )
+    (verdict,) = found.boards[0].verdicts.values()
+    assert verdict.winner == "multi_similarity"
+    assert verdict.significant
+    assert "learning_rate 1e-09 instead of 0.02" in found.records[1].demands
+
+
+def test_mistakes_of_all_losses_are_reported_before_anything_runs(tmp_path):
+    for name, text in {
+        "one": 'loss = "triplet"\nloss_options = {margim = 1}',
+        "two": 'loss = "margin"\nmemory = -2',
+    }.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    with pytest.raises(InputError, match="two: memory"):
+        run(tmp_path / "out", losses=[tmp_path / "one.toml", tmp_path / "two.toml"])
+    with pytest.raises(InputError, match="one: Unknown option of triplet 'margim'"):
+        run(tmp_path / "out", losses=[tmp_path / "one.toml"])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_a_clear_error(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(DataError, match="Cannot write to the comparison's folder"):
+        run(tmp_path / "out")
+
+
+def test_a_path_that_is_no_folder_is_a_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="Cannot write to the comparison's folder"):
+        run(tmp_path / "file" / "out")
+
+
+def test_the_search_for_settings_has_the_same_budget_for_every_loss(tmp_path):
+    found = run(tmp_path, tune=2, sampler="random", seeds=2)
+    assert {one.tuning_trials for one in found.records} == {2}
+    assert {path.name for path in (tmp_path / "tuning").glob("*.toml")} == {"triplet.toml", "contrastive.toml"}
+    again = run(tmp_path, tune=2, sampler="random", seeds=2)
+    assert [one.key for one in again.records] == [one.key for one in found.records]
+
+
+def test_what_a_loss_demanded_is_told_as_the_search_left_it(tmp_path):
+    for record in run(tmp_path, ["proxy_anchor", "triplet"], tune=3, sampler="random").records:
+        multiplier = record.recipe["proxy_multiplier"]
+        told = [f"proxies, 1 per class, learning rate x{multiplier:.3g}"] if record.name == "proxy_anchor" else []
+        assert [word for word in record.demands if word.startswith("proxies")] == told
+
+
+PROGRAM = """
+import sys
+from vicinal.comparing import compare
+from vicinal.data import load
+
+if __name__ == "__main__":
+    compare(load(sys.argv[1]), ["triplet", "contrastive"], out=sys.argv[2], jobs=2, {settings})
+"""
+SETTINGS = {
+    "seeds": 2,
+    "steps": 400,
+    "backbone": "linear",
+    "dim": 4,
+    "evaluate_every": 20,
+    "classes_per_batch": 3,
+    "learning_rate": 0.01,
+    "progress": False,
+}
+
+
+def scores(folder):
+    return sorted((one.name, one.seed, one.best_step, one.test["MAP@R"]) for one in read_records(folder))
+
+
+def test_killed_and_started_again_it_comes_to_the_same(tmp_path):
+    data = clusters()
+    np.savez(tmp_path / "items.npz", X=data.items, y=data.labels)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(settings=", ".join(f"{name}={value!r}" for name, value in SETTINGS.items())))
+    child = subprocess.Popen(
+        [sys.executable, program, tmp_path / "items.npz", tmp_path / "killed"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "killed").glob("trials/*/last.ckpt")):
+        assert child.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    before = read_records(tmp_path / "killed") if (tmp_path / "killed" / "journal.jsonl").exists() else []
+    assert len(before) < 4
+    whole = load(tmp_path / "items.npz")
+    for out in ("killed", "whole"):
+        compare(whole, ["triplet", "contrastive"], out=tmp_path / out, jobs=1, **SETTINGS)
+    assert scores(tmp_path / "killed") == scores(tmp_path / "whole")
+    assert len(scores(tmp_path / "killed")) == 4
+
+
+def die_on_two(task):
+    if task == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task * 10
+
+
+def test_a_process_that_dies_takes_only_its_task_with_it():
+    ended = {one.task: one for one in run_in_processes([1, 2, 3], die_on_two, lambda _: None, jobs=1, threads=1)}
+    assert {task: one.result for task, one in ended.items()} == {1: 10, 2: None, 3: 30}
+    assert "exit code -9" in ended[2].error
+
+
+def test_conditions_are_written_down(tmp_path):
+    run(tmp_path)
+    stated = json.loads((tmp_path / "conditions.json").read_text())
+    assert (stated["protocol"], stated["steps"]) == ("fixed-validation", 6)
+    assert "loss" not in stated

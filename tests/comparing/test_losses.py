@@ -1,0 +1,76 @@
+"""From words to recipes that differ in the loss alone."""
+
+import pytest
+
+from vicinal.comparing.contestants import contestants
+from vicinal.errors import InputError
+
+pytestmark = pytest.mark.unit
+
+
+def by_name(*losses, base=None, **flags):
+    return {one.name: one for one in contestants(losses, base, flags)}
+
+
+def test_a_loss_with_a_miner_a_memory_or_ccp():
+    found = by_name("triplet+semi_hard", "contrastive+memory", "contrastive_c2+ccp", "proxy_anchor")
+    assert list(found) == ["triplet + semi_hard", "contrastive + memory", "contrastive_c2 + ccp", "proxy_anchor"]
+    assert found["triplet + semi_hard"].recipe.mining == "semi_hard"
+    assert found["contrastive + memory"].recipe.memory == 25 * 32
+    assert found["contrastive_c2 + ccp"].recipe.ccp is not None
+    assert found["proxy_anchor"].demands == ("proxies, 1 per class, learning rate x100",)
+    assert found["contrastive + memory"].demands == ("memory of 800 past embeddings",)
+
+
+def test_all_that_is_not_the_loss_is_the_same_for_all():
+    found = by_name("triplet", "proxy_anchor+valid_triplets", base={"training": {"steps": 7}, "dim": 16}, copies=2)
+    for one in found.values():
+        assert (one.recipe.training.steps, one.recipe.dim, one.recipe.copies) == (7, 16, 2)
+
+
+def test_options_of_the_base_loss_stay_with_that_loss():
+    base = {"loss": "triplet", "loss_options": {"margin": 0.3}, "mining": "hard"}
+    found = by_name("triplet", "contrastive", base=base)
+    assert found["triplet"].recipe.loss_options == {"margin": 0.3}
+    assert found["triplet"].recipe.mining == "hard"
+    assert found["contrastive"].recipe.loss_options == {}
+    assert found["contrastive"].recipe.mining is None
+
+
+def test_the_recipe_of_a_loss_may_demand_batches_but_not_another_network(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text('loss = "proxy_anchor"\nclasses_per_batch = 32\nsamples_per_class = 1\n')
+    found = by_name("triplet", mine, base={"dim": 32})
+    assert "samples_per_class 1 instead of 4" in found["mine"].demands
+    assert found["mine"].recipe.dim == 32
+    mine.write_text('loss = "proxy_anchor"\nbackbone = "resnet18"\n\n[training]\nsteps = 9\n')
+    with pytest.raises(
+        InputError, match=r"mine: steps is 9 here and 1000(.|\n)*mine: backbone|mine: backbone(.|\n)*steps"
+    ):
+        by_name("triplet", mine, base={"dim": 32})
+
+
+def test_a_folder_of_whole_recipes_states_the_conditions(tmp_path):
+    for loss in ("triplet", "contrastive"):
+        (tmp_path / f"{loss}.toml").write_text(f'loss = "{loss}"\ndim = 32\n\n[training]\nsteps = 9\n')
+    found = by_name(tmp_path)
+    assert list(found) == ["contrastive", "triplet"]
+    assert {one.recipe.training.steps for one in found.values()} == {9}
+
+
+def test_five_mistakes_are_reported_as_five():
+    with pytest.raises(InputError) as error:
+        contestants(
+            ["tripplet", "triplet+semi_hart", "contrastive", "contrastive"],
+            {"dim": -1, "training": {"stepps": 5}},
+        )
+    lines = str(error.value).split("\n  - ")[1:]
+    assert len(lines) == 5, lines
+    text = str(error.value)
+    for part in ("did you mean 'triplet'", "did you mean 'semi_hard'", "dim:", "did you mean 'steps'", "twice"):
+        assert part in text
+
+
+def test_no_loss_at_all():
+    with pytest.raises(InputError, match="at least one loss"):
+        contestants([])

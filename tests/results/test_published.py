@@ -1,0 +1,84 @@
+"""The shipped numbers: complete, in vicinal's words, and possible."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from vicinal.backbones.table import BACKBONES
+from vicinal.errors import UnknownName
+from vicinal.mining import MINERS
+from vicinal.objectives import ALIASES, OBJECTIVES
+from vicinal.statistics import published, thesis_tables
+
+pytestmark = pytest.mark.unit
+
+
+def test_every_number_is_named_once_in_the_words_of_vicinal():
+    rows = published()
+    assert len(rows) == 728
+    assert len({(row.source, row.dataset, row.backbone, row.dim, row.loss, row.metric) for row in rows}) == 728
+    assert {row.dataset for row in rows} == {"cub", "cars196", "sop", "inshop"}
+    assert {row.protocol for row in rows} == {"default", "fixed-validation", "k-fold", "reality-check"}
+    assert {row.backbone for row in rows} <= set(BACKBONES)
+    known = {*OBJECTIVES, *ALIASES, "snr_contrastive"}
+    helpers = {*MINERS, "memory", "cover", "hierarchy", "class boundaries"}
+    for row in rows:
+        loss, *used_with = row.loss.split(" + ")
+        assert loss in known, row
+        assert set(used_with) <= helpers, row
+        assert 0.1 < row.value < 1, row
+
+
+def test_how_many_numbers_each_source_has():
+    sources = Counter(row.source.split(",")[0] for row in published())
+    assert sources == {
+        "Psomas 2020": 7 * 40 + 3 + 6,
+        "Gürbüz et al. 2024": 14 * 24 - 6,
+        "Musgrave et al. 2020": 14 * 3 + 13 * 3,
+        "A unified view of deep metric learning via gradient analysis": 7 * 4,
+    }
+
+
+def test_precision_is_ordered_as_it_must_be_and_joined_models_are_better():
+    """MAP@R never exceeds P@R, which is below P@1 here; four models joined to 512 dimensions beat one of 128."""
+    rows = published(source="Gürbüz")
+    value = {(row.dataset, row.loss, row.dim, row.metric): row.value for row in rows}
+    for dataset, loss, dim, _ in value:
+        assert value[dataset, loss, dim, "MAP@R"] < value[dataset, loss, dim, "P@R"] < value[dataset, loss, dim, "P@1"]
+    for dataset, loss, _, metric in value:
+        assert value[dataset, loss, 512, metric] > value[dataset, loss, 128, metric]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "settings", "expected"),
+    [
+        ("cub", {"loss": "contrastive_c2 + cover", "metric": "MAP@R", "dim": 512}, 0.2802),
+        ("inshop", {"loss": "raw + valid_triplets"}, 0.8964),
+        ("sop", {"loss": "proxy_gram"}, 0.7792),
+        ("cars196", {"loss": "cosface", "metric": "MAP@R"}, 0.276),
+        ("cub", {"loss": "soft_triple", "protocol": "k-fold"}, 0.6409),
+        ("cub", {"loss": "n_pair", "backbone": "googlenet", "dim": 64}, 0.4876),
+    ],
+)
+def test_single_numbers(dataset: str, settings: dict, expected: float):
+    (found,) = published(dataset, **settings)
+    assert found.value == expected
+
+
+def test_nothing_matches_a_dataset_that_nobody_published():
+    assert published("glyphs") == []
+
+
+def test_the_tables_of_the_thesis():
+    assert len(thesis_tables()) == 12
+    assert all(len(row) == 10 for row in thesis_tables("cars196").values())
+    assert list(thesis_tables("sop")) == [f"bn_inception {dim}" for dim in (64, 128, 512, 1024)]
+    sums = {"resnet50": (59.68, 62.41, 65.57, 66.06), "bn_inception": (57.31, 60.84, 63.92, 64.59)}
+    sums["googlenet"] = (53.72, 56.46, 59.77, 60.43)
+    for backbone, means in sums.items():
+        for dim, mean in zip((64, 128, 512, 1024), means, strict=True):
+            assert 10 * sum(thesis_tables()[f"{backbone} {dim}"].values()) == pytest.approx(mean, abs=0.0051)
+    with pytest.raises(UnknownName, match="Unknown dataset of the thesis 'cubs'; did you mean 'cub'"):
+        thesis_tables("cubs")

@@ -1,0 +1,80 @@
+"""The folder of a comparison: one set of conditions, one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS, flat
+from vicinal.errors import DataError, InputError
+from vicinal.results import Trial
+from vicinal.atomic import write_atomically
+
+__all__ = ["comparison_folder", "conditions"]
+
+CONDITIONS, LOCK = "conditions.json", ".lock"
+# What may differ between the trials of one comparison.
+VARIED = (*OF_THE_LOSS, *DEMANDS, "backbone", "backbone_options", "dim", "seed")
+
+
+def conditions(trial: Trial, tune: int, sampler: str) -> dict[str, Any]:
+    """Return all that the trials of a comparison have in common."""
+    recipe = trial.recipe.model_dump(mode="json")
+    if recipe["weights"] is not None:
+        recipe["weights"] = Path(recipe["weights"]).name
+    shared = {name: value for name, value in flat(recipe).items() if name not in VARIED}
+    return {
+        "data": trial.data,
+        "protocol": trial.protocol,
+        "folds": trial.folds,
+        "select_on_test": trial.select_on_test,
+        "tune": tune,
+        "sampler": sampler if tune else None,
+        **shared,
+    }
+
+
+@contextmanager
+def comparison_folder(folder: Path, stated: dict[str, Any]) -> Iterator[None]:
+    """Hold a comparison's folder: made if need be, with the conditions in it, and locked against a second process.
+
+    Raises:
+        InputError: Where the folder holds a comparison under other conditions, or is in use.
+        DataError: Where it cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        raise DataError(
+            f"Cannot write to the comparison's folder {folder}: {error.strerror}.",
+            hint="Choose another one with --out.",
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"Another process is at work on the comparison in {folder}: wait for it, or choose another --out."
+            ) from None
+        _agree(folder, stated)
+        yield
+
+
+def _agree(folder: Path, stated: dict[str, Any]) -> None:
+    path = folder / CONDITIONS
+    if not path.exists():
+        write_atomically(path, json.dumps(stated, indent=2) + "\n")
+        return
+    former = json.loads(path.read_text(encoding="utf-8"))
+    names = [name for name in {**former, **stated} if former.get(name) != stated.get(name)]
+    if names:
+        listed = "\n".join(f"  - {name} was {former.get(name)!r} and is now {stated.get(name)!r}" for name in names)
+        raise InputError(
+            f"{folder} holds a comparison under other conditions:\n{listed}\nGive the same ones to go on with it "
+            "(losses, dims, backbones and seeds may be added), or choose another --out."
+        )

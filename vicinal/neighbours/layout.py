@@ -1,0 +1,139 @@
+"""Vectors laid out so that one matrix product ranks them, with a proven bound on its error.
+
+Formula:
+    With the mean m of the references taken off, c = v - m, both metrics have the same form:
+
+        v . v' - |m|^2     = c . c' + h + h',    h = c . m          (cosine)
+        -|v - v'|^2 / 2    = c . c' + h + h',    h = -|c|^2 / 2     (euclidean)
+
+    so that [c, h, 1] . [c', 1, h'] is the similarity itself, up to a constant.
+
+Bound:
+    Let ĉ be c as stored (rounded to float32 or bfloat16), D the number of columns and u = 2^-24. The product
+    differs from the similarity by at most
+
+        |c - ĉ| |c'| + |ĉ| |c' - ĉ'|            storing c: Cauchy-Schwarz on both rounding errors, measured
+        + u (|h| + |h'|)                        storing h, in one float32 or in three bfloat16
+        + g (|ĉ| |ĉ'| + |h| + |h'|)             adding D products in float32 in any order, g = D u / (1 - D u)
+        + definition_error                      what similarity.py allows itself
+
+    The products of two bfloat16 are exact in float32; CPUs that multiply them add in float32, but may drop
+    denormal numbers and round each step differently, for which g is doubled. Rounding the result to bfloat16
+    is left to `bar`, because it depends on the result. Taking the mean off makes the bound shrink with the
+    spread of the data: nearly collapsed embeddings are ranked as surely as spread-out ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float32, Float64, Int64
+from torch import Tensor
+
+from vicinal.neighbours.parallel import side_by_side
+from vicinal.neighbours.similarity import Vectors, chunks, definition_error
+
+__all__ = ["PADDING", "Panel", "bar", "centre", "heights", "panel", "widths"]
+
+PADDING = 64  # panels have a multiple of this many rows; the surplus is infinitely far from everything
+UNIT = 2.0**-24
+OUTPUT_ROUNDING = {"float32": 0.0, "bfloat16": 2.0**-8}
+PARTS = {"float32": 1, "bfloat16": 3}  # numbers that hold h to 24 bits
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LOWEST = torch.finfo(torch.float32).min
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The right-hand side [c', 1, h'] of the product for every row, and the norms that its bound needs.
+
+    Args:
+        matrix: [c', 1, h'], as stored.
+        length: |c|.
+        residual: |c - ĉ|.
+        height: |h|.
+        constant: What a product lacks of the similarity.
+        precision: Of the matrix.
+    """
+
+    matrix: Float[Tensor, "padded columns"]
+    length: Float64[Tensor, " n"]
+    residual: Float64[Tensor, " n"]
+    height: Float64[Tensor, " n"]
+    constant: float
+    precision: str
+
+    def left(self, rows: Int64[Tensor, " m"] | slice) -> Float[Tensor, "m columns"]:
+        """The left-hand side [c, h, 1] of some rows: the right-hand side with its ends exchanged."""
+        parts = PARTS[self.precision]
+        left = self.matrix[rows].clone()
+        left[:, -parts:] = self.matrix[rows, -2 * parts : -parts]
+        left[:, -2 * parts : -parts] = self.matrix[rows, -parts:]
+        return left
+
+
+def centre(vectors: Vectors) -> Float64[Tensor, " d"]:
+    """The mean of the scaled rows."""
+    sums = side_by_side(lambda part: vectors.scaled(part).sum(dim=0), chunks(vectors.rows))
+    return torch.stack(sums).sum(dim=0) / len(vectors)
+
+
+def heights(moved: Float64[Tensor, "n d"], mean: Float64[Tensor, " d"], distance: str) -> Float64[Tensor, " n"]:
+    """The h of each row c."""
+    return moved @ mean if distance == "cosine" else moved.square().sum(dim=1) / -2
+
+
+def panel(vectors: Vectors, mean: Float64[Tensor, " d"], precision: str) -> Panel:
+    """Lay out `vectors`, from which `mean` is taken off."""
+    n, d = vectors.rows.shape
+    parts, dtype = PARTS[precision], DTYPES[precision]
+    matrix = torch.zeros(n + -n % PADDING, d + 2 * parts, dtype=dtype)
+    matrix[:, d : d + parts] = 1
+    matrix[n:, d + parts] = -torch.inf
+    length, residual, height = (torch.empty(n, dtype=torch.float64) for _ in range(3))
+
+    def lay(here: slice) -> None:
+        moved = vectors.scaled(here).sub_(mean)
+        offset = heights(moved, mean, vectors.distance)
+        stored = moved.to(dtype)
+        matrix[here, :d] = stored
+        length[here], height[here] = moved.norm(dim=1), offset.abs()
+        residual[here] = moved.sub_(stored).norm(dim=1)
+        for part in range(d + parts, d + 2 * parts):
+            matrix[here, part] = offset.to(dtype)
+            offset = offset - matrix[here, part]
+
+    side_by_side(lay, chunks(vectors.rows))
+    constant = float(mean @ mean) if vectors.distance == "cosine" else 0.0
+    return Panel(matrix, length, residual, height, constant, precision)
+
+
+def widths(queries: Panel, references: Panel) -> Float32[Tensor, " n"]:
+    """Twice the bound of each query: two products further apart than this are in the right order."""
+    columns = queries.matrix.shape[1]
+    growth = columns * UNIT / (1 - columns * UNIT) * (1 if queries.precision == "float32" else 2)
+    largest, highest = references.length.max(), references.height.max()
+    stored = queries.length + queries.residual
+    tops = queries.height + highest
+    bound = (
+        queries.residual * largest
+        + stored * references.residual.max()
+        + UNIT * tops
+        + growth * (stored * (largest + references.residual.max()) + tops)
+        + definition_error(columns)
+    )
+    return (2 * bound).float() * (1 + 2.0**-20)  # float32 may round down
+
+
+def bar(
+    values: Float32[Tensor, "*shape"], width: Float32[Tensor, "#*shape"], precision: str
+) -> Float32[Tensor, "*shape"]:
+    """The lowest product that may belong to a reference as near as one with the product `values`.
+
+    Both products may have been rounded on output; `width` holds everything else. Minus infinity, an excluded
+    reference, never clears a bar.
+    """
+    rounding = 2 * OUTPUT_ROUNDING[precision]
+    lowered = values - width - rounding * (values.abs() + width) if rounding else values - width
+    return lowered.clamp(min=LOWEST)

@@ -1,0 +1,88 @@
+"""Exact nearest neighbours of every item."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from vicinal.errors import InputError
+from vicinal.neighbours.exclusion import exclusion
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_embeddings
+from vicinal.neighbours.blocked_search import BLOCK, Progress, search
+from vicinal.neighbours.similarity import exact_pairs, readable, vectors
+
+__all__ = ["Neighbours", "neighbours"]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The nearest references of each query, nearest first.
+
+    Args:
+        indices: Positions in the gallery; -1 where there are fewer than k references.
+        values: Cosine similarities or Euclidean distances; NaN where the index is -1.
+    """
+
+    indices: Int64[Tensor, "n k"]
+    values: Float64[Tensor, "n k"]
+
+
+def neighbours(
+    embeddings: ArrayLike,
+    k: int,
+    *,
+    gallery: ArrayLike | None = None,
+    distance: str = "cosine",
+    sequences: Labels | None = None,
+    gallery_sequences: Labels | None = None,
+    precision: str | None = None,
+    block: int = BLOCK,
+    progress: Progress = lambda fraction: None,
+) -> Neighbours:
+    """Find the k nearest references of each item, exactly, without ever holding all similarities.
+
+    Without a gallery the items are searched in themselves, and an item never finds itself, though it may
+    find its duplicates. Equally near references come in the order of their index. The answer is the same
+    bit for bit on every run, for every block size, number of threads and precision.
+
+    Args:
+        embeddings: One row per query.
+        k: How many neighbours.
+        gallery: One row per reference.
+        distance: "cosine" or "euclidean".
+        sequences: One entry per query; references with the same entry are ignored, as are the frames of the
+            query's own video in re-identification.
+        gallery_sequences: One entry per reference.
+        precision: Of the products that propose candidates: "float32", "bfloat16" or "int8"; by default the
+            fastest on this CPU. Only the speed depends on it.
+        block: Rows and columns of the products computed at a time. Only speed and memory depend on it.
+        progress: Called with the fraction done so far, between 0 and 1.
+
+    Example:
+        >>> found = neighbours([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]], k=2)
+        >>> found.indices.tolist()
+        [[3, 2], [2, 0], [0, 1], [0, 2]]
+        >>> round(float(found.values[0, 1]), 4)
+        0.7071
+    """
+    items = as_embeddings(embeddings)
+    others = None if gallery is None else as_embeddings(gallery, "gallery embeddings")
+    if k < 1:
+        raise InputError(f"k must be at least 1, got {k}.")
+    queries, references = vectors(items, others, distance=distance)
+    ignored = exclusion(len(queries), len(references), gallery is None, sequences, gallery_sequences)
+    indices = torch.full((len(queries), k), -1)
+    values = torch.full((len(queries), k), torch.nan, dtype=torch.float64)
+
+    def consume(rows: Tensor, columns: Tensor) -> None:
+        keys = exact_pairs(queries, rows, references, columns.clamp(min=0))
+        width = columns.shape[1]
+        indices[rows, :width] = columns
+        values[rows, :width] = readable(keys, references).masked_fill_(columns < 0, torch.nan)
+
+    many = min(k, len(references))
+    search(queries, references, ignored, many, consume, precision=precision, block=block, progress=progress)
+    return Neighbours(indices, values)

@@ -1,0 +1,155 @@
+"""The best candidates so far for each row of a band, and the bar that a newcomer has to clear."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float32, Int32, Int64
+from torch import Tensor
+
+from vicinal.neighbours.layout import LOWEST, bar
+
+__all__ = ["Shortlist", "both_sides"]
+
+GROUP = 16  # products ruled out by one comparison, if their maximum is under the bar
+
+
+class Shortlist:
+    """Keeps, for each row, every reference that may be among its k nearest; several threads may offer.
+
+    A reference is dropped in one of two ways: its product is under the bar (then k references are surely
+    nearer), or more than `capacity` cleared the bar (then `dropped` remembers the best product dropped, and
+    `overflowed` tells whether that reference could have mattered).
+
+    Args:
+        width: How far apart two products must be for their order to be sure, per row.
+        k: Neighbours wanted.
+        capacity: References kept.
+        precision: Of the products.
+    """
+
+    def __init__(self, width: Float32[Tensor, " rows"], k: int, capacity: int, precision: str) -> None:
+        rows = len(width)
+        self.width, self.k, self.capacity, self.precision = width, k, capacity, precision
+        self.values: Float32[Tensor, "rows capacity"] = torch.full((rows, capacity), -torch.inf)
+        self.columns: Int32[Tensor, "rows capacity"] = torch.full((rows, capacity), -1, dtype=torch.int32)
+        self.dropped: Float32[Tensor, " rows"] = torch.full((rows,), -torch.inf)
+        self.bar: Float32[Tensor, " rows"] = torch.full((rows,), LOWEST)
+        self.begun = False
+        self.lock = Lock()
+        self.waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.waiting_count = 0
+
+    def fill(self, block: Float32[Tensor, "rows c"]) -> None:
+        """Take the best of whole rows at once."""
+        values, columns = block.topk(min(self.capacity + 1, block.shape[1]), dim=1)
+        self._keep(values, columns.int())
+
+    def take(self, block: Float32[Tensor, "r c"], first: int, *, transposed: bool = False) -> None:
+        """Take what clears the bar from a block whose references count from `first`.
+
+        Args:
+            block: Products; of references (down) with the rows of this list (across) if `transposed`.
+            first: The number of the block's first reference.
+        """
+        across = block.shape[1]
+        peaks = block.view(1 if transposed else len(block), GROUP, -1).amax(dim=1)
+        by_row = peaks.view(-1, across).T if transposed else peaks
+        if not self.begun and by_row.shape[1] >= self.k:
+            # Each of the k largest peaks is a product, so the k-th largest product is no less than their last.
+            self._raise(by_row.topk(self.k, dim=1).values[:, -1])
+            self.begun = True
+        bars = self.bar
+        hits = _where(peaks.view(-1, across) >= bars if transposed else peaks >= bars[:, None])
+        inner = peaks.shape[1]
+        owners = hits.remainder(across) if transposed else hits.div(inner, rounding_mode="floor")
+        crowded = torch.bincount(owners, minlength=len(bars)) > 2 * self.capacity
+        if bool(crowded.any()):
+            self._take_best(block.T if transposed else block, crowded.nonzero().squeeze(1), first)
+            others = ~crowded[owners]
+            hits, owners = hits[others], owners[others]
+        starts = hits + hits.div(inner, rounding_mode="floor") * ((GROUP - 1) * inner)
+        places = starts[:, None] + torch.arange(0, GROUP * inner, inner)
+        values = block.view(-1).take(places)
+        kept = _where(values >= bars[owners, None])
+        place = places.view(-1)[kept]
+        row = place.div(across, rounding_mode="floor")
+        column = place - row * across
+        mine, other = (column, row) if transposed else (row, column)
+        self.offer(mine, other + first, values.view(-1)[kept])
+
+    def _take_best(self, block: Float32[Tensor, "r c"], rows: Int64[Tensor, " m"], first: int) -> None:
+        """Take the best of rows in which too much clears the bar; the rest could not be kept anyway."""
+        for some in torch.split(rows, 256):
+            values, columns = block[some].topk(min(self.capacity + 1, block.shape[1]), dim=1)
+            self.offer(some.repeat_interleave(columns.shape[1]), columns.flatten() + first, values.flatten())
+
+    def consider(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"], values: Float32[Tensor, " m"]) -> None:
+        """Add those of some references that clear the bar."""
+        kept = _where(values >= self.bar[rows])
+        self.offer(rows[kept], columns[kept], values[kept])
+
+    def offer(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"], values: Float32[Tensor, " m"]) -> None:
+        """Add references that cleared the bar."""
+        with self.lock:
+            self.waiting.append((rows, columns.int(), values))
+            self.waiting_count += len(rows)
+            if self.waiting_count >= self.k * len(self.bar):
+                self.settle()
+
+    def settle(self) -> None:
+        """Merge what waits into the list and raise the bar."""
+        if not self.waiting_count:
+            return
+        rows, columns, values = (torch.cat(parts) for parts in zip(*self.waiting, strict=True))
+        self.waiting, self.waiting_count = [], 0
+        by_row = torch.from_numpy(np.argsort(rows.numpy().astype(np.uint16), kind="stable"))  # a radix sort
+        counts = torch.bincount(rows, minlength=len(self.bar))
+        rows = rows[by_row]
+        place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows] + self.capacity
+        wide = self.capacity + int(counts.max())
+        all_values = torch.full((len(self.bar), wide), -torch.inf)
+        all_columns = torch.full((len(self.bar), wide), -1, dtype=torch.int32)
+        all_values[:, : self.capacity], all_columns[:, : self.capacity] = self.values, self.columns
+        place += rows * wide
+        all_values.view(-1)[place] = values[by_row]
+        all_columns.view(-1)[place] = columns[by_row]
+        best, at = all_values.topk(self.capacity + 1, dim=1)
+        self._keep(best, all_columns.gather(1, at))
+
+    def _keep(self, values: Float32[Tensor, "rows c"], columns: Int32[Tensor, "rows c"]) -> None:
+        kept = min(self.capacity, values.shape[1])
+        self.values[:, :kept], self.columns[:, :kept] = values[:, :kept], columns[:, :kept]
+        if values.shape[1] > self.capacity:
+            self.dropped = torch.maximum(self.dropped, values[:, self.capacity])
+        self._raise(self.values[:, self.k - 1])
+
+    def _raise(self, kth: Float32[Tensor, " rows"]) -> None:
+        self.bar = torch.maximum(self.bar, bar(kth, self.width, self.precision))
+
+    def overflowed(self) -> Tensor:
+        """The rows in which a dropped reference may be one of the k nearest."""
+        return self.dropped >= self.bar
+
+    def unsure(self) -> Tensor:
+        """The candidates whose order beside their neighbour in the list is within the error.
+
+        After the k-th, only those count that are linked to it without a gap.
+        """
+        reach = bar(self.values[:, :-1], self.width[:, None], self.precision)
+        close = self.values[:, 1:] >= reach
+        close[:, self.k - 1 :] = close[:, self.k - 1 :].cumprod(dim=1)
+        return both_sides(close)
+
+
+def both_sides(close: Bool[Tensor, "r gaps"]) -> Bool[Tensor, "r c"]:
+    """The candidates on either side of a gap that is too small."""
+    none = torch.zeros(len(close), 1, dtype=torch.bool)
+    return torch.cat([close, none], dim=1) | torch.cat([none, close], dim=1)
+
+
+def _where(mask: Bool[Tensor, "*shape"]) -> Int64[Tensor, " hits"]:
+    """Where a mask of any shape is true, counted along its rows; numpy is much faster at this than torch."""
+    return torch.from_numpy(np.flatnonzero(mask.numpy()))

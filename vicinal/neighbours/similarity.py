@@ -1,0 +1,195 @@
+"""How alike two items are: one definition that no block size, thread count or CPU can change.
+
+A sum of rounded products depends on the order of summation, and a matrix product chooses its order by the
+shape of its operands: the same two vectors may get two similarities in two block sizes, and duplicates may
+not tie. Here no product is rounded. Vectors have a length of at most one and are split into
+
+    v = high + low,    high a multiple of 2^-26,    low a multiple of 2^-45,    |low_i| <= 2^-27,
+
+and the inner product is `high . high' + (high . low' + low . high')`. The products of the first sum are
+multiples of 2^-52 and every partial sum is below 2 (Cauchy-Schwarz), those of the second are multiples of
+2^-71 with partial sums below 2^-18 for up to 2^16 dimensions: both fit the 53 bits of a float64, so that
+every addition is exact and any order gives the same bits. The result differs from the real inner product by
+no more than `definition_error`, 7e-13 for 512 dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from vicinal.errors import InputError, look_up
+from vicinal.neighbours.parallel import side_by_side
+
+__all__ = [
+    "Vectors",
+    "chunks",
+    "close_pairs",
+    "definition_error",
+    "exact_pairs",
+    "exact_rows",
+    "readable",
+    "rounding_error",
+    "vectors",
+]
+
+DISTANCES = ("cosine", "euclidean")
+
+HIGH, LOW = 1.5 * 2.0**26, 1.5 * 2.0**7  # adding and taking off 1.5 * 2^52 / 2^b rounds to multiples of 2^-b
+MOST_DIMENSIONS = 1 << 16
+TINY = torch.finfo(torch.float64).tiny
+CHUNK = 1 << 18  # float64 numbers at a time: about what a cache holds; with fewer, threads queue for the interpreter
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Embeddings and what makes them comparable.
+
+    Args:
+        rows: The embeddings as they were given.
+        scale: What each row is multiplied by: one over its length, or one power of two for all.
+        offset: Minus half the squared length of each scaled row for distances, zero for cosine.
+        distance: "cosine" or "euclidean".
+    """
+
+    rows: Tensor
+    scale: Float64[Tensor, " n"]
+    offset: Float64[Tensor, " n"]
+    distance: str
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def scaled(self, index: Int64[Tensor, " m"] | slice) -> Float64[Tensor, "m d"]:
+        """The rows `index` with a length of at most one, in float64."""
+        return self.rows[index].double() * self.scale[index, None]
+
+
+def vectors(queries: Tensor, references: Tensor | None = None, *, distance: str = "cosine") -> tuple[Vectors, Vectors]:
+    """Prepare queries and references (the queries again when there are none) for comparison.
+
+    A vector of length zero has the cosine similarity 0 with everything.
+    """
+    look_up("distance", distance, dict.fromkeys(DISTANCES))
+    if references is not None and references.shape[1] != queries.shape[1]:
+        raise InputError(
+            f"The queries have {queries.shape[1]} dimensions and the gallery {references.shape[1]}; "
+            "embed both with the same model."
+        )
+    if queries.shape[1] > MOST_DIMENSIONS:
+        raise InputError(f"Embeddings may have up to {MOST_DIMENSIONS} dimensions; got {queries.shape[1]}.")
+    sides = [queries] if references is None else [queries, references]
+    lengths = [_lengths(side) for side in sides]
+    if distance == "cosine":
+        made = [
+            Vectors(side, torch.where(length > TINY, 1 / length, 0.0), torch.zeros_like(length), distance)
+            for side, length in zip(sides, lengths, strict=True)
+        ]
+    else:
+        longest = max(float(length.max()) for length in lengths)
+        shrink = 2.0 ** min(1000, -math.frexp(longest)[1])
+        made = [_with_offsets(side, shrink) for side in sides]
+    return made[0], made[-1]
+
+
+def exact_pairs(
+    queries: Vectors, rows: Int64[Tensor, " m"], references: Vectors, columns: Int64[Tensor, "m c"]
+) -> Float64[Tensor, "m c"]:
+    """Compare query `rows[i]` with each of the references `columns[i]`; the larger, the nearer.
+
+    Returns:
+        The inner product of the unit vectors, or minus half the squared distance of the scaled ones.
+    """
+    step = max(1, CHUNK // max(1, columns.shape[1] * queries.rows.shape[1]))
+    out = torch.empty(columns.shape, dtype=torch.float64)
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        high, low = _split(queries.scaled(rows[part]).unsqueeze(1))
+        other_high, other_low = _split(references.scaled(columns[part].flatten()).view(*columns[part].shape, -1))
+        cross = other_low.mul_(high).addcmul_(other_high, low).sum(dim=2)
+        out[part] = other_high.mul_(high).sum(dim=2) + cross
+    return out + (queries.offset[rows, None] + references.offset[columns])
+
+
+def close_pairs(
+    queries: Vectors, rows: Int64[Tensor, " m"], references: Vectors, columns: Int64[Tensor, " m"]
+) -> Float64[Tensor, " m"]:
+    """Compare query `rows[i]` with reference `columns[i]` as `exact_pairs` does, to within `rounding_error`."""
+    out = queries.offset[rows] + references.offset[columns]
+    step = max(1, CHUNK // queries.rows.shape[1])
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        mine, theirs = queries.scaled(rows[part]), references.scaled(columns[part])
+        out[part] += mine.mul_(theirs).sum(dim=1)
+    return out
+
+
+def exact_rows(queries: Vectors, rows: Int64[Tensor, " m"], references: Vectors) -> Float64[Tensor, "m n"]:
+    """Compare the queries `rows` with every reference; the same numbers as `exact_pairs`."""
+    high, low = _split(queries.scaled(rows))
+    both = torch.cat([high, low], 1)
+    out = torch.empty(len(rows), len(references), dtype=torch.float64)
+    for part in chunks(references.rows):
+        other_high, other_low = _split(references.scaled(part))
+        out[:, part] = high @ other_high.T + both @ torch.cat([other_low, other_high], 1).T
+    return out + (queries.offset[rows, None] + references.offset)
+
+
+def chunks(rows: Tensor) -> list[slice]:
+    """Pieces of a matrix that fit the cache in float64."""
+    step = max(1, CHUNK // rows.shape[1])
+    return [slice(start, min(start + step, len(rows))) for start in range(0, len(rows), step)]
+
+
+def definition_error(dimensions: int) -> float:
+    """How far an exact comparison may be from the real inner product: from rounding low, and low . low'."""
+    return math.sqrt(dimensions) * 2.0**-45 + dimensions * 2.0**-54 + 2.0**-50
+
+
+def rounding_error(dimensions: int) -> float:
+    """How far float64 arithmetic in any order may be from an exact comparison."""
+    return definition_error(dimensions) + (dimensions + 4) * 2.0**-52
+
+
+def readable(keys: Float64[Tensor, "*shape"], references: Vectors) -> Float64[Tensor, "*shape"]:
+    """Turn what `exact_pairs` returns into what a person expects: the cosine, or the distance."""
+    if references.distance == "cosine":
+        return keys.clamp(-1.0, 1.0)
+    return (-2 * keys).clamp(min=0.0).sqrt() / references.scale[0]
+
+
+def _split(values: Float64[Tensor, "*shape"]) -> tuple[Float64[Tensor, "*shape"], Float64[Tensor, "*shape"]]:
+    high = (values + HIGH).sub_(HIGH)
+    return high, (values - high).add_(LOW).sub_(LOW)
+
+
+def _lengths(rows: Tensor) -> Float64[Tensor, " n"]:
+    """Lengths of rows that may hold any finite numbers: scaled by their largest entry, nothing overflows."""
+
+    def of(part: slice) -> Tensor:
+        values = rows[part].to(torch.float64, copy=True)  # changed in place below
+        largest = values.abs().amax(dim=1).clamp(min=TINY)
+        return _sum_of_columns(values.div_(largest[:, None]).square_()).sqrt_().mul_(largest)
+
+    return torch.cat(side_by_side(of, chunks(rows)))
+
+
+def _sum_of_columns(values: Float64[Tensor, "n d"]) -> Float64[Tensor, " n"]:
+    """Fold the right half onto the left until one column remains: an order that no processor chooses otherwise."""
+    while (width := values.shape[1]) > 1:
+        half = (width + 1) // 2
+        values[:, : width - half] += values[:, half:]
+        values = values[:, :half]
+    return values[:, 0].clone()
+
+
+def _with_offsets(rows: Tensor, shrink: float) -> Vectors:
+    scale = torch.full((len(rows),), shrink, dtype=torch.float64)
+    plain = Vectors(rows, scale, torch.zeros(len(rows), dtype=torch.float64), "euclidean")
+    index = torch.arange(len(rows))
+    squares = exact_pairs(plain, index, plain, index[:, None]).squeeze(1)
+    return Vectors(rows, scale, -squares / 2, "euclidean")

@@ -1,0 +1,112 @@
+"""What the threads of one search share, and the products they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import local
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float32, Int64
+from torch import Tensor
+
+from vicinal.neighbours.exclusion import Exclusion
+from vicinal.neighbours.layout import Panel
+from vicinal.neighbours.shortlist import Shortlist
+from vicinal.neighbours.int8_filter import Sieve
+from vicinal.neighbours.similarity import Vectors
+
+__all__ = ["Consume", "Task"]
+
+Consume: TypeAlias = Callable[[Int64[Tensor, " r"], Int64[Tensor, "r k"]], None]
+Pairs: TypeAlias = tuple[Int64[Tensor, " m"], Int64[Tensor, " m"], Float32[Tensor, " m"]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that the threads of one search share."""
+
+    queries: Vectors
+    references: Vectors
+    exclusion: Exclusion
+    k: int
+    left: Panel
+    right: Panel
+    width: Float32[Tensor, " n"]
+    rows: Int64[Tensor, " r"]
+    consume: Consume
+    sieve: Sieve | None = None
+    overflowed: list[Tensor] = field(default_factory=list)
+    scratch: local = field(default_factory=local)
+
+    def shortlist(self, rows: Int64[Tensor, " r"]) -> Shortlist:
+        """An empty shortlist with room for the neighbours and for those too close to them to tell."""
+        room = max(8, self.k // 4) if self.right.precision == "float32" else max(16, self.k)
+        capacity = min(self.k + room, len(self.references))
+        return Shortlist(self.width[rows], self.k, capacity, self.right.precision)
+
+    def block(self, rows: Int64[Tensor, " r"], columns: slice) -> Float32[Tensor, "r c"]:
+        """The products of `rows` with some references, minus infinity where excluded.
+
+        They are overwritten by the next block of the same thread.
+        """
+        left = self._left(rows)
+        right = self.right.matrix[columns]
+        if right.dtype == torch.float32:
+            shape = (len(left), len(right))
+            if getattr(self.scratch, "shape", None) != shape:
+                self.scratch.shape, self.scratch.product = shape, torch.empty(shape)
+            product = torch.mm(left, right.T, out=self.scratch.product)
+        else:
+            product = torch.mm(left, right.T).float()
+        self.exclusion.apply(product, rows, columns.start)
+        return product
+
+    def pairs(
+        self, rows: Int64[Tensor, " r"], columns: slice, mine: Shortlist, theirs: Shortlist | None
+    ) -> Pairs | None:
+        """The pairs of a block that may clear a bar, by their place in it, and their products.
+
+        Args:
+            rows: Of the block, without a gap.
+            columns: Of the block.
+            mine: The list of the rows.
+            theirs: The list of the columns, if they want neighbours too.
+
+        Returns:
+            None where the whole block is cheaper.
+        """
+        if self.sieve is None:
+            return None
+        across = columns.stop - columns.start
+        bars = mine.bar.masked_fill(rows >= len(self.queries), torch.inf)
+        column_bars = torch.full((across,), torch.inf)
+        if theirs is not None:
+            real = min(across, len(self.references) - columns.start)
+            column_bars[:real] = theirs.bar[:real]
+        hits = self.sieve.hits(slice(int(rows[0]), int(rows[-1]) + 1), columns.start, bars, column_bars)
+        if hits is None:
+            return None
+        row = hits.div(across, rounding_mode="floor")
+        column = hits - row * across
+        ends = torch.bincount(row, minlength=len(rows)).cumsum(0)
+        pattern = torch.sparse_csr_tensor(
+            torch.nn.functional.pad(ends, (1, 0)),
+            column,
+            torch.zeros(len(hits)),
+            (len(rows), across),
+            check_invariants=False,
+        )
+        product = torch.sparse.sampled_addmm(pattern, self._left(rows), self.right.matrix[columns].T, beta=0.0)
+        values = product.values()
+        real_pairs = values > -torch.inf
+        row, column, values = row[real_pairs], column[real_pairs], values[real_pairs]
+        found = ~self.exclusion.covers(rows[row], column + columns.start)
+        return row[found], column[found], values[found]
+
+    def _left(self, rows: Int64[Tensor, " r"]) -> Tensor:
+        """The left-hand side of `rows`, kept while the thread asks for the same ones."""
+        if getattr(self.scratch, "rows", None) is not rows:
+            self.scratch.rows, self.scratch.left = rows, self.left.left(rows)
+        return self.scratch.left

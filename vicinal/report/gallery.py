@@ -1,0 +1,146 @@
+"""What the winner finds: neighbours of test items, and pictures of them where the data is at hand."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from vicinal.data import Dataset, load, split
+from vicinal.errors import VicinalError
+from vicinal.neighbours import neighbours
+from vicinal.evaluation.retrieval import average_precision_at_r
+from vicinal.report.blocks import Thumbnail
+from vicinal.report.comparison import Trial
+
+__all__ = ["Album", "Search", "evenly", "open_album", "search"]
+
+QUERIES, NEIGHBOURS = 2000, 100  # at most
+SIDE, QUALITY = 88, 76  # of pictures
+
+Indices = npt.NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True)
+class Search:
+    """Neighbours of test items.
+
+    Args:
+        embeddings: Of all test items.
+        labels: Of all test items.
+        queries: Which items were searched for.
+        found: For each its neighbours, nearest first; -1 where there are no more.
+        relevant: For each how many items there are to find, at most as many as neighbours.
+        scores: MAP@R of each query.
+    """
+
+    embeddings: npt.NDArray[np.float32]
+    labels: Indices
+    queries: Indices
+    found: Indices
+    relevant: Indices
+    scores: npt.NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class Album:
+    """Pictures of test items.
+
+    Args:
+        data: The test items in the order of the embeddings; None where there are no pictures.
+        names: Of the classes.
+        note: What a reader should know, or why there are no pictures.
+    """
+
+    data: Dataset | None
+    names: tuple[str, ...]
+    note: str = ""
+
+    def picture(self, item: int, label: int, hit: bool | None = None) -> Thumbnail:
+        """A small picture of one item."""
+        if self.data is None:
+            raise VicinalError("there are no pictures")
+        image = self.data.image(item)
+        image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+        buffer = BytesIO()
+        image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
+        uri = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        return Thumbnail(uri, self.names[label], hit)
+
+
+def open_album(trial: Trial, folds: int | None = None) -> Album:
+    """Open the data of a trial and make its split again.
+
+    Args:
+        trial: Whose test items to show.
+        folds: How many its comparison has; None where there are none.
+    """
+    record = trial.record
+    try:
+        data = load(record.dataset)
+        views = split(data, record.protocol, seed=record.seed, fold=record.fold, folds=folds)
+        test = views.test
+    except (VicinalError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        return Album(None, record.classes, f"No pictures: the data is not at hand ({reason})")
+    labels = trial.embeddings()[1]
+    if test is None or not np.array_equal(test.labels, labels):
+        return Album(
+            None, record.classes, "No pictures: the data has changed, its test items are not those of the runs."
+        )
+    if test.kind == "vectors":
+        return Album(None, record.classes, "No pictures: the items are feature vectors.")
+    if data.hash() != record.data:
+        return Album(
+            test,
+            record.classes,
+            f"The data has another hash now than that of the runs ({record.data[:8]}): files differ. Pictures are "
+            "matched by their order.",
+        )
+    return Album(test, record.classes)
+
+
+def search(trial: Trial, roles: npt.NDArray[Any] | None) -> Search:
+    """Find the neighbours of test items; of some evenly chosen ones where there are many.
+
+    Args:
+        trial: Whose embeddings to use.
+        roles: Of the test items, where queries are searched in a gallery.
+    """
+    embeddings, labels = trial.embeddings()
+    asked, gallery = np.arange(len(labels)), np.arange(len(labels))
+    apart = roles is not None and {"query", "gallery"} <= set(roles.tolist())
+    if apart:
+        asked, gallery = np.flatnonzero(roles == "query"), np.flatnonzero(roles == "gallery")
+    totals = np.bincount(labels[gallery], minlength=int(labels.max()) + 1) - (0 if apart else 1)
+    asked = asked[totals[labels[asked]] > 0]
+    asked = evenly(asked, QUERIES)
+    many = int(min(NEIGHBOURS, max(totals[labels[asked]].max(), 8), len(gallery) - (not apart)))
+    nearest = neighbours(embeddings[asked], many + (not apart), gallery=embeddings[gallery]).indices.numpy()
+    found = np.where(nearest >= 0, gallery[nearest], -1)
+    if not apart:
+        found = _without_itself(found, asked)
+    relevant = np.minimum(totals[labels[asked]], many)
+    hits = (labels[found] == labels[asked, None]) & (found >= 0)
+    scores = average_precision_at_r(torch.from_numpy(hits), torch.from_numpy(relevant)).numpy()
+    return Search(embeddings, labels, asked, found, relevant, scores)
+
+
+def _without_itself(found: Indices, queries: Indices) -> Indices:
+    """Take each query out of its own neighbours, or else the last of them."""
+    own = found == queries[:, None]
+    own[~own.any(axis=1), -1] = True
+    return found[~own].reshape(len(found), -1)
+
+
+def evenly(items: Indices, count: int) -> Indices:
+    """At most so many of them, evenly chosen."""
+    return items[np.unique(np.linspace(0, len(items) - 1, count).round().astype(np.int64))]

@@ -1,0 +1,148 @@
+"""One page that says what a comparison found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from rich.console import Console
+from rich.progress import Progress
+
+from vicinal.errors import DataError
+from vicinal.report.blocks import Chapter, Chart
+from vicinal.report.chapters import CHAPTERS
+from vicinal.report.comparison import Comparison, read_comparisons
+from vicinal.report.headline import facts, headline, lede
+from vicinal.atomic import write_atomically
+
+__all__ = ["write_report"]
+
+
+@final
+@dataclass(frozen=True)
+class Part:
+    """One comparison of a report.
+
+    Args:
+        title: Data and protocol.
+        anchor: Of links to it.
+        headline: Who won.
+        lede: The same in a few sentences.
+        facts: What was compared, briefly.
+        chapters: What is said about it.
+    """
+
+    title: str
+    anchor: str
+    headline: str
+    lede: str
+    facts: str
+    chapters: tuple[Chapter, ...]
+
+
+def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *, progress: bool = True) -> Path:
+    """Write one self-contained page about comparisons, and its twin in Markdown beside it.
+
+    Args:
+        folders: That `vicinal compare` wrote; several machines' journals of one comparison are put together. Results
+            of different data or protocols get parts of their own.
+        out: Where the page goes, by default `report.html` in the first folder. The twin has the same name and ends
+            in `.md`; its figures are in a folder beside it.
+        progress: Whether to show a bar.
+
+    Returns:
+        Where the page is.
+
+    Raises:
+        InputError: Where a folder holds no comparison.
+        DataError: Where the page cannot be written.
+    """
+    places = [Path(folder) for folder in folders]
+    comparisons = read_comparisons(places)
+    out = places[0] / "report.html" if out is None else Path(out)
+    bar = Progress(console=Console(stderr=True), disable=not progress, transient=True)
+    parts = []
+    with bar:
+        task = bar.add_task("report", total=len(comparisons) * len(CHAPTERS))
+        for number, comparison in enumerate(comparisons):
+            chapters: list[Chapter] = []
+            for name, chapter in CHAPTERS.items():
+                bar.update(task, description=name)
+                # Without a single score there is nothing to say but what went wrong.
+                chapters += chapter(comparison) if comparison.entries or name == "failed runs" else []
+                bar.advance(task)
+            parts.append(_part(number, comparison, chapters))
+    values = {"parts": parts, "written": datetime.now(UTC).strftime("%d %B %Y")}
+    figures = out.with_name(f"{out.stem}-figures")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, _environment(html=True).get_template("report.html.j2").render(values))
+        twin = _environment(html=False).get_template("report.md.j2").render(values, figures=figures.name)
+        write_atomically(out.with_suffix(".md"), re.sub(r"\n{3,}", "\n\n", twin))
+        _write_figures(parts, figures)
+    except OSError as error:
+        raise DataError(
+            f"Could not write the report {out}: {error.strerror}.", hint="Choose another place with --out."
+        ) from error
+    return out
+
+
+def _part(number: int, comparison: Comparison, chapters: list[Chapter]) -> Part:
+    return Part(
+        comparison.title,
+        f"part-{number + 1}",
+        headline(comparison),
+        lede(comparison),
+        facts(comparison),
+        tuple(chapters),
+    )
+
+
+def _environment(*, html: bool) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("vicinal.report"),
+        autoescape=html,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["prose"] = _prose
+    environment.filters["anchor"] = _anchor
+    environment.filters["kind"] = lambda block: type(block).__name__
+    environment.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
+    environment.globals["style"] = _style("figures.css") + _style("page.css")
+    return environment
+
+
+def _anchor(title: str) -> str:
+    """A title as part of a link or of a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def _prose(text: str) -> Markup:
+    """Escape a text, set what stands between backticks as code, and keep per cent on the line of its number."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))).replace(" %", "&nbsp;%"))
+
+
+def _style(name: str) -> Markup:
+    return Markup((resources.files("vicinal.report") / "templates" / name).read_text(encoding="utf-8"))
+
+
+def _write_figures(parts: Sequence[Part], folder: Path) -> None:
+    """Write each drawing as a file that has the style in it."""
+    style = f"<style>{_style('figures.css')}</style>"
+    for part in parts:
+        for chapter in part.chapters:
+            for block in chapter.blocks:
+                if isinstance(block, Chart):
+                    folder.mkdir(exist_ok=True)
+                    for number, panel in enumerate(block.panels, 1):
+                        text = panel.svg.replace(">", f">{style}", 1)
+                        write_atomically(folder / f"{part.anchor}-{_anchor(block.name)}-{number}.svg", text)

@@ -1,0 +1,114 @@
+"""Journals: the records of a comparison, one line each, which several processes write and a kill does not spoil."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from filelock import FileLock
+from pydantic import ValidationError
+
+from vicinal.errors import DataError, InputError
+from vicinal.results.record import Record
+from vicinal.results.run import Run
+
+__all__ = ["Journal", "read_journals"]
+
+JOURNAL, LOCK, RUNS = "journal.jsonl", ".journal.lock", "trials"
+
+
+@final
+@dataclass(frozen=True)
+class Journal:
+    """The journal of a comparison's folder, and where the folders of its runs are.
+
+    Attributes:
+        folder: Of the comparison.
+    """
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Of the file."""
+        return self.folder / JOURNAL
+
+    def run_folder(self, key: str) -> Path:
+        """Return where the files of a run are."""
+        return self.folder / RUNS / key
+
+    def append(self, record: Record) -> None:
+        """Add a record; several processes may do so at the same time.
+
+        Raises:
+            DataError: Where it cannot be written; the journal is then as it was.
+        """
+        line = (record.model_dump_json() + "\n").encode()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # The system lets go of the lock when its process ends, however it ends.
+            with FileLock(self.folder / LOCK), self.path.open("ab", buffering=0) as file:
+                end = os.fstat(file.fileno()).st_size
+                if end and not _ends_a_line(self.path):  # a process was killed while it wrote
+                    line = b"\n" + line
+                try:
+                    if file.write(line) != len(line):
+                        raise OSError(28, "No space left on device")  # noqa: TRY301 (handled with the disk's own errors)
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(end)
+                    raise
+        except OSError as error:
+            raise DataError(
+                f"Could not write to the journal {self.path}: {error.strerror}.",
+                hint="Free some space or choose another folder, then give the same command again: finished runs stay.",
+            ) from error
+
+    def records(self) -> list[Record]:
+        """Return the newest record of each run; none where nothing was written yet."""
+        return [run.record for run in read_journals([self.folder])] if self.path.exists() else []
+
+
+def read_journals(folders: Sequence[str | Path]) -> list[Run]:
+    """Read the journals of one or several folders (of several machines, say), the newest record of each run.
+
+    A run that was done anywhere counts as done. A line that a killed process left half-written is passed over.
+    """
+    journals = [Journal(Path(folder)) for folder in folders]
+    found: dict[str, Record] = {}
+    for journal in journals:
+        if not journal.path.exists():
+            raise InputError(
+                f"{journal.folder} holds no comparison: {journal.path} does not exist. Make one with `vicinal compare`."
+            )
+        for number, line in enumerate(journal.path.read_bytes().splitlines(), 1):
+            record = _record(journal.path, number, line)
+            if record is not None and not (
+                record.key in found and found[record.key].status == "done" and record.status == "failed"
+            ):
+                found[record.key] = record
+    places = {key: [journal.run_folder(key) for journal in journals] for key in found}
+    return [
+        Run(record, next((place for place in places[key] if place.is_dir()), None)) for key, record in found.items()
+    ]
+
+
+def _record(path: Path, number: int, line: bytes) -> Record | None:
+    try:
+        return Record.model_validate_json(line)
+    except ValidationError as error:
+        if any(details["type"] == "json_invalid" for details in error.errors()):
+            return None
+        raise DataError(
+            f"Line {number} of {path} is not a record that this vicinal reads: {error.errors()[0]['msg']}.",
+            hint="Read it with the vicinal that wrote it, or start the comparison anew in another folder.",
+        ) from None
+
+
+def _ends_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

@@ -1,0 +1,130 @@
+"""Numbers that others published, to stand beside one's own."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from vicinal.errors import UnknownName
+
+__all__ = ["Published", "published", "thesis_tables"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published number.
+
+    Args:
+        source: Authors and year (or title), and the table it stands in.
+        dataset: vicinal's name of it.
+        protocol: How test and validation classes were used; see `vicinal.split`. Under "default" the sources chose
+            the best epoch on the test classes.
+        backbone: vicinal's name of it.
+        dim: Of the embedding; None where the source does not say.
+        loss: vicinal's name of it, followed by " + " and what it was used with: "memory" (XBM), "cover" (CCP),
+            "hierarchy" (HPL), or a miner.
+        metric: "R@1", "P@1", "P@R", "MAP@R" or "validation MAP@R".
+        value: From 0 to 1.
+    """
+
+    source: str
+    dataset: str
+    protocol: str
+    backbone: str
+    dim: int | None
+    loss: str
+    metric: str
+    value: float
+
+
+def published(
+    dataset: str | None = None,
+    *,
+    protocol: str | None = None,
+    backbone: str | None = None,
+    dim: int | None = None,
+    loss: str | None = None,
+    metric: str | None = None,
+    source: str | None = None,
+) -> list[Published]:
+    """Return the published numbers that match everything given.
+
+    They come from Psomas, "Metric learning: a deep dive" (thesis, Athens 2020); Gürbüz et al., "Deep metric learning
+    with chance constraints" (WACV 2024); Musgrave et al., "A metric learning reality check" (ECCV 2020; test scores
+    read off a figure, good to 0.0005); and "A unified view of deep metric learning via gradient analysis".
+
+    Args:
+        dataset: One of "cub", "cars196", "sop", "inshop"; none of the numbers are of other datasets.
+        protocol: "default", "fixed-validation", "k-fold" or "reality-check".
+        backbone: "bn_inception", "googlenet" or "resnet50".
+        dim: Of the embedding.
+        loss: As `Published.loss` spells it.
+        metric: As `Published.metric` spells it. R@1 and P@1 are the same number.
+        source: How the source begins, such as "Psomas".
+
+    Returns:
+        In the order of the sources; nothing if no number matches.
+
+    Example:
+        >>> (found,) = published("cub", loss="proxy_anchor", metric="MAP@R", dim=512)
+        >>> found.source, found.value
+        ('Gürbüz et al. 2024, Table 2', 0.2653)
+    """
+    wanted = {
+        "dataset": dataset,
+        "protocol": protocol,
+        "backbone": backbone,
+        "dim": dim,
+        "loss": loss,
+        "metric": metric,
+    }
+    return [
+        row
+        for row in _rows()
+        if all(value is None or getattr(row, name) == value for name, value in wanted.items())
+        and row.source.startswith(source or "")
+    ]
+
+
+def thesis_tables(dataset: str = "cub") -> dict[str, dict[str, float]]:
+    """R@1 of 10 losses with several networks and embedding sizes, from Psomas' thesis of 2020.
+
+    Args:
+        dataset: "cub" (Tables 6-8: 3 networks, 4 sizes), "cars196" (Tables 9, 20, 21: the same) or "sop" (Table 10:
+            BN-Inception, 4 sizes). The thesis' own tournament, its Table 11, is that of CUB.
+
+    Returns:
+        Experiment -> loss -> R@1, as `tournament` takes it.
+
+    Example:
+        >>> tables = thesis_tables()
+        >>> len(tables), tables["resnet50 64"]["proxy_anchor"]
+        (12, 0.6293)
+    """
+    tables: dict[str, dict[str, float]] = {}
+    for row in published(dataset, protocol="default", metric="R@1", source="Psomas"):
+        if row.loss != "proxy_gram":  # the thesis' own loss was run in one experiment only
+            tables.setdefault(f"{row.backbone} {row.dim}", {})[row.loss] = row.value
+    if not tables:
+        raise UnknownName("dataset of the thesis", dataset, {"cub", "cars196", "sop"})
+    return tables
+
+
+@cache
+def _rows() -> tuple[Published, ...]:
+    text = resources.files("vicinal.results").joinpath("published.csv").read_text(encoding="utf-8")
+    return tuple(
+        Published(
+            source=row["source"],
+            dataset=row["dataset"],
+            protocol=row["protocol"],
+            backbone=row["backbone"],
+            dim=int(row["dim"]) if row["dim"] else None,
+            loss=row["loss"],
+            metric=row["metric"],
+            value=round(float(row["value"]) / 100, 6),  # printed in per cent
+        )
+        for row in csv.DictReader(text.splitlines())
+    )

@@ -1,0 +1,161 @@
+"""Records: everything that one run produced, one line of a journal."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from vicinal.data import PROTOCOLS
+
+__all__ = ["Network", "Record"]
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Network = tuple[str, int | None]  # a backbone and the length of the embeddings; None for its features as they are
+
+
+class Record(BaseModel):
+    """One run: what was run, how it measured, what it scored, and what it cost.
+
+    Attributes:
+        version: Of this layout. Records of version 1 are read, too.
+        key: Hash of all that defines the run; names its folder in a comparison.
+        name: What tables call it: the method, or the name of its recipe's file.
+        status: "failed" runs have an error and no scores.
+        error: One sentence, and how to see more.
+        recipe: All settings, data and protocol included, as `Recipe` dumps them.
+        data: Hash of the dataset's content; "" where it is not known.
+        split: Hash of the split.
+        selected_on: What chose the step that is reported: "validation", "test" (which leaks) or "last" (no choice).
+        distance: How embeddings were compared, "cosine" or "euclidean".
+        gallery: Whether queries were searched in a gallery of other items.
+        threads: That torch computed with.
+        demands: What the method asked for that others did not, in words: "1 item per class".
+        tuning_trials: How many trials chose the settings; 0 for settings as given.
+        validation: Scores on the validation classes at the chosen step.
+        test: Scores on the test classes.
+        classes: Names of the test classes.
+        per_class: For P@1, P@R and MAP@R the mean over each test class's queries, in the order of `classes`; None
+            where a class has no query that could be scored.
+        queries: How many were scored of each class, in the order of `classes`.
+        steps: Taken.
+        best_step: The one reported.
+        seconds: Training time.
+        peak_memory_mib: Of the process.
+        instances: What is known of each converged instance of chance-constrained proxies.
+        versions: Of everything that matters.
+        command: What repeats the comparison.
+        finished: When, as ISO 8601 in UTC.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[2] = 2
+    key: str
+    name: str
+    status: Literal["done", "failed"]
+    error: str | None = None
+    recipe: dict[str, Any]
+    data: str = ""
+    split: str = ""
+    selected_on: Literal["validation", "test", "last"] = "validation"
+    distance: Literal["cosine", "euclidean"] = "cosine"
+    gallery: bool = False
+    threads: int = 0
+    demands: tuple[str, ...] = ()
+    tuning_trials: int = 0
+    validation: dict[str, Number] = Field(default_factory=dict)
+    test: dict[str, Number] = Field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    per_class: dict[str, tuple[Number | None, ...]] = Field(default_factory=dict)
+    queries: tuple[int, ...] = ()
+    steps: int = 0
+    best_step: int = 0
+    seconds: float = 0.0
+    peak_memory_mib: float = 0.0
+    instances: tuple[dict[str, float | None], ...] = ()
+    versions: dict[str, str] = Field(default_factory=dict)
+    command: str = ""
+    finished: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_version_1(cls, values: Any) -> Any:
+        return _upgraded(values) if isinstance(values, dict) and values.get("version") == 1 else values
+
+    @property
+    def dataset(self) -> str:
+        """The data, as it was asked for."""
+        return str(self.recipe.get("data") or "")
+
+    @property
+    def protocol(self) -> str:
+        """How classes were divided."""
+        return str(self.recipe["protocol"])
+
+    @property
+    def seed(self) -> int:
+        """Of the split and of training."""
+        return int(self.recipe["training"]["seed"])
+
+    @property
+    def fold(self) -> int | None:
+        """Which fold validated, or None."""
+        fold: int | None = self.recipe.get("fold")
+        return fold
+
+    @property
+    def folds(self) -> int | None:
+        """How many folds there are; None for a protocol without."""
+        return self.recipe.get("folds") or PROTOCOLS.get(self.protocol)
+
+    @property
+    def network(self) -> Network:
+        """The backbone and the length of the embeddings."""
+        return str(self.recipe["backbone"]), self.recipe["dim"]
+
+    @property
+    def score(self) -> str:
+        """The score that steps were chosen by."""
+        return str(self.recipe["training"]["score"])
+
+    @property
+    def method(self) -> str:
+        """The loss and what it was used with, whatever tables call it: "contrastive + memory", "triplet + ccp"."""
+        extras = [
+            self.recipe.get("mining"),
+            "memory" if self.recipe.get("memory") else None,
+            "ccp" if self.recipe.get("ccp") is not None else None,
+        ]
+        return " + ".join([str(self.recipe["loss"]), *(str(extra) for extra in extras if extra)])
+
+    @property
+    def experiment(self) -> str:
+        """The conditions that compared runs share: data, protocol, network, seed and fold."""
+        backbone, dim = self.network
+        place = "" if self.fold is None else f", fold {self.fold}"
+        return f"{self.dataset}, {self.protocol}, {backbone}-{dim}, seed {self.seed}{place}"
+
+
+def _upgraded(old: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of version 1 as one of version 2, which states in its recipe what stood beside it."""
+    values = {name: value for name, value in old.items() if name not in ("dataset", "protocol", "seed", "fold")}
+    recipe = dict(old["recipe"])
+    training = dict(recipe.get("training", {}))
+    training["score"] = training.pop("metric", "MAP@R")
+    training["seed"] = old["seed"]
+    recipe |= {
+        "data": old["dataset"],
+        "protocol": old["protocol"],
+        "fold": old.get("fold"),
+        "folds": None,
+        "select_on_test": old.get("selected_on") == "test",
+        "training": training,
+    }
+    lengths_count = recipe.get("normalisation", "sphere") != "sphere"
+    return values | {
+        "version": 2,
+        "recipe": recipe,
+        "distance": "euclidean" if lengths_count else "cosine",
+        "gallery": old["protocol"] == "query-gallery",
+    }

@@ -1,0 +1,178 @@
+"""Run: a record and the folder that shows all of it; the only place that knows the names of the files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from vicinal.embedder import Embedder
+from vicinal.errors import DataError, InputError
+from vicinal.atomic import replacing
+from vicinal.recipe import Recipe
+from vicinal.results.record import Record
+
+__all__ = ["Run", "RunFiles", "TestItems"]
+
+
+class TestItems(NamedTuple):
+    """The test items of a run as its model places them.
+
+    Attributes:
+        embeddings: One row per item.
+        labels: Positions among the record's `classes`.
+        roles: "query" or "gallery" per item, where queries were searched in a gallery; None otherwise.
+    """
+
+    embeddings: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    roles: npt.NDArray[np.str_] | None
+
+
+@final
+@dataclass(frozen=True)
+class RunFiles:
+    """Where the files of a run are.
+
+    Attributes:
+        folder: Of the run.
+    """
+
+    folder: Path
+
+    @property
+    def recipe(self) -> Path:
+        """What was run, as TOML."""
+        return self.folder / "recipe.toml"
+
+    @property
+    def record(self) -> Path:
+        """What came of it, as JSON."""
+        return self.folder / "record.json"
+
+    @property
+    def log(self) -> Path:
+        """Losses and scores by step, one JSON line each."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def last(self) -> Path:
+        """The last checkpoint, to resume from."""
+        return self.folder / "last.ckpt"
+
+    @property
+    def best(self) -> Path:
+        """The best weights so far."""
+        return self.folder / "best.ckpt"
+
+    @property
+    def model(self) -> Path:
+        """The trained embedder's folder."""
+        return self.folder / "model"
+
+    @property
+    def test(self) -> Path:
+        """Embeddings, labels and roles of the test items."""
+        return self.folder / "test.npz"
+
+    @property
+    def error(self) -> Path:
+        """The traceback of a run that failed."""
+        return self.folder / "error.txt"
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """What was run, what came of it, and where its files are.
+
+    Attributes:
+        record: Everything that was measured.
+        folder: None where no files were kept.
+    """
+
+    record: Record
+    folder: Path | None = None
+    _trained: Embedder | None = field(default=None)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """Read the folder of a run.
+
+        Raises:
+            DataError: Where it holds no finished run.
+        """
+        files = RunFiles(Path(folder))
+        try:
+            record = Record.model_validate_json(files.record.read_bytes())
+        except OSError as error:
+            raise DataError(
+                f"{folder} holds no finished run: {files.record} cannot be read ({error.strerror}).",
+                hint="Give the folder that `vicinal train` wrote; an unfinished run goes on with --resume.",
+            ) from None
+        except ValidationError as error:
+            raise DataError(
+                f"{files.record} is not a record that this vicinal reads: {error.errors()[0]['msg']}.",
+                hint="Read it with the vicinal that wrote it, or train anew.",
+            ) from None
+        return cls(record, Path(folder))
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.record.test.items() if name in ("P@1", "MAP@R"))
+        return f"Run({self.record.name}, {self.record.experiment}: {scores or self.record.status})"
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What was run."""
+        return Recipe.of(self.record.recipe)
+
+    @property
+    def files(self) -> RunFiles:
+        """Where its files are."""
+        if self.folder is None:
+            raise InputError(f"The files of run {self.record.key} ({self.record.name}) were not kept.")
+        return RunFiles(self.folder)
+
+    @cached_property
+    def log(self) -> list[dict[str, Any]]:
+        """Losses and scores by step; a line that a killed process left half-written is passed over."""
+        if self.folder is None or not self.files.log.exists():
+            return []
+        lines = []
+        for text in self.files.log.read_text(encoding="utf-8").splitlines():
+            try:
+                lines.append(json.loads(text))
+            except json.JSONDecodeError:
+                continue
+        return lines
+
+    @property
+    def has_test_items(self) -> bool:
+        """Whether the embeddings of the test items were kept."""
+        return self.folder is not None and self.files.test.exists()
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the trained embedder was kept."""
+        return self._trained is not None or (self.folder is not None and self.files.model.is_dir())
+
+    def test_items(self) -> TestItems:
+        """The test items, read anew each time: those of many runs may not fit memory."""
+        with np.load(self.files.test, allow_pickle=False) as file:
+            return TestItems(file["embeddings"], file["labels"], file["roles"] if "roles" in file.files else None)
+
+    def embedder(self) -> Embedder:
+        """The trained embedder, in evaluation mode."""
+        return self._trained if self._trained is not None else Embedder.load(self.files.model)
+
+    def save_test_items(self, items: TestItems) -> None:
+        """Keep the test items in the run's folder."""
+        arrays = {name: array for name, array in items._asdict().items() if array is not None}
+        with replacing(self.files.test) as file:
+            np.savez(file, **arrays)

@@ -1,0 +1,136 @@
+"""The audit of a run: its loss's distance, and what follows for the items it was trained on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vicinal.data import Dataset, load, split
+from vicinal.embedder import Embedder
+from vicinal.errors import DataError, InputError
+from vicinal.evaluation import evaluate
+from vicinal.recipe import read_recipe, recipe_from
+from vicinal.spaces.label_bounds import Bounds, bounds
+from vicinal.spaces.distances import audit
+from vicinal.spaces.features import penultimate
+from vicinal.spaces.label_metric import LabelMetric, label_metric_of
+from vicinal.spaces.nearest import evaluate_by
+from vicinal.spaces.metric_verdict import Verdict
+
+__all__ = ["RunAudit", "audit_run"]
+
+LABEL_LOSSES = ("metric_cross_entropy", "weak_metric_cross_entropy")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RunAudit:
+    """What is known of a run's distance and of the items in it.
+
+    Attributes:
+        verdict: The distance.
+        metric: The same as a function, where it is one of class probabilities; None for other losses.
+        bounds: What the distance proves about the training items; None for other losses.
+        items: The class probabilities of the training items; None for other losses.
+        scores: MAP@R and P@1 by classes ("seen", "new") and by what is compared.
+    """
+
+    verdict: Verdict
+    metric: LabelMetric | None = None
+    bounds: Bounds | None = None
+    items: Float[Tensor, "n c"] | None = None
+    scores: tuple[tuple[str, str, float, float], ...] = ()
+
+    def __str__(self) -> str:
+        if self.bounds is None:
+            return f"{self.verdict}\n\nBounds are for losses on class probabilities: {', '.join(LABEL_LOSSES)}."
+        lines = [
+            str(self.verdict),
+            "",
+            "Training items",
+            str(self.bounds),
+            "",
+            "neighbours by                    MAP@R    P@1",
+        ]
+        lines += [
+            f"{classes + ' classes, ' + by:<30} {score:8.4f} {first:6.4f}" for classes, by, score, first in self.scores
+        ]
+        return "\n".join(lines)
+
+
+def audit_run(
+    folder: str | Path, *, data: str | None = None, items: int = 2000, triples: int = 3_000_000, seed: int = 0
+) -> RunAudit:
+    """Audit the distance of a run's loss, and for a loss on class probabilities what it proves about its items.
+
+    Args:
+        folder: What `vicinal train` or `fit(folder=...)` wrote.
+        data: The name or path of its data; by default the name that the model's card has.
+        items: How many items of the training and of the test classes, drawn at random, to compare with each other; the
+            bounds are those of all training items.
+        triples: How many triples to try at least.
+        seed: Of what is drawn.
+    """
+    run = Path(folder)
+    if not (run / "recipe.toml").is_file() or not (run / "record.json").is_file():
+        raise DataError(f"{run} is no finished run: recipe.toml or record.json is missing.")
+    recipe = recipe_from(read_recipe(run / "recipe.toml"))
+    if recipe.loss not in LABEL_LOSSES:
+        return RunAudit(audit(recipe.loss, triples=triples, seed=seed))
+    verdict = audit(recipe.loss, triples=triples, seed=seed, **recipe.loss_options)
+    metric = label_metric_of(recipe.loss, recipe.loss_options)
+    embedder = Embedder.load(run / "model")
+    train, test = _sides(run, embedder, data)
+    probabilities = embedder.encode(train)
+    found = bounds(metric, probabilities, torch.from_numpy(train.labels), compare=items, seed=seed)
+    scores = [
+        (side, by, score, first)
+        for side, part in (("seen", train), ("new", test))
+        if part is not None
+        for by, score, first in _scores(embedder, metric, _some(part, items, seed))
+    ]
+    return RunAudit(verdict, metric, found, torch.from_numpy(probabilities), tuple(scores))
+
+
+def _sides(run: Path, embedder: Embedder, data: str | None) -> tuple[Dataset, Dataset | None]:
+    """Return the training and the test classes of a run, after checking that they are the same as then."""
+    record: dict[str, Any] = json.loads((run / "record.json").read_text(encoding="utf-8"))
+    name = data or str(embedder.card.data.get("dataset", ""))
+    try:
+        whole = load(name)
+    except (InputError, DataError, ValueError) as error:
+        raise InputError(
+            f"Cannot open the data of {run} by the name {name!r}: give it with --data. ({error})"
+        ) from None
+    sides = split(whole, record["protocol"], seed=record["seed"], fold=record["fold"])
+    # A comparison hides the test classes from training.
+    if record["split"] not in (sides.hash(), sides.without_test().hash()):
+        raise InputError(
+            f"{whole.name} is not the data that {run} was trained on, or has changed: its split has another hash. Give "
+            "the data of the run with --data."
+        )
+    return sides.train, sides.test
+
+
+def _scores(embedder: Embedder, metric: LabelMetric, part: Dataset) -> list[tuple[str, float, float]]:
+    probabilities = embedder.encode(part)
+    features = penultimate(embedder).encode(part)
+    found = {
+        "label distance": evaluate_by(metric, probabilities, part.labels, draws=0),
+        "cosine": evaluate(probabilities, part.labels, full_ranking=False, draws=0),
+        "features": evaluate(features, part.labels, full_ranking=False, draws=0),
+    }
+    return [(by, scores["MAP@R"], scores["P@1"]) for by, scores in found.items()]
+
+
+def _some(part: Dataset, items: int, seed: int) -> Dataset:
+    if len(part) <= items:
+        return part
+    return part.subset(np.sort(np.random.default_rng(seed).permutation(len(part))[:items]))

@@ -1,0 +1,78 @@
+"""The search spaces that come with vicinal: the options of every loss and miner, and what else is worth a search.
+
+Steps are those of a coordinate grid. For multi_similarity, soft_triple and proxy_anchor they and the ranges are
+those of the thesis "Metric learning: a deep dive", Table 15, except that the pooling of centres is a temperature here
+and a factor there. The other ranges hold the settings of the losses' papers and the optima found by Musgrave et al.,
+"A metric learning reality check", 2020, with room on both sides.
+"""
+
+from __future__ import annotations
+
+from vicinal.tuning.ranges import Choice, Range, Space
+
+__all__ = ["CCP_SPACE", "LOSS_SPACES", "MINER_SPACES", "PROXY_SPACE", "SEVERAL_PROXIES"]
+
+MARGIN = Range(0.0, 1.0, step=0.1)
+DISTANCE = Range(0.0, 1.5, step=0.1)  # on the sphere distances end at 2
+SCALE = Range(2.0, 100.0, log=True, step=2.0)
+WIDE_SCALE = Range(1.0, 256.0, log=True)
+TEMPERATURE = Range(0.005, 1.0, log=True)
+
+LOSS_SPACES: dict[str, Space] = {
+    "arcface": {"margin_degrees": Range(0.0, 60.0, step=5.0), "scale": WIDE_SCALE},
+    "binomial_deviance": {"positive_scale": SCALE, "negative_scale": SCALE, "threshold": MARGIN},
+    "circle": {"margin": MARGIN, "scale": WIDE_SCALE},
+    "contrastive": {"threshold": MARGIN},
+    "contrastive_c1": {"threshold": MARGIN},
+    "contrastive_c2": {
+        "positive_margin": Range(0.0, 0.8, step=0.1),
+        "negative_margin": Range(0.1, 1.5, step=0.1),
+    },
+    "cosface": {"margin": MARGIN, "scale": WIDE_SCALE},
+    "cross_entropy": {},
+    "fast_ap": {"bins": Range(5, 50, step=5)},
+    "lifted_structure": {
+        "margin": DISTANCE,
+        "positive_scale": Range(0.5, 50.0, log=True),
+        "negative_scale": Range(0.5, 100.0, log=True),
+    },
+    "lmnn": {"push": Range(0.1, 0.9, step=0.1), "margin": DISTANCE},
+    "margin": {"boundary": Range(0.3, 1.5, step=0.1), "margin": Range(0.0, 0.8, step=0.1)},
+    "mcml": {"scale": Range(0.5, 64.0, log=True)},
+    "metric_cross_entropy": {"k": Range(0.05, 0.95, step=0.05), "p": Range(0.1, 1.0, step=0.1)},
+    "multi_similarity": {"threshold": MARGIN, "positive_scale": SCALE, "negative_scale": SCALE},
+    "n_pair": {"scale": Range(0.1, 64.0, log=True)},
+    "nca": {"scale": Range(0.5, 64.0, log=True)},
+    "normalised_softmax": {"temperature": TEMPERATURE},
+    "nt_xent": {"temperature": TEMPERATURE},
+    "proxy_anchor": {"margin": MARGIN, "scale": SCALE},
+    "proxy_gram": {"margin": MARGIN, "scale": SCALE, "batch_mean": Choice((False, True))},
+    "proxy_nca": {"scale": Range(0.5, 64.0, log=True)},
+    "proxy_nca_pp": {"temperature": TEMPERATURE},
+    "proxy_repulsion": {"margin": MARGIN, "scale": SCALE},
+    "smooth_ap": {"temperature": Range(0.001, 0.3, log=True)},
+    "soft_triple": {"margin": MARGIN, "scale": SCALE, "centre_temperature": Range(0.01, 100.0, log=True)},
+    "soft_triplet": {"margin": MARGIN, "scale": Range(0.5, 64.0, log=True)},
+    "supervised_contrastive": {"temperature": TEMPERATURE},
+    "triplet": {"margin": MARGIN, "which": Choice(("all", "semi_hard", "hard"))},
+    "weak_metric_cross_entropy": {},
+}
+
+MINER_SPACES: dict[str, Space] = {
+    "all": {},
+    "distance_weighted": {"cutoff": Range(0.1, 0.9, step=0.1), "farthest": Range(1.0, 1.8, step=0.1)},
+    "easy_positive": {},
+    "hard": {},
+    "random": {"positives": Range(1, 4), "negatives": Range(1, 16)},
+    "semi_hard": {"margin": MARGIN},
+    "valid_triplets": {"margin": MARGIN},
+}
+
+# For losses that compare with proxies; several of them make sense where the loss pools them.
+PROXY_SPACE: Space = {"proxy_multiplier": Range(1.0, 1000.0, log=True)}
+SEVERAL_PROXIES: dict[str, Range] = {"soft_triple": Range(1, 10)}
+
+CCP_SPACE: Space = {
+    "ccp.proximal_weight": Range(1e-5, 1e-1, log=True),
+    "ccp.proxies_per_class": Range(1, 16, log=True),
+}

@@ -1,0 +1,235 @@
+"""Search for the settings of a loss, on the validation classes alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.exceptions import StorageInternalError
+from optuna.pruners import MedianPruner, NopPruner
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vicinal.data import Split
+from vicinal.errors import InputError, Interrupted, look_up
+from vicinal.fitting import METRICS, fit
+from vicinal.recipe import Recipe, recipe_from, recipe_toml
+from vicinal.tuning.names import search_space, start_of, with_values
+from vicinal.tuning.in_turn import SAMPLERS, InTurn, places
+from vicinal.tuning.ranges import Space
+from vicinal.tuning.storage import ERROR, WORKER, explained, open_storage, run_lost_again, this_worker
+from vicinal.tuning.tuned import State, Trial, Tuned
+
+__all__ = ["tune"]
+
+FEWEST = 5  # complete trials before anything is called hopeless, or important
+STATES: dict[TrialState, State] = {
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+
+
+class _Failed(Exception):
+    """A trial failed, and its error is recorded."""
+
+
+def tune(
+    split: Split,
+    recipe: Recipe,
+    *,
+    trials: int,
+    sampler: str = "tpe",
+    metric: str = "MAP@R",
+    storage: str | Path | None = None,
+    seed: int = 0,
+    space: Space | None = None,
+    prune: bool = True,
+    progress: bool = True,
+    cache: Path | None = None,
+) -> Tuned:
+    """Search for the settings of a recipe that score best on the validation classes of a split.
+
+    The test classes are taken away first: nothing that happens here can see them. The first trial is the recipe as it
+    is, and all trials are trained with its seed, so they differ in the settings alone.
+
+    Args:
+        split: Classes to train on and to score by.
+        recipe: What is not varied, and where the search starts.
+        trials: How many settings to try, those of earlier calls with the same storage included.
+        sampler: "tpe" (tree-structured Parzen estimators), "gp" (a Gaussian process), "random", or "grid": one setting
+            after the other goes through its levels and keeps the best.
+        metric: The validation score to raise: "MAP@R", "P@R" or "P@1".
+        storage: Where trials are kept: a path for an SQLite file, or the address of a database. The same call goes on
+            where it stopped, and several processes or machines may work on it together. None keeps them in memory.
+        seed: Of the search.
+        space: What to vary, by default `search_space(recipe)`.
+        prune: Whether to give up trials whose score stays below the median of the others at the same step.
+        progress: Whether to show progress.
+        cache: Where frozen features are kept, by default the user's cache folder.
+
+    Raises:
+        InputError: Where the split has no validation classes, or every trial failed.
+        DataError: Where the storage cannot be used.
+        Interrupted: After Ctrl-C or SIGTERM; what is finished is in the storage.
+    """
+    view = split.without_test()
+    del split
+    if view.validation is None:
+        raise InputError(
+            "Tuning needs validation classes, and the split has none: make it with protocol 'fixed-validation', "
+            "'k-fold' or 'reality-check'."
+        )
+    if trials < 1:
+        raise InputError(f"trials must be at least 1; got {trials}.")
+    look_up("sampler", sampler, SAMPLERS)
+    look_up("metric", metric, dict.fromkeys(METRICS))
+    recipe = recipe_from({"metric": metric}, recipe)
+    space = search_space(recipe) if space is None else space
+    start = start_of(recipe, space)
+    space = {name: entry.including(start[name]) for name, entry in space.items()}
+    chooser = InTurn(sampler, space, start, seed=seed, trials=trials)
+    limit = trials if chooser.places is None else chooser.places
+
+    name = _name(view, recipe, space, sampler, seed, trials)
+    pruner = MedianPruner(FEWEST, recipe.training.steps // 3) if prune else NopPruner()
+    attempt = _attempt(view, recipe, space, cache)
+    with _quiet(), explained(storage), _bar(limit, progress) as show:
+        study = optuna.create_study(
+            storage=open_storage(storage),
+            study_name=name,
+            direction="maximize",
+            sampler=chooser,
+            pruner=pruner,
+            load_if_exists=True,
+        )
+        study.set_user_attr("recipe", recipe_toml(recipe))
+        run_lost_again(study)
+        while _left(study, limit):
+            show(study)
+            try:
+                study.optimize(attempt, n_trials=1, catch=(_Failed,))
+            except Interrupted:
+                kept = f"are kept in {storage}: start the same search to go on" if storage else "are lost"
+                raise Interrupted(f"The search was stopped. Its finished trials {kept}.") from None
+            run_lost_again(study)
+        show(study)
+        return _tuned(study, recipe, space, sampler, limit)
+
+
+def _attempt(view: Split, recipe: Recipe, space: Space, cache: Path | None) -> Callable[[optuna.Trial], float]:
+    """Return the function of a trial that is maximised; all it knows of the data is a split without test classes."""
+    metric = recipe.training.metric
+
+    def attempt(trial: optuna.Trial) -> float:
+        trial.set_user_attr(WORKER, this_worker())
+        values = {name: entry.suggest(trial, name) for name, entry in space.items()}
+        scores: list[float] = []
+
+        def note(step: int, found: dict[str, float]) -> None:
+            scores.append(found[metric])
+            trial.report(found[metric], step)
+            if step < recipe.training.steps and trial.should_prune():
+                raise optuna.TrialPruned
+
+        try:
+            fit(view, with_values(recipe, values), progress=False, cache=cache, on_score=note)
+        except (optuna.TrialPruned, StorageInternalError, Interrupted):
+            raise
+        except Exception as error:
+            trial.set_user_attr(ERROR, f"{type(error).__name__}: {error}")
+            raise _Failed from error
+        return max(scores)
+
+    return attempt
+
+
+def _name(view: Split, recipe: Recipe, space: Space, sampler: str, seed: int, trials: int) -> str:
+    """Name a search by all that defines it, so that different ones never mix in a storage."""
+    # A grid is made to fit the number of trials; the others can go on.
+    parts = [view.hash(), recipe_toml(recipe), repr(space), sampler, seed, trials if sampler == "grid" else None]
+    return f"{recipe.loss}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]}"
+
+
+def _left(study: Study, limit: int) -> bool:
+    trials = study.get_trials(deepcopy=False)
+    waiting = any(trial.state == TrialState.WAITING for trial in trials)
+    return waiting or len(set(places(trials))) < limit
+
+
+def _finished(study: Study, limit: int) -> dict[int, FrozenTrial]:
+    """Return the last word on every place in the search."""
+    trials = study.get_trials(deepcopy=False)
+    latest = dict(zip(places(trials), trials, strict=True))
+    return {place: latest[place] for place in sorted(latest) if place < limit and latest[place].state in STATES}
+
+
+def _tuned(study: Study, recipe: Recipe, space: Space, sampler: str, limit: int) -> Tuned:
+    trials = tuple(_trial(place, trial) for place, trial in _finished(study, limit).items())
+    complete = [trial for trial in trials if trial.state == "complete"]
+    if not complete:
+        first = next((trial.error for trial in trials if trial.error), "they are still running elsewhere")
+        raise InputError(f"None of {len(trials)} trials came to an end. The first one: {first}")
+    best = max(complete, key=lambda trial: trial.score or 0.0)
+    return Tuned(
+        recipe=with_values(recipe, best.values),
+        value=best.score or 0.0,
+        metric=recipe.training.metric,
+        trials=trials,
+        best=best,
+        space=space,
+        sampler=sampler,
+        importance=_importance(study) if len(complete) >= FEWEST else {},
+        study_name=study.study_name,
+    )
+
+
+def _trial(place: int, trial: FrozenTrial) -> Trial:
+    scores = trial.intermediate_values
+    return Trial(
+        place=place,
+        state=STATES[trial.state],
+        values=dict(trial.params),
+        score=max(scores.values(), default=None),
+        curve=dict(scores),
+        seconds=trial.duration.total_seconds() if trial.duration else 0.0,
+        error=trial.user_attrs.get(ERROR),
+    )
+
+
+def _importance(study: Study) -> Mapping[str, float]:
+    return optuna.importance.get_param_importances(study)
+
+
+@contextmanager
+def _bar(limit: int, progress: bool) -> Iterator[Callable[[Study], None]]:
+    """Show how many trials are finished and the best score so far."""
+    columns: list[Any] = [TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn()]
+    columns += [TextColumn("{task.fields[best]}"), TimeRemainingColumn()]
+    with Progress(*columns, console=Console(stderr=True), disable=not progress) as bar:
+        task = bar.add_task("trials", total=limit, best="")
+
+        def show(study: Study) -> None:
+            finished = _finished(study, limit).values()
+            best = max((trial.value or 0.0 for trial in finished if trial.state == TrialState.COMPLETE), default=None)
+            bar.update(task, completed=len(finished), best="" if best is None else f"best {best:.4f}")
+
+        yield show
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Optuna from narrating."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)

@@ -1,0 +1,104 @@
+"""What a search came to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from vicinal.recipe import Recipe, recipe_toml
+from vicinal.tuning.ranges import Space
+
+__all__ = ["State", "Trial", "Tuned"]
+
+State = Literal["complete", "pruned", "failed"]
+
+
+@final
+@dataclass(frozen=True)
+class Trial:
+    """One setting that was tried.
+
+    Attributes:
+        place: Its place in the search, from 0: the recipe as it was given.
+        state: "complete"; "pruned", given up as hopeless; or "failed".
+        values: The settings that were varied.
+        score: The best validation score on the way; None where there was none.
+        curve: The steps that were scored and their scores.
+        seconds: How long it took.
+        error: Why it failed.
+    """
+
+    place: int
+    state: State
+    values: Mapping[str, Any]
+    score: float | None
+    curve: Mapping[int, float]
+    seconds: float
+    error: str | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Tuned:
+    """The best setting of a search, and all the others.
+
+    Attributes:
+        recipe: The recipe with the best values, ready for `fit`.
+        value: Its validation score. It is the best of many on the same classes, so new classes will score lower.
+        metric: Which score.
+        trials: In the order of their places; the first is the recipe as it was given.
+        best: The trial that won.
+        space: What was varied.
+        sampler: Which sampler chose.
+        importance: Share of each setting in how much the scores differ; empty where too few trials are complete.
+        study_name: Name of the search in its storage.
+    """
+
+    recipe: Recipe
+    value: float
+    metric: str
+    trials: tuple[Trial, ...]
+    best: Trial
+    space: Space
+    sampler: str
+    importance: Mapping[str, float]
+    study_name: str
+
+    def to_toml(self) -> str:
+        """Return the best recipe as TOML, for `vicinal train --recipe`."""
+        return recipe_toml(self.recipe)
+
+    def __str__(self) -> str:
+        first = self.trials[0]
+        rows = [("setting", "given", "best", "importance", "searched")]
+        rows += [
+            (
+                name,
+                _short(first.values.get(name)),
+                _short(self.best.values[name]),
+                f"{self.importance[name]:.2f}" if name in self.importance else "",
+                str(entry),
+            )
+            for name, entry in self.space.items()
+        ]
+        name, given, best, share = (max(map(len, column)) for column in list(zip(*rows, strict=True))[:4])
+        table = [f"{a:<{name}}  {b:>{given}}  {c:>{best}}  {d:>{share}}  {e}" for a, b, c, d, e in rows]
+        states = Counter(trial.state for trial in self.trials)
+        told = ", ".join(f"{count} {state}" for state, count in states.items())
+        before = "failed" if first.score is None else f"{first.score:.4f}"
+        failures = [f"Note: trial {t.place} failed: {t.error}" for t in self.trials if t.state == "failed"]
+        return "\n".join(
+            [
+                *table,
+                "",
+                f"{self.recipe.loss}: {self.metric} {self.value:.4f} on the validation classes in trial "
+                f"{self.best.place}; as given {before}. {len(self.trials)} trials by {self.sampler}: {told}.",
+                *failures,
+            ]
+        )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
