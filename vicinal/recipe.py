@@ -1,26 +1,32 @@
-"""Recipes: everything that defines a run, one TOML file."""
+"""Recipes: everything that defines a run, one TOML file; files are laid over each other."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from vicinal.backbones import BACKBONES
-from vicinal.data import PIPELINES
+from vicinal.data import PIPELINES, PROTOCOLS, Dataset, Split, split
 from vicinal.errors import InputError, UnknownName, look_up
 from vicinal.mining import MINERS
-from vicinal.objectives import ALIASES, OBJECTIVES
+from vicinal.objectives import ALIASES, OBJECTIVES, Traits, options_of, traits_of
+from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
 from vicinal.training.settings import CCP, Settings
 
-__all__ = ["Recipe", "read_recipe", "recipe_from", "recipe_toml"]
+__all__ = ["Recipe", "laid_over", "read_tables"]
+
+# Names of earlier versions, which recipes and journals still hold.
+FORMERLY = {"metric": "score"}
+# What a table of options belongs to: another name in a later file starts its options anew.
+OPTIONS_OF = {"loss_options": "loss", "mining_options": "mining", "backbone_options": "backbone"}
 
 
 def _one_of(kind: str, table: Mapping[str, Any]) -> AfterValidator:
@@ -34,9 +40,16 @@ def _one_of(kind: str, table: Mapping[str, Any]) -> AfterValidator:
 
 
 class Recipe(BaseModel):
-    """What to train, on what batches, with which loss.
+    """What to train, on which data, in what batches, with which loss, and how it is scored.
 
     Attributes:
+        data: A dataset's name or path; None where the data is given by hand.
+        protocol: How classes are divided; see `vicinal.data.split`.
+        fold: Which fold validates, for protocols with folds.
+        folds: How many there are, if not the protocol's own number.
+        validation: Share of the training classes that validate, where the protocol draws them.
+        select_on_test: Choose the step by the test classes, which leaks; for comparison with papers that did.
+        skip_bad: Leave out images that cannot be read instead of stopping.
         loss: A name; see `vicinal losses`.
         loss_options: Its options.
         mining: A miner.
@@ -64,10 +77,22 @@ class Recipe(BaseModel):
         train_stages: How many of the backbone's last stages are trained; None for all.
         freeze_batch_norm: Whether batch norm keeps its statistics.
         training: How long, how fast, how often scored.
+
+    Example:
+        >>> recipe = Recipe(loss="triplet").changed(steps=50, margin=0.2)
+        >>> recipe.training.steps, recipe.value("margin"), recipe.method
+        (50, 0.2, 'triplet')
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    data: str | None = None
+    protocol: Annotated[str, _one_of("protocol", PROTOCOLS)] = "fixed-validation"
+    fold: Annotated[int, Field(ge=0)] | None = None
+    folds: Annotated[int, Field(ge=2)] | None = None
+    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    select_on_test: bool = False
+    skip_bad: bool = False
     loss: Annotated[str, _one_of("loss", {**OBJECTIVES, **ALIASES})] = "multi_similarity"
     loss_options: dict[str, Any] = Field(default_factory=dict)
     mining: Annotated[str, _one_of("miner", MINERS)] | None = None
@@ -94,69 +119,206 @@ class Recipe(BaseModel):
     freeze_batch_norm: bool = False
     training: Settings = Field(default_factory=Settings)
 
+    @classmethod
+    def read(cls, *sources: str | Path, **changes: Any) -> Recipe:
+        """Read recipes laid over each other: what a later one says counts, and `changes` most of all.
 
-def recipe_from(values: Mapping[str, Any], base: Recipe | None = None) -> Recipe:
-    """Make a recipe from names and values, on top of another one; settings of the training loop may stand among them.
+        Args:
+            *sources: Names of recipes that come with vicinal ("thesis/cub-bn_inception"), or paths of TOML files.
+            **changes: As `changed` takes them.
+        """
+        return cls.of(read_tables(*sources)).changed(changes)
 
-    Every mistake is reported at once. TOML has no word for None: the string "none" stands for it.
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Recipe:
+        """Make a recipe from names and values; settings of the training loop may stand among them.
 
-    Example:
-        >>> recipe_from({"loss": "triplet", "steps": 50}).training.steps
-        50
-    """
-    recipe = (base or Recipe()).model_dump()
-    loop = recipe.pop("training")
-    rest = dict(values)
-    table = rest.pop("training", {})
-    if not isinstance(table, Mapping):
-        raise InputError(f"training must be a table of settings; got {table!r}.")
-    wrong = _put(table, loop) + _put(rest, recipe, loop)  # a name by itself wins over the same one in the table
-    try:
-        made = Recipe(**recipe, training=loop)
-    except ValidationError as error:
-        wrong += [_sentence(details) for details in error.errors()]
-    if wrong:
-        raise InputError("The recipe has mistakes:\n" + "\n".join(f"  - {text}" for text in wrong))
-    return made
+        Every mistake is reported at once. TOML has no word for None: the string "none" stands for it.
 
+        Example:
+            >>> Recipe.of({"loss": "triplet", "steps": 50}).training.steps
+            50
+        """
+        return cls().changed(values)
 
-def read_recipe(path: str | Path) -> dict[str, Any]:
-    """Read the names and values of a TOML file, for `recipe_from`."""
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read the recipe {path}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"The recipe {path} is not TOML: {error}.") from None
+    def changed(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Recipe:
+        """Return the recipe with other values.
 
+        A name is one of a recipe, of its training settings, of a table ("loss_options.margin"), or of an option of the
+        loss or miner by itself ("margin"). A table replaces the one that is there, but for `training`.
 
-def recipe_toml(recipe: Recipe) -> str:
-    """Write a recipe as TOML that `read_recipe` reads back.
+        Example:
+            >>> Recipe().changed({"loss_options.threshold": 0.7, "learning_rate": 0.01}).loss_options
+            {'threshold': 0.7}
+        """
+        tables = self.model_dump()
+        loop = tables.pop("training")
+        wrong: list[str] = []
+        given = _simple_names_last({**(values or {}), **named})
+        for table, owner in OPTIONS_OF.items():
+            if given.get(owner, tables[owner]) != tables[owner]:  # options of another loss would not fit
+                tables[table] = {}
+        for name, value in given.items():
+            problem = _put(_with_none(name, value), tables, loop)
+            wrong += [problem] if problem else []
+        try:
+            made = Recipe(**tables, training=loop)
+        except ValidationError as error:
+            wrong += [_sentence(details) for details in error.errors()]
+        if wrong:
+            raise InputError("The recipe has mistakes:\n" + "\n".join(f"  - {text}" for text in wrong))
+        return made
 
-    Example:
-        >>> print(recipe_toml(Recipe(loss="triplet", loss_options={"margin": 0.1})).splitlines()[0])
-        loss = "triplet"
-    """
-    values, usual = recipe.model_dump(), Recipe().model_dump()
-    tables = {name: value for name, value in values.items() if isinstance(value, dict)}
-    lines = _lines({name: value for name, value in values.items() if name not in tables}, usual)
-    for name, table in tables.items():
+    def value(self, name: str) -> Any:
+        """Return the value of a setting, or the default of an option that the recipe does not give.
+
+        Example:
+            >>> Recipe(loss="triplet").value("loss_options.margin"), Recipe().value("steps")
+            (0.1, 1000)
+        """
+        table, _, option = name.rpartition(".")
+        known: dict[str, Any] = {**self.model_dump(), **self.training.model_dump()}
         if table:
-            lines += ["", f"[{name}]", *_lines(table, usual[name] or {})]
-    return "\n".join(lines) + "\n"
+            inside = known.get(table)
+            known = {**self._defaults(table), **(inside if isinstance(inside, dict) else {})}
+        elif name not in known:
+            known |= self._defaults("mining_options") | self.mining_options
+            known |= self._defaults("loss_options") | self.loss_options
+        if option not in known:
+            raise UnknownName(f"setting in {table}" if table else "setting", option, known)
+        return known[option]
+
+    def toml(self) -> str:
+        """Write the recipe as TOML that `read` reads back.
+
+        Example:
+            >>> print(Recipe(loss="triplet", loss_options={"margin": 0.1}).toml().splitlines()[7])
+            loss = "triplet"
+        """
+        values, usual = self.model_dump(mode="json"), Recipe().model_dump(mode="json")
+        plain = {name: _without_none(value, usual[name]) for name, value in values.items()}
+        return tomli_w.dumps({name: value for name, value in plain.items() if value is not None and value != {}})
+
+    def key(self, data: str = "", name: str = "") -> str:
+        """Return a hash of all that a run's result depends on, the same on every machine.
+
+        Args:
+            data: Hash of the dataset's content; where the files lie does not count.
+            name: What tables call the run.
+        """
+        values = self.model_dump(mode="json", exclude={"data"})
+        if values["weights"] is not None:
+            values["weights"] = Path(values["weights"]).name
+        return hashlib.sha256(json.dumps([name, data, values], sort_keys=True).encode()).hexdigest()[:16]
+
+    def split(self, data: Dataset) -> Split:
+        """Divide data as the protocol, seed and fold have it."""
+        return split(
+            data,
+            self.protocol,
+            seed=self.training.seed,
+            fold=self.fold,
+            folds=self.folds,
+            validation=self.validation,
+        )
+
+    @property
+    def traits(self) -> Traits:
+        """What the loss declares about itself."""
+        return traits_of(OBJECTIVES[ALIASES.get(self.loss, self.loss)]) or Traits("cosine", paper="")
+
+    @property
+    def method(self) -> str:
+        """The loss and what it is used with: "contrastive + memory", "triplet + semi_hard"."""
+        extras = [self.mining, "memory" if self.memory else None, "ccp" if self.ccp is not None else None]
+        return " + ".join([self.loss, *(extra for extra in extras if extra)])
+
+    def _defaults(self, table: str) -> dict[str, Any]:
+        """Return the options of the loss or miner that its table is about."""
+        if table == "loss_options":
+            return options_of(OBJECTIVES[ALIASES.get(self.loss, self.loss)])
+        return options_of(MINERS[self.mining]) if table == "mining_options" and self.mining is not None else {}
 
 
-def _put(values: Mapping[str, Any], *tables: dict[str, Any]) -> list[str]:
-    """Set each value in the first table that has its name; return a line on each name that none has."""
-    unknown = []
-    for name, value in values.items():
-        table = next((table for table in tables if name in table), None)
-        if table is None:
-            choices = [known for table in tables for known in table]
-            unknown.append(str(UnknownName("setting", name, choices)).split(" Choose from")[0])
-        else:
-            table[name] = _with_none(value)
-    return unknown
+def read_tables(*sources: str | Path) -> dict[str, Any]:
+    """Read the names and values of recipes laid over each other, as `Recipe.of` takes them."""
+    found: dict[str, Any] = {}
+    for source in sources:
+        path = find_recipe(source)
+        try:
+            found = laid_over(found, tomllib.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise InputError(f"Cannot read the recipe {source}: {error.strerror}.") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"The recipe {source} is not TOML: {error}.") from None
+    return found
+
+
+def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a recipe over those of another; tables are joined, unless they are another loss's options.
+
+    Example:
+        >>> laid_over({"loss": "triplet", "loss_options": {"margin": 0.1}}, {"loss": "circle", "dim": 8})
+        {'loss': 'circle', 'dim': 8}
+    """
+    kept = {
+        name: value
+        for name, value in base.items()
+        if not (name in OPTIONS_OF and top.get(OPTIONS_OF[name], base.get(OPTIONS_OF[name])) != base.get(OPTIONS_OF[name]))
+    }
+    for name, value in top.items():
+        both = isinstance(value, Mapping) and isinstance(kept.get(name), Mapping)
+        kept[name] = {**kept[name], **value} if both else value
+    return kept
+
+
+def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with whole tables first and options by themselves last, since those depend on the loss."""
+
+    def order(name: str) -> int:
+        return 0 if name in Recipe.model_fields else 1 if name in Settings.model_fields else 2
+
+    renamed = {FORMERLY.get(name, name): value for name, value in values.items()}
+    return {name: renamed[name] for name in sorted(renamed, key=order)}
+
+
+def _put(entry: tuple[str, Any], tables: dict[str, Any], loop: dict[str, Any]) -> str:
+    """Set a value in the table that has its name; return a line on a name that none has."""
+    name, value = entry
+    table, _, option = name.partition(".")
+    if name == "training":
+        if not isinstance(value, Mapping):
+            return f"training must be a table of settings; got {value!r}"
+        for inner, setting in value.items():
+            problem = _put((f"training.{FORMERLY.get(inner, inner)}", setting), tables, loop)
+            if problem:
+                return problem
+    elif table == "training" and option in loop:
+        loop[option] = value
+    elif option and isinstance(tables.get(table), dict | None) and table in tables:
+        tables[table] = {**(tables[table] or {}), option: value}
+    elif name in tables:
+        tables[name] = value
+    elif name in loop:
+        loop[name] = value
+    else:
+        return _put_option(name, value, tables, loop)
+    return ""
+
+
+def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> str:
+    """Set an option of the loss or of the miner that was given by its name alone."""
+    owners = {
+        "loss_options": OBJECTIVES.get(ALIASES.get(str(tables["loss"]), str(tables["loss"]))),
+        "mining_options": MINERS.get(str(tables["mining"])),
+    }
+    known = {table: options_of(function) for table, function in owners.items() if function is not None}
+    having = [table for table, options in known.items() if name in options]
+    if having:
+        tables[having[0]] = {**tables[having[0]], name: value}
+        return ""
+    choices = [*tables, *loop, *(option for options in known.values() for option in options)]
+    return str(UnknownName("setting", name.removeprefix("training."), choices)).split(" Choose from")[0]
 
 
 def _sentence(details: Any) -> str:
@@ -167,32 +329,17 @@ def _sentence(details: Any) -> str:
     return f"{place}: {details['msg']}; got {details['input']!r}"
 
 
-def _with_none(value: Any) -> Any:
+def _with_none(name: str, value: Any) -> tuple[str, Any]:
     if isinstance(value, Mapping):
-        return {name: _with_none(item) for name, item in value.items()}
-    return None if value == "none" else value
+        return name, dict(_with_none(inner, item) for inner, item in value.items())
+    return name, None if value == "none" else value
 
 
-def _lines(values: dict[str, Any], usual: dict[str, Any]) -> list[str]:
-    return [
-        f"{_key(name)} = {_toml(value)}"
-        for name, value in values.items()
-        if not (value is None and name in usual and usual[name] is None)
-    ]
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _toml(value: Any) -> str:
-    if value is None:
-        return _toml("none")
+def _without_none(value: Any, usual: Any) -> Any:
+    """Return a value as TOML can say it: "none" where None is not what is left out."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(name)} = {_toml(item)}" for name, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    # JSON's numbers, booleans and strings are TOML's, but for one control character.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        inner = {key: _without_none(item, usual.get(key) if isinstance(usual, dict) else ...) for key, item in value.items()}
+        return {key: item for key, item in inner.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_none(item, ...) for item in value]
+    return ("none" if usual is not None else None) if value is None else value

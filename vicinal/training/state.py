@@ -1,0 +1,87 @@
+"""What a training loop has in its hands, which hooks are shown."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from vicinal.criterion import Criterion
+from vicinal.training.settings import Settings
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["Best", "TrainingState"]
+
+
+@dataclass
+class Best:
+    """The best evaluation so far.
+
+    Attributes:
+        step: When it was; 0 before the first.
+        score: What it was.
+        misses: Evaluations since then.
+    """
+
+    step: int = 0
+    score: float = -math.inf
+    misses: int = 0
+
+
+@dataclass
+class TrainingState:
+    """The run at hand.
+
+    Attributes:
+        fabric: Devices, precision and processes.
+        model: What is trained, without the wrappers of several processes.
+        criterion: The loss.
+        settings: How to train.
+        scored: Whether there is a score to choose by.
+        step: Steps taken.
+        images: Items seen, over all processes.
+        seconds: Time spent in earlier parts of an interrupted run.
+        best: The best evaluation so far.
+    """
+
+    fabric: Fabric
+    model: nn.Module
+    criterion: Criterion
+    settings: Settings
+    scored: bool
+    step: int = 0
+    images: int = 0
+    seconds: float = 0.0
+    best: Best = field(default_factory=Best)
+    _began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training, over all parts of an interrupted run."""
+        return self.seconds + time.perf_counter() - self._began
+
+    @property
+    def loss_scale(self) -> float:
+        """What float16 training has multiplied the loss by."""
+        scaler = getattr(self.fabric.strategy.precision, "scaler", None)
+        return 1.0 if scaler is None else float(scaler.get_scale())
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the score has not risen for too long."""
+        return self.settings.patience is not None and self.best.misses >= self.settings.patience
+
+    def progress(self) -> dict[str, Any]:
+        """How far the run is, for a checkpoint."""
+        return {"step": self.step, "images": self.images, "seconds": self.elapsed, "best": vars(self.best)}
+
+    def go_on_from(self, progress: dict[str, Any]) -> None:
+        """Be where `progress` was taken."""
+        self.step, self.images = progress["step"], progress["images"]
+        self.seconds, self.best = progress["seconds"], Best(**progress["best"])
+        self._began = time.perf_counter()
