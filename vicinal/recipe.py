@@ -21,7 +21,9 @@ from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
 from vicinal.training.settings import CCP, Settings
 
-__all__ = ["Recipe", "laid_over", "read_tables"]
+__all__ = ["SCORES", "Recipe", "laid_over", "read_tables"]
+
+SCORES = ("P@1", "P@R", "MAP@R")  # that steps may be chosen by, and that a record has for every class
 
 # Names of earlier versions, which recipes and journals still hold.
 FORMERLY = {"metric": "score"}
@@ -37,6 +39,12 @@ def _one_of(kind: str, table: Mapping[str, Any]) -> AfterValidator:
         return name
 
     return AfterValidator(known)
+
+
+def _scored(settings: Settings) -> Settings:
+    """Check that the score to choose by is one that is computed."""
+    look_up("score", settings.score, dict.fromkeys(SCORES))
+    return settings
 
 
 class Recipe(BaseModel):
@@ -117,7 +125,7 @@ class Recipe(BaseModel):
     copies: Annotated[int, Field(ge=1)] = 4
     train_stages: Annotated[int | None, Field(ge=0)] = None
     freeze_batch_norm: bool = False
-    training: Settings = Field(default_factory=Settings)
+    training: Annotated[Settings, AfterValidator(_scored)] = Field(default_factory=Settings)
 
     @classmethod
     def read(cls, *sources: str | Path, **changes: Any) -> Recipe:

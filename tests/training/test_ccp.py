@@ -22,7 +22,8 @@ from vicinal.data import Dataset
 from vicinal.errors import InputError, Interrupted
 from vicinal.references import Batch, Proxies
 from vicinal.training.ccp import ChanceConstrainedProxies, proxy_radius, proxy_spread
-from vicinal.training.engine import train
+from vicinal.results.run import RunFiles
+from vicinal.training.engine import run_training
 from vicinal.training.settings import CCP
 
 pytestmark = pytest.mark.recipe
@@ -197,17 +198,17 @@ def test_without_proxies_or_scores_it_says_what_is_missing(
     data: Dataset, model: Make, criterion: Make, stream: Make, settings: Make, on_proxies: Criterion
 ) -> None:
     with pytest.raises(InputError, match=r"need proxies among the references: give the criterion references=\[\(Prox"):
-        train(
+        run_training(
             model(),
             criterion(),
             stream(),
             settings(),
-            ccp=alternation(data),
+            hooks=[alternation(data)],
             score=lambda _: {"score": 0},
             progress=False,
         )
     with pytest.raises(InputError, match="train with validation classes and evaluate_every above 0"):
-        train(model(), on_proxies, stream(), settings(), ccp=alternation(data), progress=False)
+        run_training(model(), on_proxies, stream(), settings(), hooks=[alternation(data)], progress=False)
 
 
 def script(values: list[float]) -> Callable[[nn.Module], dict[str, float]]:
@@ -222,7 +223,7 @@ def test_the_loop_alternates_and_logs(
     ccp = alternation(data, patience=1, proximal_weight=1e-3)
     wanted = settings(steps=24, evaluate_every=4)
     scores = script([0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
-    outcome = train(model(), on_proxies, stream(), wanted, score=scores, ccp=ccp, folder=tmp_path, progress=False)
+    outcome = run_training(model(), on_proxies, stream(), wanted, score=scores, hooks=[ccp], files=RunFiles(tmp_path), progress=False)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     instances = [line for line in lines if "instance" in line]
     assert [(line["instance"], line["step"], line["score"]) for line in instances] == [
@@ -231,7 +232,7 @@ def test_the_loop_alternates_and_logs(
         (3, 24, 0.1),
     ]
     assert {"proxy spread", "proxy radius", "next proxy spread", "next proxy radius"} < set(instances[0])
-    assert (outcome.best_step, outcome.best_score) == (4, 0.5)
+    assert (outcome.best_step, outcome.best_scores) == (4, 0.5)
 
 
 @pytest.mark.parametrize("restart", ["best", "continue"])
@@ -248,7 +249,7 @@ def test_resume_in_the_midst_of_an_instance_is_bit_identical(
         loss = Criterion("contrastive_c2", references=[Proxies(5, 4, per_class=2), (Batch(), 0.1)])
         ccp = alternation(data, patience=2, proximal_weight=0.01, restart=restart, monitor=monitor)
         options = {"score": script(scores), "ccp": ccp, "folder": folder, "resume": resume, "progress": False}
-        train(network, loss, source, wanted, **options)
+        run_training(network, loss, source, wanted, **options)
         return [*network.state_dict().values(), *loss.state_dict().values()], ccp
 
     whole, expected = go(tmp_path / "whole", stream(), values)

@@ -149,7 +149,7 @@ def test_text_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     def fail(*_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(checkpoint.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(DataError, match=r"Could not write .*recipe\.toml: .*Read-only file system"):
         write_atomically(tmp_path / "recipe.toml", "other\n")
     assert (tmp_path / "recipe.toml").read_text(encoding="utf-8") == "größe = 1\n"

@@ -75,8 +75,7 @@ def result(folder: Path) -> dict[str, Any]:
     """Everything that a run leaves, but for what clocks say."""
     last = load_checkpoint(folder / "last.ckpt")
     record = json.loads((folder / "record.json").read_text())
-    for timed in (last, record):
-        del timed["seconds"]
+    del last["progress"]["seconds"], record["seconds"], record["finished"], record["peak_memory_mib"]
     log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
         "last": repr(flat(last)),

@@ -87,10 +87,16 @@ class Split:
         """The same split with the test classes removed: what tuning is given."""
         return replace(self, test=None)
 
-    def hash(self) -> str:
-        """SHA-256 of the protocol and of the content of the views."""
-        views = (self.train, self.validation, self.test)
-        contents = [None if view is None else view.hash() for view in views]
+    def hash(self, data: str | None = None) -> str:
+        """SHA-256 of the protocol and of the content of the views.
+
+        Args:
+            data: Hash of the dataset that the views are of, where it is known: the views' classes then say the rest.
+        """
+        contents = [
+            None if view is None else view.hash() if data is None else [data, *view.class_names]
+            for view in (self.train, self.validation, self.test)
+        ]
         parts = [self.protocol, self.seed, self.fold, *contents]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

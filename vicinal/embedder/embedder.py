@@ -99,6 +99,10 @@ class Embedder(nn.Module):
         """Return the embeddings of transformed images [n, c, h, w] or vectors [n, c]."""
         return self.head(self.backbone(inputs))
 
+    def unnormalised(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Return what `forward` normalises."""
+        return self.head.unnormalised(self.backbone(inputs))
+
     def features(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n c"]:
         """Return the pooled features, from which `head` makes the embeddings."""
         return pool(self.backbone(inputs), self.head.pooling)
