@@ -7,13 +7,13 @@ from vicinal.spaces.label_bounds import Bounds, bounds
 from vicinal.spaces.condition import k_max, p_max
 from vicinal.spaces.distances import DISTANCES, angular, audit, squared_sine
 from vicinal.spaces.domains import DOMAINS, Domain, cube, simplex, space, sphere
-from vicinal.spaces.features import penultimate
+from vicinal.spaces.penultimate_features import penultimate
 from vicinal.spaces.figures import audit_figures, pair_distances, slack_surface, worst_triple
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
 from vicinal.spaces.nearest import evaluate_by
 from vicinal.spaces.run_audit import RunAudit, audit_run
 from vicinal.spaces.triples import Triple
-from vicinal.spaces.metric_verdict import Verdict
+from vicinal.spaces.metric_verdict import MetricVerdict
 
 __all__ = [
     "DISTANCES",
@@ -23,7 +23,7 @@ __all__ = [
     "LabelMetric",
     "RunAudit",
     "Triple",
-    "Verdict",
+    "MetricVerdict",
     "angular",
     "audit",
     "audit_distance",
