@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any, final
@@ -164,8 +165,9 @@ def _images_seen(values: dict[str, Any]) -> int | None:
     return prod([*factors, values.get("accumulate", 1)]) if None not in factors else None
 
 
-def _names() -> list[str]:
-    return sorted(path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.toml"))
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.toml")))
 
 
 def _find(kind: str, name: str | Path, names: list[str]) -> Path:

@@ -1,8 +1,7 @@
-"""Chance-constrained proxies by recipe: presets, frozen features and full networks, one process and two."""
+"""Chance-constrained proxies in whole runs: frozen features and full networks, killed runs, one process and two."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -15,19 +14,14 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from vicinal.build import build_criterion
 from vicinal.cli.main import app
 from vicinal.data import Split, digits, split
 from vicinal.errors import InputError
 from vicinal.fitting import fit
-from vicinal.recipe import Recipe, read_recipe, recipe_from, recipe_toml
-from vicinal.references import Batch, Memory, Proxies
 from vicinal.training.checkpoint import load_checkpoint
-from vicinal.training.settings import CCP, CCP_PRESETS
 
 pytestmark = pytest.mark.recipe
 
-ROOT = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {
     "loss": "contrastive_c2",
     "normalisation": "ball",
@@ -45,48 +39,6 @@ QUICK = {"preset": "code", "patience": 1, "proxies_per_class": 2, "pool": 3}
 @pytest.fixture(scope="module")
 def halves() -> Split:
     return split(digits(), "fixed-validation", validation=0.4)
-
-
-def test_presets_are_the_paper_and_its_code() -> None:
-    assert CCP() == CCP.model_validate("code") == recipe_from({"ccp": "code"}).ccp
-    paper = recipe_from({"ccp": {"preset": "paper", "pool": 7}}).ccp
-    assert paper == CCP(pair_weight=0.0, restart="best", monitor="fresh", pool=7)
-    assert set(CCP_PRESETS) == {"code", "paper"}
-    assert recipe_from({"ccp": "none"}, recipe_from({"ccp": "code"})).ccp is None
-
-
-def test_a_pool_is_never_smaller_than_the_proxies() -> None:
-    assert [CCP(pool=pool, proxies_per_class=4).pool_size for pool in (1, 3, 4, 12)] == [4, 12, 4, 12]
-
-
-def test_mistakes_are_named() -> None:
-    with pytest.raises(InputError, match=r"ccp: Unknown preset of CCP 'papre'; did you mean 'paper'\?"):
-        recipe_from({"ccp": "papre"})
-    with pytest.raises(InputError, match=r"ccp.pools: Extra inputs are not permitted") as caught:
-        recipe_from({"ccp": {"pools": 3, "restart": "begin"}})
-    assert "ccp.restart: Input should be 'best' or 'continue'; got 'begin'" in str(caught.value)
-
-
-def test_a_recipe_with_ccp_comes_back_from_toml(tmp_path: Path) -> None:
-    recipe = recipe_from({"ccp": {"preset": "paper", "proximal_weight": 1e-5}, "loss": "triplet"})
-    (tmp_path / "recipe.toml").write_text(recipe_toml(recipe))
-    assert recipe_from(read_recipe(tmp_path / "recipe.toml")) == recipe
-    assert "[ccp]" not in recipe_toml(Recipe())
-
-
-def test_the_criterion_has_proxies_pairs_and_memory(halves: Split) -> None:
-    recipe = recipe_from({"loss": "triplet", "ccp": {"proxies_per_class": 3, "pair_weight": 0.2}, "memory": 10})
-    criterion = build_criterion(recipe, halves.train, 4)
-    proxies, pairs, memory = criterion.references
-    assert (proxies.per_class, proxies.classes, proxies.learning_rate_multiplier) == (3, 3, 1.0)
-    assert isinstance(pairs, Batch)
-    assert isinstance(memory, Memory)
-    assert criterion.term_weights == (1.0, 0.2, 1.0)
-    only = build_criterion(recipe_from({"loss": "triplet", "ccp": "paper"}), halves.train, 4)
-    assert [type(module) for module in only.references] == [Proxies]
-    # A loss that makes no sense on pairs runs on the proxies alone.
-    centres = build_criterion(recipe_from({"loss": "soft_triple", "ccp": "code"}), halves.train, 4)
-    assert [type(module) for module in centres.references] == [Proxies]
 
 
 @pytest.mark.parametrize("freeze", [False, True], ids=["network", "frozen"])
@@ -168,22 +120,3 @@ def test_two_processes_have_the_proxies_of_one(tmp_path: Path) -> None:
         torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-4)
     one, two = (load_checkpoint(tmp_path / run / "last.ckpt")["criterion"] for run in ("one", "two"))
     torch.testing.assert_close(two["references.0.vectors"], one["references.0.vectors"], rtol=0, atol=1e-3)
-
-
-def test_the_recipes_are_what_the_script_writes_and_can_be_built(halves: Split) -> None:
-    spec = importlib.util.spec_from_file_location("ccp_recipes", ROOT / "examples" / "ccp_recipes.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    texts = script.recipes()
-    assert len(texts) == 49
-    for name, text in texts.items():
-        assert (ROOT / "recipes" / "ccp" / name).read_text() == text, name
-        recipe = recipe_from(read_recipe(ROOT / "recipes" / "ccp" / name))
-        assert (recipe.ccp is not None) == ("[ccp]" in text)
-        build_criterion(recipe, halves.train, 128)
-    sop = recipe_from(read_recipe(ROOT / "recipes" / "ccp" / "sop-c2-xbm-l.toml"))
-    assert (sop.memory, sop.memory_start, sop.training.evaluate_every) == (1400 * 32, 1000, 250)
-    for small in (ROOT / "recipes" / "ccp").glob("small-*.toml"):
-        assert recipe_from(read_recipe(small)).ccp == CCP()
