@@ -162,7 +162,9 @@ class Recipe(BaseModel):
         tables = self.model_dump()
         loop = tables.pop("training")
         wrong: list[str] = []
-        given = _simple_names_last({**(values or {}), **named})
+        given = _simple_names_last(laid_over({"data": self.data}, {**(values or {}), **named}))
+        if _is_table(given.get("on")):
+            del given["on"]  # of data that the recipe does not name
         for table, owner in OPTIONS_OF.items():
             if given.get(owner, tables[owner]) != tables[owner]:  # options of another loss would not fit
                 tables[table] = {}
@@ -265,19 +267,33 @@ def read_tables(*sources: str | Path) -> dict[str, Any]:
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a recipe over those of another; tables are joined, unless they are another loss's options.
 
+    What a study found best for a loss may differ by dataset: the table `[on.cub]` is laid over all the rest as soon as
+    the data's name is known to be "cub", and does not count elsewhere.
+
     Example:
         >>> laid_over({"loss": "triplet", "loss_options": {"margin": 0.1}}, {"loss": "circle", "dim": 8})
         {'loss': 'circle', 'dim': 8}
+        >>> laid_over({"data": "cub"}, {"memory": 96, "on": {"sop": {"memory": 12800}, "cub": {"memory": 800}}})
+        {'data': 'cub', 'memory': 800}
     """
+    owners = {**OPTIONS_OF, "on": "loss"}
     kept = {
         name: value
         for name, value in base.items()
-        if not (name in OPTIONS_OF and top.get(OPTIONS_OF[name], base.get(OPTIONS_OF[name])) != base.get(OPTIONS_OF[name]))
+        if name not in owners or top.get(owners[name], base.get(owners[name])) == base.get(owners[name])
     }
     for name, value in top.items():
-        both = isinstance(value, Mapping) and isinstance(kept.get(name), Mapping)
-        kept[name] = {**kept[name], **value} if both else value
-    return kept
+        kept[name] = {**kept[name], **value} if _is_table(value) and _is_table(kept.get(name)) else value
+    if kept.get("data") is None or not _is_table(kept.get("on")):
+        return kept
+    special = kept.pop("on").get(kept["data"], {})
+    if not _is_table(special):
+        raise InputError(f"on.{kept['data']} must be a table of settings; got {special!r}.")
+    return laid_over(kept, special)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:
