@@ -168,6 +168,8 @@ class Recipe(BaseModel):
         for table, owner in OPTIONS_OF.items():
             if given.get(owner, tables[owner]) != tables[owner]:  # options of another loss would not fit
                 tables[table] = {}
+        if given.get("protocol", "default") != "default":  # which has classes to choose by that are not tested on
+            tables["select_on_test"] = False
         for name, value in given.items():
             problem = _put(_with_none(name, value), tables, loop)
             wrong += [problem] if problem else []

@@ -15,7 +15,7 @@ from vicinal.cli.train import train
 from vicinal.cli.values import parse_pairs
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
-from vicinal.recipe import Recipe, read_recipe, recipe_from
+from vicinal.recipe import Recipe
 
 pytestmark = pytest.mark.recipe
 
@@ -33,7 +33,7 @@ def run(*arguments: str | Path) -> Any:
 
 
 def recipe_of(folder: Path) -> Recipe:
-    return recipe_from(read_recipe(folder / "recipe.toml"))
+    return Recipe.read(folder / "recipe.toml")
 
 
 def test_a_run_from_flags(tmp_path: Path) -> None:

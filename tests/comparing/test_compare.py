@@ -16,9 +16,9 @@ from vicinal.comparing.executor import run_in_processes
 from vicinal.data import arrays, load
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
+from vicinal.recipe import Recipe
 from vicinal.results import read_records
 from vicinal.results.joined import concatenated
-from vicinal.recipe import recipe_from
 
 pytestmark = pytest.mark.recipe
 
@@ -155,7 +155,7 @@ def test_a_better_loss_wins_and_the_verdict_says_so(tmp_path):
         clusters(classes=60, per_class=6, noise=2.0),
         ["multi_similarity", weak],
         out=tmp_path / "out",
-        recipe=recipe_from(settings),
+        recipe=Recipe.of(settings),
         seeds=3,
         jobs=1,
         progress=False,

@@ -9,6 +9,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from vicinal.atomic import replacing
 from vicinal.data.checks import Listing, dataset_from
 from vicinal.data.dataset import Dataset
 from vicinal.data.opening import load, recognise
@@ -16,7 +17,6 @@ from vicinal.data.readers import arrays
 from vicinal.data.readers.layout import SUFFIXES, images_below
 from vicinal.embedder import Embedder
 from vicinal.embedder.encoding import Precision
-from vicinal.atomic import replacing
 from vicinal.errors import DataError, InputError
 
 __all__ = ["embed", "open_inputs"]

@@ -14,8 +14,8 @@ from vicinal.cli.values import whole_numbers
 from vicinal.data import PROTOCOLS, Dataset, load, split
 from vicinal.embedder import Embedder
 from vicinal.errors import InputError
-from vicinal.evaluation.evaluator import evaluate as evaluate_embeddings
 from vicinal.evaluation.embedding_files import Table, read_table
+from vicinal.evaluation.evaluator import evaluate as evaluate_embeddings
 
 __all__ = ["evaluate"]
 

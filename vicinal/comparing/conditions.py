@@ -10,10 +10,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from vicinal.atomic import write_atomically
 from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS, flat
 from vicinal.errors import DataError, InputError
 from vicinal.recipe import Recipe
-from vicinal.atomic import write_atomically
 
 __all__ = ["comparison_folder", "conditions"]
 

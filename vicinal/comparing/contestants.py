@@ -10,7 +10,7 @@ from typing import Any, final
 from vicinal.errors import InputError, UnknownName, VicinalError, look_up
 from vicinal.mining import MINERS
 from vicinal.objectives import ALIASES, OBJECTIVES
-from vicinal.recipe import Recipe, read_tables
+from vicinal.recipe import Recipe, laid_over, read_tables
 from vicinal.recipes import expand
 
 __all__ = ["Contestant", "contestants", "needs"]
@@ -111,7 +111,8 @@ def contestants(
         if shared.get("loss") == own.get("loss"):
             values |= {setting: shared[setting] for setting in OF_THE_LOSS if setting in shared}
         values |= USUAL.get(str(own.get("loss")), {})
-        values |= own | {setting: value for setting, value in over.items() if setting not in OF_THE_LOSS}
+        flags_of_all = {setting: value for setting, value in over.items() if setting not in OF_THE_LOSS}
+        values = laid_over({**values, "data": common.data}, own) | flags_of_all
         if values.get("memory") is True:
             batch = common.classes_per_batch * common.samples_per_class
             values["memory"] = shared.get("memory") or MEMORY_BATCHES * batch

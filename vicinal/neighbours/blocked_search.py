@@ -23,10 +23,10 @@ from torch import Tensor
 
 from vicinal.errors import look_up
 from vicinal.neighbours.exclusion import Exclusion
+from vicinal.neighbours.int8_filter import sieve, sieve_is_fast
 from vicinal.neighbours.layout import PADDING, centre, panel, widths
 from vicinal.neighbours.parallel import side_by_side
 from vicinal.neighbours.shortlist import Shortlist, both_sides
-from vicinal.neighbours.int8_filter import sieve, sieve_is_fast
 from vicinal.neighbours.similarity import Vectors, close_pairs, exact_pairs, exact_rows, rounding_error
 from vicinal.neighbours.task import Consume, Task
 

@@ -9,9 +9,9 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from vicinal.errors import InputError
-from vicinal.neighbours.exclusion import exclusion
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_embeddings
 from vicinal.neighbours.blocked_search import BLOCK, Progress, search
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_embeddings
+from vicinal.neighbours.exclusion import exclusion
 from vicinal.neighbours.similarity import exact_pairs, readable, vectors
 
 __all__ = ["Neighbours", "neighbours"]

@@ -12,9 +12,9 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from vicinal.neighbours.exclusion import Exclusion
+from vicinal.neighbours.int8_filter import Sieve
 from vicinal.neighbours.layout import Panel
 from vicinal.neighbours.shortlist import Shortlist
-from vicinal.neighbours.int8_filter import Sieve
 from vicinal.neighbours.similarity import Vectors
 
 __all__ = ["Consume", "Task"]

@@ -14,8 +14,8 @@ from PIL import Image
 
 from vicinal.data import Dataset, load, split
 from vicinal.errors import VicinalError
-from vicinal.neighbours import neighbours
 from vicinal.evaluation.retrieval import average_precision_at_r
+from vicinal.neighbours import neighbours
 from vicinal.report.blocks import Thumbnail
 from vicinal.report.comparison import Trial
 

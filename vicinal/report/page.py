@@ -15,12 +15,12 @@ from markupsafe import Markup, escape
 from rich.console import Console
 from rich.progress import Progress
 
+from vicinal.atomic import write_atomically
 from vicinal.errors import DataError
 from vicinal.report.blocks import Chapter, Chart
 from vicinal.report.chapters import CHAPTERS
 from vicinal.report.comparison import Comparison, read_comparisons
 from vicinal.report.headline import facts, headline, lede
-from vicinal.atomic import write_atomically
 
 __all__ = ["write_report"]
 

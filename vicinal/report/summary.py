@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.evaluation import Interval, seed_interval
-from vicinal.statistics.intervals import class_bootstrap
 from vicinal.report.comparison import Comparison, Entry
+from vicinal.statistics.intervals import class_bootstrap
 
 __all__ = ["Line", "class_means", "class_queries", "lines"]
 

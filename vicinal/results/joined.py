@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from vicinal.protocols.run import EMBEDDINGS, queries_by_class, scores_by_class
 
 from vicinal.data import PROTOCOLS
 from vicinal.errors import DataError
@@ -24,7 +25,6 @@ from vicinal.evaluation import concatenate, evaluate
 from vicinal.fitting import METRICS
 from vicinal.pairs import to_ball
 from vicinal.results.record import JOURNAL, Record, read_records, trial_folder, write_record
-from vicinal.protocols.run import EMBEDDINGS, queries_by_class, scores_by_class
 
 __all__ = ["concatenated"]
 

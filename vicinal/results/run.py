@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from vicinal.atomic import replacing
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
-from vicinal.atomic import replacing
 from vicinal.recipe import Recipe
 from vicinal.results.record import Record
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vicinal.errors import InputError, NotFinite
 from vicinal.spaces.domains import Domain
-from vicinal.spaces.triples import TOLERANCE, Distance, Triple, descend, worst_triples
 from vicinal.spaces.metric_verdict import Kind, MetricVerdict
+from vicinal.spaces.triples import TOLERANCE, Distance, Triple, descend, worst_triples
 
 __all__ = ["audit_distance"]
 

@@ -18,8 +18,8 @@ from vicinal.spaces.axioms import audit_distance
 from vicinal.spaces.condition import p_max
 from vicinal.spaces.domains import DOMAINS
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
-from vicinal.spaces.triples import Distance
 from vicinal.spaces.metric_verdict import Kind, MetricVerdict
+from vicinal.spaces.triples import Distance
 
 __all__ = ["DISTANCES", "Named", "angular", "audit", "label_cross_entropy", "squared_sine"]
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from vicinal.phrasing import p_text
+from vicinal.statistics.class_scores import class_scores
+from vicinal.statistics.holm_correction import holm
 from vicinal.statistics.intervals import Interval, class_bootstrap
 from vicinal.statistics.sign_flips import sign_flip
-from vicinal.statistics.holm_correction import holm
-from vicinal.statistics.class_scores import class_scores
-from vicinal.phrasing import p_text
 
 __all__ = ["PairTest", "compare_pairs", "paired_delta"]
 

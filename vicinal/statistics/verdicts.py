@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vicinal.errors import InputError
+from vicinal.phrasing import counted, listed, p_text
 from vicinal.statistics.nemenyi import experiments_needed
 from vicinal.statistics.pair_tests import PairTest
 from vicinal.statistics.ranking import Tournament
-from vicinal.phrasing import counted, listed, p_text
 
 __all__ = ["Verdict", "verdict"]
 

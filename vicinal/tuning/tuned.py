@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 from vicinal.recipe import Recipe
 from vicinal.tuning.ranges import Space
 
-__all__ = ["State", "Attempt", "Tuned"]
+__all__ = ["Attempt", "State", "Tuned"]
 
 State = Literal["complete", "pruned", "failed"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from vicinal.results import Record
 from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
 from vicinal.report.comparison import Comparison
 from vicinal.report.words import NONE, TIMES, counted, listed, network
+from vicinal.results import Record
 
 __all__ = ["conditions", "failures"]
 

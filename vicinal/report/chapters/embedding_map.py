@@ -7,8 +7,8 @@ from sklearn.manifold import TSNE
 
 from vicinal.report.blocks import Chapter, Chart, Panel
 from vicinal.report.charts import WIDTH
-from vicinal.report.gallery import Album, Search, evenly
 from vicinal.report.drawing import Drawing, Scale
+from vicinal.report.gallery import Album, Search, evenly
 
 __all__ = ["embedding_map"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from vicinal.statistics import Interval
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Row, dot_rows
 from vicinal.report.comparison import Comparison, Entry
 from vicinal.report.summary import Line, lines
 from vicinal.report.words import NONE, TIMES, network, percent, span
+from vicinal.statistics import Interval
 
 __all__ = ["leaderboard"]
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from vicinal.errors import VicinalError
 from vicinal.mining import MINERS
 from vicinal.objectives import ALIASES, OBJECTIVES, options_of
-from vicinal.results import Record
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose
 from vicinal.report.charts import Curve, small_lines
 from vicinal.report.comparison import Comparison
+from vicinal.results import Record
 from vicinal.weights import WeightCurves, weight_curves
 
 __all__ = ["pair_weight_curves"]

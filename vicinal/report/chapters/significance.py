@@ -5,8 +5,8 @@ from __future__ import annotations
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import WIDTH
 from vicinal.report.comparison import Comparison
-from vicinal.report.evidence import Evidence, correlation_of, evidence, ranks_of
 from vicinal.report.drawing import LETTER, Drawing, Scale
+from vicinal.report.evidence import Evidence, correlation_of, evidence, ranks_of
 from vicinal.report.words import listed, p_value
 from vicinal.statistics import Tournament
 
