@@ -80,7 +80,7 @@ def test_all_pairs_come_best_first_and_corrected():
     assert all(test.difference > 0 and test.interval.low > 0 and test.p_value < 0.05 for test in found)
     assert [test.p_value for test in found] == pytest.approx(holm([test.p_single for test in found]))
     assert str(found[1]).startswith("a - c: +0.1")
-    assert str(found[1]).endswith("effect +1.00, p < 0.001")
+    assert str(found[1]).endswith("effect +1.00, p < 0.001, over 60 classes and 1 seed")
 
 
 def test_the_effect_counts_classes():

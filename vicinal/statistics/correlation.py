@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from vicinal.errors import InputError
-from vicinal.statistics.intervals import Interval
 from vicinal.phrasing import p_text
+from vicinal.statistics.intervals import Interval
 
 __all__ = ["RankCorrelation", "rank_correlation"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from vicinal.statistics.ranking import Tournament
 from vicinal.phrasing import counted, p_text
+from vicinal.statistics.ranking import Tournament
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from vicinal.errors import InputError, UnknownName
+from vicinal.phrasing import counted
 from vicinal.statistics.friedman_test import Friedman, friedman
 from vicinal.statistics.nemenyi import cliques, critical_difference
 from vicinal.statistics.pair_tests import PairTest, compare_pairs
-from vicinal.phrasing import counted
 
 __all__ = ["Missing", "Standing", "Tournament", "tournament"]
 

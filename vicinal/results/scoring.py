@@ -1,0 +1,46 @@
+"""Scores of the test items of a run: queries are searched in the gallery where there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vicinal.evaluation import Scores, evaluate
+from vicinal.results.run import TestItems
+from vicinal.statistics.intervals import class_sums
+
+__all__ = ["queries_by_class", "score_test_items", "scores_by_class"]
+
+
+def score_test_items(items: TestItems, distance: str, **options: Any) -> Scores:
+    """Score items; those with the role "query" are searched among those with the role "gallery".
+
+    Args:
+        items: Embeddings, labels and roles.
+        distance: How embeddings are compared.
+        **options: Of `vicinal.evaluation.evaluate`.
+    """
+    embeddings, labels, roles = items
+    if roles is None or not {"query", "gallery"} <= set(roles.tolist()):
+        return evaluate(embeddings, labels, distance=distance, **options)
+    query, gallery = roles == "query", roles == "gallery"
+    return evaluate(
+        embeddings[query],
+        labels[query],
+        gallery=embeddings[gallery],
+        gallery_labels=labels[gallery],
+        distance=distance,
+        **options,
+    )
+
+
+def scores_by_class(scores: Scores, score: str, classes: int) -> tuple[float | None, ...]:
+    """Return the mean score of each class, by label; None where no query of a class was scored."""
+    means = scores.per_class(score)
+    return tuple(means.get(label) for label in range(classes))
+
+
+def queries_by_class(scores: Scores, classes: int) -> tuple[int, ...]:
+    """Return how many queries of each class were scored, by label."""
+    counts = class_sums(scores.per_query["MAP@R"], scores.query_classes, len(scores.classes))[1]
+    by_label = dict(zip(scores.classes, counts.tolist(), strict=True))
+    return tuple(by_label.get(label, 0) for label in range(classes))
