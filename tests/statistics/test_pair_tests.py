@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vicinal.errors import InputError
-from vicinal.statistics import paired_difference
-from vicinal.statistics.sign_flips import sign_flip
-from vicinal.statistics import class_arrays, compare_pairs, holm
+from vicinal.statistics import class_arrays, compare_pairs, holm, paired_difference
 from vicinal.statistics.pair_tests import paired_delta
+from vicinal.statistics.sign_flips import sign_flip
 
 pytestmark = pytest.mark.unit
 

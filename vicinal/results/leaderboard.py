@@ -222,7 +222,8 @@ class Leaderboard:
             for one, other in combinations(self.of_network(network), 2):
                 shared = shared_scores([one, other], self.score)
                 if shared is not None:
-                    aligned.append(AlignedPair(one.name, other.name, *shared.values, shared.queries, shared.folds))
+                    first, second = shared.values
+                    aligned.append(AlignedPair(one.name, other.name, first, second, shared.queries, shared.folds))
             found[network] = compare_aligned(aligned)
         return found
 

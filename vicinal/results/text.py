@@ -42,8 +42,11 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
                 say(f"{of_which}{found}")
     if board.entries:
         say(best_in_words(board))
-    for text in (*demands(board), *gaps(board)):
+    for text in demands(board):
         say(text)
+    for entry, text in gaps(board):
+        of_network = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
+        say(f"{entry.name}{of_network}: {text}")
     for record in board.failed:
         say(f"failed: {record.name}, {record.experiment}: {record.error}")
 
@@ -77,24 +80,19 @@ def demands(board: Leaderboard) -> list[str]:
     return [f"{name} demanded: {'; '.join(words)}" for name, words in asked.items() if words]
 
 
-def gaps(board: Leaderboard) -> list[str]:
-    """Which folds are missing, which were not joined, and which runs are counted as one; one sentence each."""
+def gaps(board: Leaderboard) -> list[tuple[Entry, str]]:
+    """Which folds an entry lacks, which were not joined, and which of its runs are counted as one; a sentence each."""
     said = []
     for entry in board.entries:
-        whose = entry.name if len(board.networks) == 1 else f"{entry.name} ({network_in_words(entry.network)})"
         folds = max(record.folds or 0 for record in entry.records)
         for seed, missing in entry.missing_folds.items():
             which = f"fold{'s' if len(missing) > 1 else ''} {listed([str(fold) for fold in missing])}"
-            said.append(
-                f"{whose}: {folds - len(missing)} of {folds} folds of seed {seed}; {which} missing, and its score is "
-                "the mean of the others."
-            )
-        said += [f"{whose}: folds not joined, {reason}." for reason in entry.not_joined]
+            done = f"{folds - len(missing)} of {folds} folds of seed {seed}"
+            said.append((entry, f"{done}; {which} missing, and its score is the mean of the others."))
+        said += [(entry, f"folds not joined, {reason}.") for reason in entry.not_joined]
         if any(len(records) > 1 for records in entry.cells.values()):
-            said.append(
-                f"{whose}: runs of the same network, seed and fold with different settings are averaged here. Report "
-                "them apart."
-            )
+            text = "runs of the same seed and fold with different settings are averaged here. Report them apart."
+            said.append((entry, text))
     return said
 
 

@@ -7,8 +7,8 @@ from scipy.sparse import coo_array, csr_array
 
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table, Thumbnail
 from vicinal.report.charts import WIDTH
-from vicinal.report.gallery import Album, Search, evenly
 from vicinal.report.drawing import LETTER, Drawing
+from vicinal.report.gallery import Album, Search, evenly
 
 __all__ = ["confusion"]
 
