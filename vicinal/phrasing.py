@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["NONE", "TIMES", "capitalised", "counted", "duration", "listed", "p_text", "percent", "short"]
+__all__ = [
+    "NONE",
+    "TIMES",
+    "capitalised",
+    "counted",
+    "duration",
+    "fraction",
+    "in_words",
+    "listed",
+    "p_number",
+    "p_text",
+    "percent",
+    "short",
+]
 
 NONE, TIMES = "\u2013", "\u00d7"  # an en dash and a multiplication sign
 
@@ -17,7 +30,17 @@ def p_text(p_value: float) -> str:
         >>> p_text(0.0432), p_text(0.00002)
         ('p = 0.043', 'p < 0.001')
     """
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
+    return f"p {p_number(p_value)}" if p_value < 0.001 else f"p = {p_number(p_value)}"
+
+
+def p_number(p_value: float) -> str:
+    """The same without its name, for a column of them.
+
+    Example:
+        >>> p_number(0.0432), p_number(0.00002)
+        ('0.043', '< 0.001')
+    """
+    return "< 0.001" if p_value < 0.001 else f"{p_value:.2g}"
 
 
 def counted(count: int, one: str, many: str = "") -> str:
@@ -41,14 +64,25 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
 
 
-def percent(share: float | None) -> str:
-    """A share in per cent.
+def fraction(share: float | None, digits: int = 4, *, sign: bool = False) -> str:
+    """A share as the terminal writes it.
 
     Example:
-        >>> percent(0.61234), percent(None)
-        ('61.23', '–')
+        >>> fraction(0.61234), fraction(0.1234, sign=True), fraction(None)
+        ('0.6123', '+0.1234', '–')
     """
-    return NONE if share is None else f"{100 * share:.2f}"
+    return NONE if share is None else f"{share:{'+' if sign else ''}.{digits}f}"
+
+
+def percent(share: float | None, digits: int = 2, *, sign: bool = False) -> str:
+    """A share in per cent, as a report writes it: the digits that `fraction` has with two more of them.
+
+    Example:
+        >>> percent(0.61234), percent(0.5, 1), percent(None)
+        ('61.23', '50.0', '–')
+    """
+    # Rounded as a share, since 100 times a number may fall on the other side of a half.
+    return NONE if share is None else f"{100 * round(share, digits + 2):{'+' if sign else ''}.{digits}f}"
 
 
 def duration(seconds: float) -> str:
@@ -72,6 +106,16 @@ def capitalised(text: str) -> str:
         'Multi similarity beats RAW'
     """
     return text[:1].upper() + text[1:]
+
+
+def in_words(name: str) -> str:
+    """A name as it reads in a sentence.
+
+    Example:
+        >>> in_words("multi_similarity + valid_triplets")
+        'multi similarity + valid triplets'
+    """
+    return name.replace("_", " ")
 
 
 def short(value: Any) -> str:

@@ -13,8 +13,8 @@ import pytest
 from vicinal.data import Dataset, load, split
 from vicinal.data.splits import Split
 from vicinal.evaluation import evaluate
-from vicinal.results import Record, trial_folder, write_record
-from vicinal.recipe import recipe_from
+from vicinal.recipe import Recipe
+from vicinal.results import Journal, Record, Run, TestItems
 
 # How much noise the "embeddings" of each loss have: the less, the better.
 NOISE = {
@@ -77,7 +77,16 @@ def _trial(
     embeddings += NOISE[loss] * embeddings.std() * generator.standard_normal(embeddings.shape)
     embeddings = (embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)).astype(np.float32)
     scores = evaluate(embeddings, test.labels, k=[1, 2, 4, 8], draws=0, full_ranking=False)
-    recipe = recipe_from({"loss": loss, "dim": dim, "steps": steps, "seed": seed})
+    asked = {
+        "loss": loss,
+        "dim": dim,
+        "steps": steps,
+        "seed": seed,
+        "data": dataset,
+        "protocol": protocol,
+        "fold": fold,
+    }
+    recipe = Recipe.of(asked)
     proxies = loss.startswith(("proxy", "arcface", "soft_triple"))
     by_class = {name: scores.per_class(name) for name in ("P@1", "P@R", "MAP@R")}
     key = f"{dataset}-{protocol}-{loss}-{dim}-{seed}-{fold}"
@@ -85,12 +94,8 @@ def _trial(
         key=key,
         name=loss,
         status="done",
-        dataset=dataset,
         data=data_of(dataset).hash(),
-        protocol=protocol,
         split=split_hash,
-        seed=seed,
-        fold=fold,
         selected_on=selected,  # type: ignore[arg-type]
         recipe=recipe.model_dump(mode="json"),
         demands=("1 item per class", "proxy learning rate x100") if proxies else (),
@@ -109,36 +114,31 @@ def _trial(
         command=f"vicinal compare {dataset} --losses {','.join(NOISE)} --protocol {protocol} --seeds 3",
         finished=f"2026-01-0{1 + seed}T12:00:00Z",
     )
-    place = trial_folder(folder, key)
-    place.mkdir(parents=True)
-    np.savez(place / "test.npz", embeddings=embeddings, labels=test.labels)
-    with (place / "metrics.jsonl").open("w") as file:
+    run = Run(record, Journal(folder).run_folder(key))
+    run.files.folder.mkdir(parents=True)
+    run.save_test_items(TestItems(embeddings, test.labels, None))
+    with run.files.log.open("w") as file:
         for step in range(10, steps + 1, 10):
             fall = np.exp(-3 * step / steps)
             file.write(json.dumps({"step": step, "loss": float(1 + 4 * fall + 0.2 * generator.random())}) + "\n")
             if step % 20 == 0:
                 file.write(json.dumps({"step": step, "score": float(record.validation["MAP@R"] * (1 - fall))}) + "\n")
-    write_record(folder, record)
+    Journal(folder).append(record)
 
 
 def _fail(
     folder: Path, loss: str, *, seed: int = 9, dataset: str = "digits", protocol: str = "fixed-validation"
 ) -> None:
     """Add a trial that ended with an error."""
-    write_record(
-        folder,
+    recipe = Recipe.of({"loss": loss, "data": dataset, "protocol": protocol, "seed": seed})
+    Journal(folder).append(
         Record(
             key=f"failed-{loss}-{seed}",
             name=loss,
             status="failed",
             error="NotFinite: The loss is nan. See trials/failed/error.txt <script>alert(1)</script>",
-            dataset=dataset,
-            data="",
-            protocol=protocol,
-            split="",
-            seed=seed,
-            recipe=recipe_from({"loss": loss}).model_dump(mode="json"),
-        ),
+            recipe=recipe.model_dump(mode="json"),
+        )
     )
 
 

@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.comparing import compare
 from vicinal.report.blocks import Chart, Prose, Table
-from vicinal.report.chapters.distances import distance_audits
-from vicinal.report.comparison import read_comparisons
+from vicinal.report.chapters.audits import distance_audits
+from vicinal.results import leaderboards
 
 
 def test_every_known_loss_is_audited_by_its_own_distance(make_comparison, tmp_path: Path) -> None:
     folder = make_comparison(tmp_path, losses=("proxy_anchor", "multi_similarity", "triplet"), seeds=(0,))
-    (chapter,) = distance_audits(read_comparisons([folder])[0])
+    (chapter,) = distance_audits(leaderboards([folder])[0])
     (table,) = chapter.blocks
     assert isinstance(table, Table)
     found = {row[0]: row for row in table.rows}
@@ -22,6 +21,8 @@ def test_every_known_loss_is_audited_by_its_own_distance(make_comparison, tmp_pa
 
 
 def test_runs_on_class_probabilities_show_what_is_proved(tmp_path: Path) -> None:
+    from vicinal.comparing import compare
+
     small = {"classes_per_batch": 2, "backbone_options": {"widths": [8, 16], "size": 16}}
     compare(
         "digits",
@@ -32,8 +33,7 @@ def test_runs_on_class_probabilities_show_what_is_proved(tmp_path: Path) -> None
         progress=False,
         **small,
     )
-    comparison = read_comparisons([tmp_path])[0]
-    (chapter,) = distance_audits(comparison)
+    (chapter,) = distance_audits(leaderboards([tmp_path])[0])
     verdicts, region, proved, scores = chapter.blocks
     assert isinstance(region, Chart)
     assert isinstance(verdicts, Table)
@@ -52,9 +52,11 @@ def test_runs_on_class_probabilities_show_what_is_proved(tmp_path: Path) -> None
 
 
 def test_a_run_whose_files_are_gone_is_named(tmp_path: Path) -> None:
+    from vicinal.comparing import compare
+
     small = {"classes_per_batch": 2, "backbone_options": {"widths": [8], "size": 8}, "keep_models": False}
     compare("digits", ["metric_cross_entropy"], out=tmp_path, steps=2, jobs=1, progress=False, **small)
-    (chapter,) = distance_audits(read_comparisons([tmp_path])[0])
+    (chapter,) = distance_audits(leaderboards([tmp_path])[0])
     note = chapter.blocks[-1]
     assert isinstance(note, Prose)
     assert note.text.startswith("No bounds for metric cross entropy")

@@ -13,17 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.evaluation import evaluate
-from vicinal.report.chapters.conditions import conditions
+from vicinal.phrasing import duration
 from vicinal.report.chapters.curves import training_curves
 from vicinal.report.chapters.pair_weights import pair_weight_curves
-from vicinal.report.chapters.proxies import proxy_instances
-from vicinal.report.chapters.published import published_numbers
-from vicinal.report.comparison import read_comparisons
-from vicinal.report.evidence import correlation_of, evidence, ranks_of
-from vicinal.report.gallery import search
-from vicinal.report.summary import lines
+from vicinal.report.chapters.papers import published_numbers
+from vicinal.report.chapters.proxy_curves import proxy_instances
+from vicinal.report.chapters.standings import leaderboard_tables
 from vicinal.report.drawing import Scale, number, spread
-from vicinal.report.words import duration
+from vicinal.report.gallery import search
+from vicinal.results import leaderboards
 
 Make = Callable[..., Path]
 pytestmark = pytest.mark.unit
@@ -65,67 +63,68 @@ def test_numbers_in_words() -> None:
 
 
 def test_means_and_intervals_are_those_of_the_evaluation(tmp_path: Path, make_comparison: Make) -> None:
-    (comparison,) = read_comparisons([make_comparison(tmp_path, losses=["triplet"], seeds=[0, 1, 2])])
-    (line,) = lines(comparison, comparison.losses)
-    values = [record.test["MAP@R"] for record in comparison.records]
-    assert line.mean == pytest.approx(np.mean(values))
-    assert line.over_seeds is not None
-    assert sum(line.over_seeds) / 2 == pytest.approx(line.mean)
+    (board,) = leaderboards([make_comparison(tmp_path, losses=["triplet"], seeds=[0, 1, 2])])
+    (entry,) = board.entries
+    values = [record.test["MAP@R"] for record in board.records]
+    assert entry.mean("MAP@R") == pytest.approx(np.mean(values))
+    over_seeds, over_classes = entry.over_seeds("MAP@R"), entry.over_classes("MAP@R")
+    assert over_seeds is not None
+    assert sum(over_seeds) / 2 == pytest.approx(entry.mean("MAP@R"))
     # The interval over classes of the mean over seeds lies about where the evaluation of one run has it.
-    embeddings, labels = comparison.losses[0].trials[0].embeddings()
+    embeddings, labels, _ = entry.runs[0].test_items()
     own = evaluate(embeddings, labels, full_ranking=False).intervals["MAP@R"]
-    assert line.over_classes is not None
-    assert line.over_classes == pytest.approx(own, abs=0.03)
+    assert over_classes is not None
+    assert over_classes == pytest.approx(own, abs=0.03)
 
 
 def test_a_single_seed_has_no_interval_over_seeds(tmp_path: Path, make_comparison: Make) -> None:
-    (comparison,) = read_comparisons([make_comparison(tmp_path, losses=["triplet"], seeds=[4])])
-    assert lines(comparison, comparison.losses)[0].over_seeds is None
+    (board,) = leaderboards([make_comparison(tmp_path, losses=["triplet"], seeds=[4])])
+    assert board.entries[0].over_seeds("MAP@R") is None
 
 
 def test_the_better_loss_wins_and_equal_ones_do_not(tmp_path: Path, make_comparison: Make) -> None:
     make_comparison(tmp_path / "unlike", losses=["proxy_anchor", "n_pair"])
-    (unlike,) = read_comparisons([tmp_path / "unlike"])
-    found = evidence(unlike)
+    (unlike,) = leaderboards([tmp_path / "unlike"])
+    found = unlike.verdict()
     assert found is not None
-    assert found.verdict.winner == "proxy anchor"
-    assert found.verdict.significant
+    assert found.winner == "proxy_anchor"
+    assert found.significant
     make_comparison(tmp_path / "alike", losses=["triplet"])
     path = tmp_path / "alike" / "journal.jsonl"
     path.write_text(path.read_text() + path.read_text().replace("triplet", "margin"))
-    (alike,) = read_comparisons([tmp_path / "alike"])
-    same = evidence(alike)
+    (alike,) = leaderboards([tmp_path / "alike"])
+    same = alike.verdict()
     assert same is not None
-    assert not same.verdict.significant
-    assert same.pairs[0].p_value == 1
+    assert not same.significant
+    assert alike.pairs()[0].p_value == 1
 
 
-def test_a_loss_without_all_seeds_is_left_out_of_pairs_and_said(tmp_path: Path, make_comparison: Make) -> None:
+def test_a_loss_without_all_seeds_is_compared_on_those_it_shares(tmp_path: Path, make_comparison: Make) -> None:
     make_comparison(tmp_path, losses=["proxy_anchor", "contrastive"], seeds=[0, 1])
     make_comparison(tmp_path, losses=["triplet"], seeds=[0])
-    (comparison,) = read_comparisons([tmp_path])
-    found = evidence(comparison)
-    assert found is not None
-    assert found.left_out == ("triplet",)
-    ranks = ranks_of(comparison)
-    assert ranks is None  # a single experiment has all three
+    (board,) = leaderboards([tmp_path])
+    assert {(pair.second, pair.seeds) for pair in board.pairs() if pair.first == "proxy_anchor"} == {
+        ("contrastive", 2),
+        ("triplet", 1),
+    }
+    assert board.ranks is None  # a single experiment has all three
 
 
 def test_correlation_needs_three_losses(tmp_path: Path, make_comparison: Make) -> None:
     make_comparison(tmp_path / "two", losses=["proxy_anchor", "triplet"], seeds=[0])
     make_comparison(tmp_path / "three", losses=["proxy_anchor", "contrastive", "triplet"], seeds=[0])
-    (two,), (three,) = read_comparisons([tmp_path / "two"]), read_comparisons([tmp_path / "three"])
-    assert correlation_of(two) is None
-    found = correlation_of(three)
+    (two,), (three,) = leaderboards([tmp_path / "two"]), leaderboards([tmp_path / "three"])
+    assert two.correlation() is None
+    found = three.correlation()
     assert found is not None
     assert found.methods == 3
 
 
 def test_search_finds_what_the_evaluation_finds(tmp_path: Path, make_comparison: Make) -> None:
-    (comparison,) = read_comparisons([make_comparison(tmp_path, losses=["triplet"], seeds=[0])])
-    trial = comparison.losses[0].trials[0]
-    found = search(trial, None)
-    embeddings, labels = trial.embeddings()
+    (board,) = leaderboards([make_comparison(tmp_path, losses=["triplet"], seeds=[0])])
+    run = board.entries[0].runs[0]
+    found = search(run)
+    embeddings, labels, _ = run.test_items()
     assert len(found.queries) == len(labels)
     assert not (found.found == found.queries[:, None]).any()
     nearest = labels[found.found[:, 0]] == labels
@@ -134,48 +133,48 @@ def test_search_finds_what_the_evaluation_finds(tmp_path: Path, make_comparison:
 
 
 def test_queries_are_searched_in_the_gallery_alone(tmp_path: Path, make_comparison: Make) -> None:
-    (comparison,) = read_comparisons([make_comparison(tmp_path, losses=["triplet"], seeds=[0])])
-    trial = comparison.losses[0].trials[0]
-    roles = np.where(np.arange(len(trial.embeddings()[1])) % 3 == 0, "query", "gallery")
-    found = search(trial, roles)
+    (board,) = leaderboards([make_comparison(tmp_path, losses=["triplet"], seeds=[0])])
+    run = board.entries[0].runs[0]
+    roles = np.where(np.arange(len(run.test_items().labels)) % 3 == 0, "query", "gallery")
+    found = search(run, roles)
     assert (roles[found.queries] == "query").all()
     assert (roles[found.found] == "gallery").all()
 
 
 def test_instances_of_proxies_are_drawn_and_do_not_disturb_curves(tmp_path: Path, make_comparison: Make) -> None:
     make_comparison(tmp_path, losses=["contrastive"], seeds=[0])
-    (comparison,) = read_comparisons([tmp_path])
-    assert proxy_instances(comparison) == []
-    before = training_curves(comparison)
+    (board,) = leaderboards([tmp_path])
+    assert proxy_instances(board) == []
+    before = training_curves(board)
     log = next(tmp_path.glob("trials/*/metrics.jsonl"))
     with log.open("a") as file:
         for instance in (1, 2, 3):
             line = {"step": 60 * instance, "instance": float(instance), "score": 9.0, "proxy spread": 1 / instance}
             file.write(json.dumps(line) + "\n")
         file.write('{"step": 190, "sco')  # a process was killed here
-    (comparison,) = read_comparisons([tmp_path])
-    (chapter,) = proxy_instances(comparison)
+    (board,) = leaderboards([tmp_path])
+    (chapter,) = proxy_instances(board)
     assert "proxy spread by instance: contrastive from 1 to 0.333" in chapter.blocks[0].panels[0].alt  # type: ignore[union-attr]
-    assert training_curves(comparison) == before
+    assert training_curves(board) == before
 
 
 def test_runs_that_differ_in_settings_alone_are_said(tmp_path: Path, make_comparison: Make) -> None:
     make_comparison(tmp_path / "one", losses=["triplet"], seeds=[0])
     make_comparison(tmp_path / "two", losses=["triplet"], seeds=[0], steps=100)
     _edit(tmp_path / "two", lambda record: record.update(key="another"))
-    (comparison,) = read_comparisons([tmp_path / "one", tmp_path / "two"])
-    (chapter,) = conditions(comparison)
-    assert "with different settings are averaged here: triplet" in chapter.blocks[1].text  # type: ignore[union-attr]
+    (board,) = leaderboards([tmp_path / "one", tmp_path / "two"])
+    (chapter,) = leaderboard_tables(board)
+    assert chapter.blocks[-1].text.startswith("Triplet: runs of the same seed and fold with different settings")  # type: ignore[union-attr]
 
 
 def test_published_numbers_stand_beside_ours(tmp_path: Path, make_comparison: Make) -> None:
     make_comparison(tmp_path, losses=["proxy_anchor"], seeds=[0], protocol="reality-check", folds=[0])
-    _edit(tmp_path, lambda record: record.update(dataset="cub"))
-    (comparison,) = read_comparisons([tmp_path])
-    (chapter,) = published_numbers(comparison)
+    _edit(tmp_path, lambda record: record["recipe"].update(data="cub"))  # type: ignore[attr-defined]
+    (board,) = leaderboards([tmp_path])
+    (chapter,) = published_numbers(board)
     rows = chapter.blocks[0].rows  # type: ignore[union-attr]
-    (row,) = [row for row in rows if row[1] == "MAP@R" and "512" in row[5] and "Gürbüz" in row[6]]
-    assert row[4] == "26.53"
+    (row,) = [row for row in rows if row[1] == "MAP@R" and "512" in row[4] and "Gürbüz" in row[5]]
+    assert row[3] == "26.53"
 
 
 def test_a_loss_of_ones_own_is_not_drawn_but_said(tmp_path: Path, make_comparison: Make) -> None:
@@ -186,6 +185,6 @@ def test_a_loss_of_ones_own_is_not_drawn_but_said(tmp_path: Path, make_compariso
             record["recipe"] = {**record["recipe"], "loss": "mine"}  # type: ignore[dict-item]
 
     _edit(tmp_path, rename)
-    (chapter,) = pair_weight_curves(read_comparisons([tmp_path])[0])
+    (chapter,) = pair_weight_curves(leaderboards([tmp_path])[0])
     assert len(chapter.blocks[0].panels) == 1  # type: ignore[union-attr]
     assert chapter.blocks[1].text == "Not drawn: triplet."  # type: ignore[union-attr]

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError
-from vicinal.results import trial_folder
 from vicinal.report import write_report
 
 Make, Fail = Callable[..., Path], Callable[..., None]
@@ -152,9 +150,9 @@ def test_data_that_is_gone_or_changed_is_said(tmp_path: Path, make_comparison: M
     make_comparison(tmp_path, losses=["triplet"], seeds=[0])
     journal = tmp_path / "journal.jsonl"
     kept = journal.read_text()
-    journal.write_text(kept.replace('"dataset":"digits"', '"dataset":"/nowhere/digits.npz"'))
+    journal.write_text(kept.replace('"data":"digits"', '"data":"/nowhere/digits.npz"'))
     assert "No pictures: the data is not at hand" in write_report([tmp_path], progress=False).read_text()
-    journal.write_text(re.sub(r'"data":"[0-9a-f]+"', '"data":"feedface"', kept))
+    journal.write_text(re.sub(r'"data":"[0-9a-f]{9,}"', '"data":"feedface"', kept))
     assert "another hash now than that of the runs (feedface)" in write_report([tmp_path], progress=False).read_text()
     journal.write_text(kept)
     file = next(tmp_path.glob("trials/*/test.npz"))
@@ -191,11 +189,12 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, make_comparison:
 
 def test_verb(tmp_path: Path, make_comparison: Make) -> None:
     make_comparison(tmp_path, losses=["triplet"], seeds=[0])
+    from vicinal.cli.main import app
+
     result = CliRunner().invoke(app, ["report", str(tmp_path), "--out", str(tmp_path / "page.html"), "--no-progress"])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "page.html").exists()
     assert "page.html" in result.output
-    assert trial_folder(tmp_path, "digits-fixed-validation-triplet-16-0-None").is_dir()
 
 
 def test_the_network_shown_is_the_best_by_validation_not_by_test(tmp_path: Path, make_comparison: Make) -> None:

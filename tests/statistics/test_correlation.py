@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vicinal.errors import InputError
-from vicinal.statistics import published, rank_correlation
+from vicinal.results import published
+from vicinal.statistics import rank_correlation
 
 pytestmark = pytest.mark.unit
 
@@ -88,8 +89,8 @@ def test_p_is_uniform_where_there_is_no_relation():
 
 @pytest.mark.parametrize(("dataset", "low", "high"), [("cub", 0.7, 0.82), ("cars196", 0.35, 0.45), ("sop", 0.8, 0.9)])
 def test_validation_in_the_reality_check_of_musgrave_et_al(dataset: str, low: float, high: float):
-    validation = {row.loss: row.value for row in published(dataset, metric="validation MAP@R")}
-    test = {row.loss: row.value for row in published(dataset, metric="MAP@R", source="Musgrave")}
+    validation = {row.method: row.value for row in published(dataset, score="validation MAP@R")}
+    test = {row.method: row.value for row in published(dataset, score="MAP@R", source="Musgrave")}
     found = rank_correlation(validation, {loss: test[loss] for loss in validation})
     assert found.methods == 13
     assert low < found.spearman < high

@@ -12,7 +12,8 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from vicinal.objectives import OBJECTIVES
-from vicinal.statistics import Tournament, plot_critical_difference, thesis_tables, tournament
+from vicinal.results import thesis_tables
+from vicinal.statistics import Tournament, plot_critical_difference, tournament
 
 pytestmark = pytest.mark.unit
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vicinal.errors import InputError
-from vicinal.statistics import paired_difference
-from vicinal.statistics.sign_flips import sign_flip
-from vicinal.statistics import class_arrays, compare_pairs, holm
+from vicinal.statistics import class_arrays, compare_pairs, holm, paired_difference
 from vicinal.statistics.pair_tests import paired_delta
+from vicinal.statistics.sign_flips import sign_flip
 
 pytestmark = pytest.mark.unit
 
@@ -80,7 +79,7 @@ def test_all_pairs_come_best_first_and_corrected():
     assert all(test.difference > 0 and test.interval.low > 0 and test.p_value < 0.05 for test in found)
     assert [test.p_value for test in found] == pytest.approx(holm([test.p_single for test in found]))
     assert str(found[1]).startswith("a - c: +0.1")
-    assert str(found[1]).endswith("effect +1.00, p < 0.001")
+    assert str(found[1]).endswith("effect +1.00, p < 0.001, over 60 classes and 1 seed")
 
 
 def test_the_effect_counts_classes():

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import InputError
-from vicinal.statistics import thesis_tables, tournament
+from vicinal.results import thesis_tables
+from vicinal.statistics import tournament
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InputError
-from vicinal.statistics import compare_pairs, thesis_tables, tournament, verdict
+from vicinal.results import thesis_tables
+from vicinal.statistics import compare_pairs, tournament, verdict
 
 pytestmark = pytest.mark.unit
 

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from vicinal.data import Dataset, load, split
+from vicinal.data import Dataset, load
 from vicinal.errors import VicinalError
 from vicinal.evaluation.retrieval import average_precision_at_r
 from vicinal.neighbours import neighbours
 from vicinal.report.blocks import Thumbnail
-from vicinal.report.comparison import Trial
+from vicinal.results import Run
 
 __all__ = ["Album", "Search", "evenly", "open_album", "search"]
 
@@ -39,6 +39,7 @@ class Search:
         found: For each its neighbours, nearest first; -1 where there are no more.
         relevant: For each how many items there are to find, at most as many as neighbours.
         scores: MAP@R of each query.
+        distance: That neighbours were found by.
     """
 
     embeddings: npt.NDArray[np.float32]
@@ -47,6 +48,7 @@ class Search:
     found: Indices
     relevant: Indices
     scores: npt.NDArray[np.float64]
+    distance: str
 
 
 @final
@@ -58,11 +60,13 @@ class Album:
         data: The test items in the order of the embeddings; None where there are no pictures.
         names: Of the classes.
         note: What a reader should know, or why there are no pictures.
+        roles: Of the test items, where the data has them.
     """
 
     data: Dataset | None
     names: tuple[str, ...]
     note: str = ""
+    roles: npt.NDArray[Any] | None = None
 
     def picture(self, item: int, label: int, hit: bool | None = None) -> Thumbnail:
         """A small picture of one item."""
@@ -76,46 +80,45 @@ class Album:
         return Thumbnail(uri, self.names[label], hit)
 
 
-def open_album(trial: Trial, folds: int | None = None) -> Album:
-    """Open the data of a trial and make its split again.
+def open_album(run: Run) -> Album:
+    """Open the data of a run as its recipe did, and make its split again.
 
     Args:
-        trial: Whose test items to show.
-        folds: How many its comparison has; None where there are none.
+        run: Whose test items to show.
     """
-    record = trial.record
+    record = run.record
     try:
-        data = load(record.dataset)
-        views = split(data, record.protocol, seed=record.seed, fold=record.fold, folds=folds)
-        test = views.test
+        data = load(record.dataset, skip_bad=run.recipe.skip_bad)
+        test = run.recipe.split(data).test
     except (VicinalError, OSError) as error:
         reason = str(error).splitlines()[0]
         return Album(None, record.classes, f"No pictures: the data is not at hand ({reason})")
-    labels = trial.embeddings()[1]
-    if test is None or not np.array_equal(test.labels, labels):
+    if test is None or not np.array_equal(test.labels, run.test_items().labels):
         return Album(
             None, record.classes, "No pictures: the data has changed, its test items are not those of the runs."
         )
     if test.kind == "vectors":
-        return Album(None, record.classes, "No pictures: the items are feature vectors.")
+        return Album(None, record.classes, "No pictures: the items are feature vectors.", test.roles)
     if data.hash() != record.data:
         return Album(
             test,
             record.classes,
             f"The data has another hash now than that of the runs ({record.data[:8]}): files differ. Pictures are "
             "matched by their order.",
+            test.roles,
         )
-    return Album(test, record.classes)
+    return Album(test, record.classes, roles=test.roles)
 
 
-def search(trial: Trial, roles: npt.NDArray[Any] | None) -> Search:
-    """Find the neighbours of test items; of some evenly chosen ones where there are many.
+def search(run: Run, roles: npt.NDArray[Any] | None = None) -> Search:
+    """Find the neighbours of test items as the run measured them; of some evenly chosen ones where there are many.
 
     Args:
-        trial: Whose embeddings to use.
-        roles: Of the test items, where queries are searched in a gallery.
+        run: Whose embeddings to use, by the distance that its record has.
+        roles: Of the test items, where queries are searched in a gallery and the run did not keep them.
     """
-    embeddings, labels = trial.embeddings()
+    embeddings, labels, kept = run.test_items()
+    roles = roles if kept is None else kept
     asked, gallery = np.arange(len(labels)), np.arange(len(labels))
     apart = roles is not None and {"query", "gallery"} <= set(roles.tolist())
     if apart:
@@ -124,14 +127,16 @@ def search(trial: Trial, roles: npt.NDArray[Any] | None) -> Search:
     asked = asked[totals[labels[asked]] > 0]
     asked = evenly(asked, QUERIES)
     many = int(min(NEIGHBOURS, max(totals[labels[asked]].max(), 8), len(gallery) - (not apart)))
-    nearest = neighbours(embeddings[asked], many + (not apart), gallery=embeddings[gallery]).indices.numpy()
-    found = np.where(nearest >= 0, gallery[nearest], -1)
+    distance = run.record.distance
+    nearest = neighbours(embeddings[asked], many + (not apart), gallery=embeddings[gallery], distance=distance)
+    indices = nearest.indices.numpy()
+    found = np.where(indices >= 0, gallery[indices], -1)
     if not apart:
         found = _without_itself(found, asked)
     relevant = np.minimum(totals[labels[asked]], many)
     hits = (labels[found] == labels[asked, None]) & (found >= 0)
     scores = average_precision_at_r(torch.from_numpy(hits), torch.from_numpy(relevant)).numpy()
-    return Search(embeddings, labels, asked, found, relevant, scores)
+    return Search(embeddings, labels, asked, found, relevant, scores, distance)
 
 
 def _without_itself(found: Indices, queries: Indices) -> Indices:

@@ -19,8 +19,8 @@ from vicinal.atomic import write_atomically
 from vicinal.errors import DataError
 from vicinal.report.blocks import Chapter, Chart
 from vicinal.report.chapters import CHAPTERS
-from vicinal.report.comparison import Comparison, read_comparisons
 from vicinal.report.headline import facts, headline, lede
+from vicinal.results import Leaderboard, leaderboards
 
 __all__ = ["write_report"]
 
@@ -65,20 +65,20 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *
         DataError: Where the page cannot be written.
     """
     places = [Path(folder) for folder in folders]
-    comparisons = read_comparisons(places)
+    boards = leaderboards(places)
     out = places[0] / "report.html" if out is None else Path(out)
     bar = Progress(console=Console(stderr=True), disable=not progress, transient=True)
     parts = []
     with bar:
-        task = bar.add_task("report", total=len(comparisons) * len(CHAPTERS))
-        for number, comparison in enumerate(comparisons):
+        task = bar.add_task("report", total=len(boards) * len(CHAPTERS))
+        for number, board in enumerate(boards):
             chapters: list[Chapter] = []
             for name, chapter in CHAPTERS.items():
                 bar.update(task, description=name)
                 # Without a single score there is nothing to say but what went wrong.
-                chapters += chapter(comparison) if comparison.entries or name == "failed runs" else []
+                chapters += chapter(board) if board.entries or name == "failed runs" else []
                 bar.advance(task)
-            parts.append(_part(number, comparison, chapters))
+            parts.append(_part(number, board, chapters))
     values = {"parts": parts, "written": datetime.now(UTC).strftime("%d %B %Y")}
     figures = out.with_name(f"{out.stem}-figures")
     try:
@@ -94,13 +94,13 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *
     return out
 
 
-def _part(number: int, comparison: Comparison, chapters: list[Chapter]) -> Part:
+def _part(number: int, board: Leaderboard, chapters: list[Chapter]) -> Part:
     return Part(
-        comparison.title,
+        board.title,
         f"part-{number + 1}",
-        headline(comparison),
-        lede(comparison),
-        facts(comparison),
+        headline(board),
+        lede(board),
+        facts(board),
         tuple(chapters),
     )
 

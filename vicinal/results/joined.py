@@ -1,7 +1,7 @@
 """The reality check's second number: the models of all folds, joined to one.
 
 Each fold trains a model on the other folds' classes. Their scores are averaged ("separate"), and their embeddings of
-the test items are joined ("concatenated"), which is a better model of as many times the dimension.
+the test items are joined ("joined"), which is a better model of as many times the dimension.
 
 Reference:
     Musgrave, Belongie and Lim (2020), A Metric Learning Reality Check, section 4.
@@ -12,96 +12,137 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import final
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from vicinal.protocols.run import EMBEDDINGS, queries_by_class, scores_by_class
 
-from vicinal.data import PROTOCOLS
 from vicinal.errors import DataError
-from vicinal.evaluation import concatenate, evaluate
-from vicinal.fitting import METRICS
+from vicinal.evaluation import concatenate
 from vicinal.pairs import to_ball
-from vicinal.results.record import JOURNAL, Record, read_records, trial_folder, write_record
+from vicinal.phrasing import counted, listed
+from vicinal.results.journal import Journal
+from vicinal.results.record import Network, Record
+from vicinal.results.run import Run, TestItems
+from vicinal.results.scoring import queries_by_class, score_test_items, scores_by_class
 
-__all__ = ["concatenated"]
+__all__ = ["JoinedFolds", "join_folds"]
 
-JOINED = "concatenated"
+JOINED = "concatenated"  # the folder of their journal
+PROTOCOL = "reality-check"
+SCHEME = "joined/2"  # part of a joined record's key: those of the first scheme knew neither gallery nor missing folds
 
 
-def concatenated(records: Iterable[Record], folders: Sequence[Path]) -> list[Record]:
-    """Score the joined embeddings of all folds, once for each loss, network, dimension and seed.
+@final
+@dataclass(frozen=True)
+class JoinedFolds:
+    """What became of the folds of one method with one network.
+
+    Attributes:
+        runs: One for each seed whose folds were joined: its fold is None, its scores are those of the joined vectors.
+        reasons: Of the other seeds why they were not.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+
+def join_folds(runs: Iterable[Run], folders: Sequence[Path] = ()) -> dict[tuple[str, Network], JoinedFolds]:
+    """Score the joined embeddings of all folds, once for each method, network and seed.
+
+    A seed is joined only if all of its folds are done and their test items were kept.
 
     Args:
-        records: Of trials; groups that lack a fold, or whose embeddings were not kept, are left out.
-        folders: Of the comparisons they belong to. What is found is kept there, and not computed again.
-
-    Returns:
-        Records whose fold is None and whose scores are those of the joined embeddings.
+        runs: Of one question; those of protocols that do not join folds are passed over.
+        folders: Of the comparisons they belong to. What is joined is kept there, and not computed again.
     """
-    groups: dict[tuple[object, ...], list[Record]] = {}
-    for record in records:
-        if record.status == "done" and record.protocol == "reality-check":
-            settings = (record.name, record.data, record.recipe["backbone"], record.recipe["dim"], record.seed)
-            groups.setdefault(settings, []).append(record)
-    kept = {one.key: one for folder in folders for one in _kept(folder)}
-    found = []
-    for group in groups.values():
-        members = sorted(group, key=lambda record: record.fold or 0)
-        if [record.fold for record in members] != list(range(_folds(members))):
+    groups: dict[tuple[str, Network, int], list[Run]] = {}
+    for run in runs:
+        record = run.record
+        if record.protocol == PROTOCOL and record.status == "done" and record.fold is not None:
+            groups.setdefault((record.name, record.network, record.seed), []).append(run)
+    journals = [Journal(folder / JOINED) for folder in folders]
+    kept = {record.key: record for journal in journals for record in journal.records()}
+    outcome: dict[tuple[str, Network], JoinedFolds] = {}
+    for (name, network, seed), members in sorted(groups.items(), key=lambda item: item[0][2]):
+        of_method = outcome.setdefault((name, network), JoinedFolds())
+        members.sort(key=lambda run: run.record.fold or 0)
+        reason = _incomplete([run.record for run in members])
+        if reason:
+            of_method.reasons.append(f"seed {seed}: {reason}")
             continue
-        key = hashlib.sha256("".join(record.key for record in members).encode()).hexdigest()[:16]
+        key = hashlib.sha256("".join([SCHEME, *(run.record.key for run in members)]).encode()).hexdigest()[:16]
         if key not in kept:
-            joined = _join(members, folders, key)
-            if joined is None:
+            joined = _join(members, key)
+            if isinstance(joined, str):
+                of_method.reasons.append(f"seed {seed}: {joined}")
                 continue
             kept[key] = joined
-            with suppress(DataError):  # a folder that is only to be read is read all the same
-                write_record(folders[0] / JOINED, joined)
-        found.append(kept[key])
-    return found
+            if journals:
+                with suppress(DataError):  # a folder that is only to be read is read all the same
+                    journals[0].append(joined)
+        of_method.runs.append(Run(kept[key]))
+    return outcome
 
 
-def _folds(members: Sequence[Record]) -> int:
-    usual = PROTOCOLS["reality-check"] or 1
-    return max(usual if len(members) >= usual else len(members), max(record.fold or 0 for record in members) + 1)
+def _incomplete(records: Sequence[Record]) -> str:
+    """Say why folds are not whole, or nothing."""
+    folds = max(record.folds or 0 for record in records)
+    done = [record.fold for record in records]
+    missing = [str(fold) for fold in range(folds) if fold not in done]
+    if missing:
+        many = "folds" if len(missing) > 1 else "fold"
+        verb = "are" if len(missing) > 1 else "is"
+        return f"{folds - len(missing)} of {counted(folds, 'fold')} done, {many} {listed(missing)} {verb} missing"
+    return "" if len(done) == folds else "a fold was run several times with different settings"
 
 
-def _kept(folder: Path) -> list[Record]:
-    return read_records(folder / JOINED) if (folder / JOINED / JOURNAL).exists() else []
-
-
-def _join(members: Sequence[Record], folders: Sequence[Path], key: str) -> Record | None:
-    loaded = [_load(record, folders) for record in members]
-    if any(one is None for one in loaded):
-        return None
-    both = [one for one in loaded if one is not None]
-    vectors = [one[0] for one in both]
-    # Where lengths count vectors are joined as they are, and clipped ones clipped again; others by direction alone.
-    kind = members[0].recipe.get("normalisation", "sphere")
-    joined = concatenate(vectors) if kind == "sphere" else torch.from_numpy(np.concatenate(vectors, axis=1))
-    joined = to_ball(joined) if kind == "ball" else joined
-    metric = "cosine" if kind == "sphere" else "euclidean"
-    scores = evaluate(joined, both[0][1], metric=metric, full_ranking=False, draws=0)
-    return members[0].model_copy(
+def _join(members: Sequence[Run], key: str) -> Record | str:
+    """Return the record of joined folds, or why there is none."""
+    without = [str(run.record.fold) for run in members if not run.has_test_items]
+    if without:
+        return f"the test items of fold {listed(without)} were not kept"
+    first = members[0].record
+    folds = [run.test_items() for run in members]
+    labels, roles = folds[0].labels, folds[0].roles
+    if not all(np.array_equal(items.labels, labels) and _same_roles(items, folds[0]) for items in folds):
+        return "its folds were tested on different items"
+    if roles is None and _searched_a_gallery(first, labels):
+        return "the test items were kept without their roles (query, gallery), by an earlier version of vicinal"
+    joined = TestItems(_side_by_side(first, folds), labels, roles)
+    scores = score_test_items(joined, first.distance, full_ranking=False, draws=0)
+    classes = len(first.classes) or int(labels.max()) + 1
+    return first.model_copy(
         update={
             "key": key,
-            "fold": None,
+            "recipe": {**first.recipe, "fold": None},
             "validation": {},
             "test": dict(scores.overall),
-            "per_class": {metric: scores_by_class(scores, metric) for metric in METRICS},
-            "queries": queries_by_class(scores),
-            "seconds": sum(record.seconds for record in members),
+            "per_class": {score: scores_by_class(scores, score, classes) for score in ("P@1", "P@R", "MAP@R")},
+            "queries": queries_by_class(scores, classes),
+            "seconds": sum(run.record.seconds for run in members),
         }
     )
 
 
-def _load(record: Record, folders: Sequence[Path]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]] | None:
-    for folder in folders:
-        path = trial_folder(folder, record.key) / EMBEDDINGS
-        if path.exists():
-            with np.load(path, allow_pickle=False) as file:
-                return file["embeddings"], file["labels"]
-    return None
+def _side_by_side(record: Record, folds: Sequence[TestItems]) -> np.ndarray:
+    """Join vectors: by direction alone where cosines compare them; as they are where lengths count."""
+    vectors = [items.embeddings for items in folds]
+    if record.distance == "cosine":
+        return concatenate(vectors).numpy()
+    joined = torch.from_numpy(np.concatenate(vectors, axis=1))
+    return (to_ball(joined) if record.recipe.get("normalisation") == "ball" else joined).numpy()
+
+
+def _same_roles(items: TestItems, other: TestItems) -> bool:
+    if items.roles is None or other.roles is None:
+        return items.roles is other.roles
+    return np.array_equal(items.roles, other.roles)
+
+
+def _searched_a_gallery(record: Record, labels: np.ndarray) -> bool:
+    """Whether only some items were queries. Records of version 1 do not say, but count the queries of each class."""
+    sizes = np.bincount(labels)
+    return record.gallery or (bool(record.queries) and sum(record.queries) != int(sizes[sizes > 1].sum()))

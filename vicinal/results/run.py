@@ -124,7 +124,9 @@ class Run:
         return cls(record, Path(folder))
 
     def __repr__(self) -> str:
-        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.record.test.items() if name in ("P@1", "MAP@R"))
+        scores = ", ".join(
+            f"{name} {value:.4f}" for name, value in self.record.test.items() if name in ("P@1", "MAP@R")
+        )
         return f"Run({self.record.name}, {self.record.experiment}: {scores or self.record.status})"
 
     @cached_property

@@ -1,8 +1,9 @@
 """Statistics of scores: intervals, paired tests, ranks, correlation, and a verdict that says what can be concluded.
 
 Several experiments (datasets, networks, sizes) are compared by ranks: `tournament`, `plot_critical_difference`. One
-experiment is compared class by class, over one seed or several: `compare_pairs`, `probability_of_best`. `verdict` puts
-either in words. Nothing here knows of models or training; all input is numbers.
+experiment is compared class by class, over one seed or several: `compare_pairs`, `compare_aligned` (where pairs share
+different seeds), `probability_of_best`. `verdict` puts either in words. Nothing here knows of models or training; all
+input is numbers.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from vicinal.statistics.friedman_test import Friedman, friedman
 from vicinal.statistics.holm_correction import holm
 from vicinal.statistics.intervals import Difference, Interval, paired_difference, seed_interval
 from vicinal.statistics.nemenyi import critical_difference
-from vicinal.statistics.pair_tests import PairTest, compare_pairs
+from vicinal.statistics.pair_tests import AlignedPair, PairTest, compare_aligned, compare_pairs
 from vicinal.statistics.ranking import Standing, Tournament, tournament
 from vicinal.statistics.score_table import read_scores
 from vicinal.statistics.verdicts import Verdict, verdict
 
 __all__ = [
+    "AlignedPair",
     "Difference",
     "Friedman",
     "Interval",
@@ -30,6 +32,7 @@ __all__ = [
     "Tournament",
     "Verdict",
     "class_arrays",
+    "compare_aligned",
     "compare_pairs",
     "critical_difference",
     "friedman",

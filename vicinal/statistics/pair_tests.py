@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from vicinal.phrasing import p_text
+from vicinal.errors import InputError
+from vicinal.phrasing import counted, fraction, p_text
 from vicinal.statistics.class_scores import class_scores
 from vicinal.statistics.holm_correction import holm
 from vicinal.statistics.intervals import Interval, class_bootstrap
 from vicinal.statistics.sign_flips import sign_flip
 
-__all__ = ["PairTest", "compare_pairs", "paired_delta"]
+__all__ = ["AlignedPair", "PairTest", "basis_in_words", "compare_aligned", "compare_pairs", "paired_delta"]
 
 Unit = Literal["class", "experiment"]
 
 
 @dataclass(frozen=True)
 class PairTest:
-    """How much better one method is than another.
+    """How much better one method is than another on what both have scored.
 
     Args:
-        first: The method with the higher mean.
+        first: The method with the higher mean over everything it has scored.
         second: The other.
-        difference: Of their means, never negative.
+        difference: Of their means on what both have; below 0 where the second is ahead there.
         interval: Of the difference, for this pair alone.
         effect: Cliff's delta of paired scores: the share of classes in which the first is better, less the share in
             which it is worse. From -1 to 1.
@@ -37,7 +38,8 @@ class PairTest:
         p_value: Corrected for the number of pairs (Holm).
         count: How many classes (or experiments) were compared.
         unit: "class" or "experiment".
-        seeds: How many runs of each method.
+        seeds: How many of each method were compared.
+        folds: How many of all these seeds together; None where there are no folds.
     """
 
     first: str
@@ -50,12 +52,53 @@ class PairTest:
     count: int
     unit: Unit
     seeds: int
+    folds: int | None = None
 
     def __str__(self) -> str:
         return (
-            f"{self.first} - {self.second}: {self.difference:+.4f} ({self.interval.low:+.4f} to "
-            f"{self.interval.high:+.4f}), effect {self.effect:+.2f}, {p_text(self.p_value)}"
+            f"{self.first} - {self.second}: {fraction(self.difference, sign=True)} "
+            f"({fraction(self.interval.low, sign=True)} to {fraction(self.interval.high, sign=True)}), "
+            f"effect {self.effect:+.2f}, {p_text(self.p_value)}, over {self.basis}"
         )
+
+    @property
+    def basis(self) -> str:
+        """What the two were compared on, in words."""
+        return basis_in_words(self.count, self.seeds, self.folds, unit=self.unit)
+
+
+class AlignedPair(NamedTuple):
+    """Two methods' scores of the same seeds (rows) and classes (columns).
+
+    Args:
+        first: Name of the method with the higher mean over everything it has scored.
+        second: Name of the other.
+        first_scores: Seeds by classes.
+        second_scores: The same shape.
+        queries: How many each class has; None to weigh all classes alike.
+        folds: How many of all seeds together are in the scores; None where there are no folds.
+    """
+
+    first: str
+    second: str
+    first_scores: NDArray[np.float64]
+    second_scores: NDArray[np.float64]
+    queries: NDArray[np.int64] | None = None
+    folds: int | None = None
+
+
+def basis_in_words(count: int, seeds: int, folds: int | None = None, *, unit: Unit = "class") -> str:
+    """Say on how many classes, seeds and folds methods were compared.
+
+    Example:
+        >>> basis_in_words(40, 3), basis_in_words(40, 2, 7), basis_in_words(12, 1, unit="experiment")
+        ('40 classes and 3 seeds', '40 classes and 2 seeds (7 folds in all)', '12 experiments')
+    """
+    compared = counted(count, unit)
+    if unit == "experiment" and seeds == 1:
+        return compared
+    in_all = "" if folds is None else f" ({counted(folds, 'fold')} in all)"
+    return f"{compared} and {counted(seeds, 'seed')}{in_all}"
 
 
 def compare_pairs(
@@ -80,7 +123,8 @@ def compare_pairs(
 
     Args:
         per_class: Method -> scores of the same classes in the same order, or seeds by classes (`class_arrays` makes
-            them). The seeds of all methods must be the same, since runs are paired by them.
+            them). The seeds of all methods must be the same, since runs are paired by them; `compare_aligned` takes
+            pairs that share different seeds or classes.
         queries: How many each class has, to weigh classes as the mean over queries does; without it all are equal.
         unit: What is compared: "experiment" if the scores are those of whole experiments.
         draws: Of bootstrap and signs.
@@ -97,34 +141,67 @@ def compare_pairs(
         >>> test.first, test.p_value < 0.001, test.effect
         ('good', True, 1.0)
     """
-    methods, values, weights = class_scores(per_class, queries)
-    _, seeds, classes = values.shape
-    chosen = list(combinations(range(len(methods)), 2))
-    differences = np.stack([values[one] - values[other] for one, other in chosen], axis=-1)  # seeds, classes, pairs
-    means = weights @ differences.mean(axis=0)
-    if seeds == 1:
-        sums = weights[:, None] * differences[0]
-        p_single = sign_flip(sums, draws=draws, seed=seed)
-        counts = np.ones(classes, dtype=np.int64) if queries is None else np.asarray(queries, dtype=np.int64)
-        intervals = class_bootstrap(
-            differences[0] * counts[:, None], counts, draws=min(draws, 5000), confidence=confidence, seed=seed
-        )
-    else:
-        p_single, intervals = _two_way(differences, weights, means, confidence)
+    methods, values, _ = class_scores(per_class, queries)
+    pairs = [
+        AlignedPair(methods[one], methods[other], values[one], values[other], queries)
+        for one, other in combinations(range(len(methods)), 2)
+    ]
+    return compare_aligned(pairs, unit=unit, draws=draws, confidence=confidence, seed=seed)
+
+
+def compare_aligned(
+    pairs: Sequence[AlignedPair],
+    *,
+    unit: Unit = "class",
+    draws: int = 20_000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> list[PairTest]:
+    """Compare two methods each on the seeds and classes that those two share, as `compare_pairs` does.
+
+    Args:
+        pairs: Each with scores of its own seeds and classes; p-values are corrected for the number of pairs (Holm).
+        unit: What is compared: "experiment" if the scores are those of whole experiments.
+        draws: Of bootstrap and signs.
+        confidence: Of the intervals.
+        seed: Of the draws.
+
+    Returns:
+        In the order of the pairs.
+
+    Example:
+        >>> three, one = np.array([[0.5, 0.6], [0.5, 0.7], [0.6, 0.7]]), np.array([[0.1, 0.3]])
+        >>> pairs = [AlignedPair("a", "b", three, three - 0.2), AlignedPair("a", "c", three[:1], one)]
+        >>> [(test.second, round(test.difference, 2), test.basis) for test in compare_aligned(pairs)]
+        [('b', 0.2, '2 classes and 3 seeds'), ('c', 0.35, '2 classes and 1 seed')]
+    """
+    batches: dict[tuple[object, ...], list[int]] = {}
+    for number, pair in enumerate(pairs):
+        _check(pair)
+        queries = None if pair.queries is None else np.asarray(pair.queries, dtype=np.int64).tobytes()
+        batches.setdefault((np.atleast_2d(pair.first_scores).shape, queries), []).append(number)
+    tested: dict[int, tuple[float, Interval, float]] = {}
+    # Pairs of the same classes are drawn for together: most comparisons have all seeds of all methods.
+    for numbers in batches.values():
+        tested |= dict(zip(numbers, _tested([pairs[n] for n in numbers], draws, confidence, seed), strict=True))
+    corrected = holm([tested[number][2] for number in range(len(pairs))]).tolist()
     return [
         PairTest(
-            first=methods[one],
-            second=methods[other],
-            difference=float(means[at]),
-            interval=intervals[at],
-            effect=paired_delta(values[one].mean(axis=0), values[other].mean(axis=0)),
-            p_single=float(p_single[at]),
-            p_value=float(corrected),
-            count=classes,
+            first=pair.first,
+            second=pair.second,
+            difference=tested[number][0],
+            interval=tested[number][1],
+            effect=paired_delta(
+                np.atleast_2d(pair.first_scores).mean(axis=0), np.atleast_2d(pair.second_scores).mean(axis=0)
+            ),
+            p_single=tested[number][2],
+            p_value=corrected[number],
+            count=np.atleast_2d(pair.first_scores).shape[1],
             unit=unit,
-            seeds=seeds,
+            seeds=np.atleast_2d(pair.first_scores).shape[0],
+            folds=pair.folds,
         )
-        for at, ((one, other), corrected) in enumerate(zip(chosen, holm(p_single.tolist()), strict=True))
+        for number, pair in enumerate(pairs)
     ]
 
 
@@ -140,6 +217,41 @@ def paired_delta(first: NDArray[np.float64], second: NDArray[np.float64]) -> flo
         0.75
     """
     return float(np.sign(first - second).mean())
+
+
+def _check(pair: AlignedPair) -> None:
+    one, other = (np.atleast_2d(scores) for scores in (pair.first_scores, pair.second_scores))
+    if one.shape != other.shape or one.ndim != 2 or 0 in one.shape:
+        raise InputError(
+            f"{pair.first} and {pair.second} need scores of the same seeds and classes (seeds, classes); got "
+            f"{one.shape} and {other.shape}."
+        )
+    if not (np.isfinite(one).all() and np.isfinite(other).all()):
+        raise InputError(
+            f"Some classes have no score of {pair.first} or {pair.second}: leave classes out that only one has scored."
+        )
+
+
+def _tested(
+    pairs: Sequence[AlignedPair], draws: int, confidence: float, seed: int
+) -> list[tuple[float, Interval, float]]:
+    """The difference, its interval and its p of each of several pairs with the same seeds, classes and queries."""
+    differences = np.stack(
+        [np.atleast_2d(pair.first_scores) - np.atleast_2d(pair.second_scores) for pair in pairs], axis=-1
+    )  # seeds, classes, pairs
+    seeds, classes, _ = differences.shape
+    given = pairs[0].queries
+    counts = np.ones(classes, dtype=np.int64) if given is None else np.asarray(given, dtype=np.int64)
+    weights = counts / counts.sum()
+    means = weights @ differences.mean(axis=0)
+    if seeds == 1:
+        p_single = sign_flip(weights[:, None] * differences[0], draws=draws, seed=seed)
+        intervals = class_bootstrap(
+            differences[0] * counts[:, None], counts, draws=min(draws, 5000), confidence=confidence, seed=seed
+        )
+    else:
+        p_single, intervals = _two_way(differences, weights, means, confidence)
+    return list(zip(means.tolist(), intervals, p_single.tolist(), strict=True))
 
 
 def _two_way(

@@ -1,4 +1,4 @@
-"""The chapters of a report: functions from a comparison to what is to be said about it, in the order of reading.
+"""The chapters of a report: functions from a leaderboard to what is to be said about it, in the order of reading.
 
 A chapter that has nothing to say returns nothing; another one is added by a line in `CHAPTERS`.
 """
@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vicinal.report.blocks import Chapter
-from vicinal.report.chapters.conditions import conditions, failures
-from vicinal.report.chapters.cost import cost, repeat
+from vicinal.report.chapters.audits import distance_audits
+from vicinal.report.chapters.certainty import significance
+from vicinal.report.chapters.costs import cost, repeat
 from vicinal.report.chapters.curves import dimension_curves, recall_curves, training_curves
-from vicinal.report.chapters.distances import distance_audits
-from vicinal.report.chapters.leaderboard import leaderboard
+from vicinal.report.chapters.equal_conditions import conditions, failures
 from vicinal.report.chapters.pair_weights import pair_weight_curves
-from vicinal.report.chapters.pictures import pictures
-from vicinal.report.chapters.proxies import proxy_instances
-from vicinal.report.chapters.published import published_numbers
-from vicinal.report.chapters.significance import significance
-from vicinal.report.chapters.space import spectral
-from vicinal.report.comparison import Comparison
+from vicinal.report.chapters.papers import published_numbers
+from vicinal.report.chapters.proxy_curves import proxy_instances
+from vicinal.report.chapters.space_use import spectral
+from vicinal.report.chapters.standings import leaderboard_tables
+from vicinal.report.chapters.winner_pictures import pictures
+from vicinal.results import Leaderboard
 
 __all__ = ["CHAPTERS"]
 
-CHAPTERS: dict[str, Callable[[Comparison], list[Chapter]]] = {
-    "leaderboard": leaderboard,
+CHAPTERS: dict[str, Callable[[Leaderboard], list[Chapter]]] = {
+    "leaderboard": leaderboard_tables,
     "failed runs": failures,
     "significance": significance,
     "conditions": conditions,

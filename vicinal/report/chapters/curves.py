@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from vicinal.phrasing import in_words
 from vicinal.report.blocks import Chapter, Chart, Panel
 from vicinal.report.charts import Curve, line_chart, small_lines
-from vicinal.report.comparison import Comparison, Entry
+from vicinal.results import Entry, Leaderboard
 
 __all__ = ["dimension_curves", "recall_curves", "training_curves"]
 
 POINTS = 120  # of a line in a small panel
 
 
-def recall_curves(comparison: Comparison) -> list[Chapter]:
+def recall_curves(board: Leaderboard) -> list[Chapter]:
     """R@k against k."""
-    entries = comparison.losses
-    shared = set.intersection(*(set(record.test) for entry in entries for record in entry.records))
+    entries = board.of_network()
+    shared = set.intersection(*(entry.scores for entry in entries))
     ks = sorted(int(name[2:]) for name in shared if name.startswith("R@") and name[2:].isdigit())
     if len(ks) < 2:
         return []
@@ -36,23 +37,23 @@ def recall_curves(comparison: Comparison) -> list[Chapter]:
     return [Chapter("Recall at k", (Chart("recall", (Panel(svg, alt),), caption),))]
 
 
-def dimension_curves(comparison: Comparison) -> list[Chapter]:
+def dimension_curves(board: Leaderboard) -> list[Chapter]:
     """The score against the length of the embeddings, one drawing per backbone."""
     panels = []
-    winner = comparison.losses[0].name
-    for backbone in dict.fromkeys(backbone for backbone, _ in comparison.networks):
+    winner = board.of_network()[0].name
+    for backbone in dict.fromkeys(backbone for backbone, _ in board.networks):
         points: dict[str, list[tuple[float, float]]] = {}
-        for entry in sorted(comparison.entries, key=lambda entry: entry.dim or 0):
-            if entry.backbone == backbone and entry.dim:
-                points.setdefault(entry.name, []).append((entry.dim, 100 * entry.mean(comparison.metric)))
+        for entry in sorted(board.entries, key=lambda entry: entry.network[1] or 0):
+            own, dim = entry.network
+            if own == backbone and dim:
+                points.setdefault(entry.name, []).append((dim, 100 * entry.mean(board.score)))
         several = {name: line for name, line in points.items() if len(line) > 1}
         if several:
             curves = {
-                name.replace("_", " "): Curve(line, "accent" if name == winner else "other")
-                for name, line in several.items()
+                in_words(name): Curve(line, "accent" if name == winner else "other") for name, line in several.items()
             }
             ticks = sorted({x for line in several.values() for x, _ in line})
-            alt = f"{comparison.metric} over dimensions with {backbone}: " + "; ".join(
+            alt = f"{board.score} over dimensions with {backbone}: " + "; ".join(
                 f"{name} from {line[0][1]:.1f} at {line[0][0]:g} to {line[-1][1]:.1f} at {line[-1][0]:g}"
                 for name, line in several.items()
             )
@@ -61,16 +62,16 @@ def dimension_curves(comparison: Comparison) -> list[Chapter]:
     if not panels:
         return []
     caption = (
-        f"Test {comparison.metric} in per cent as embeddings grow longer. A line that flattens says that more "
+        f"Test {board.score} in per cent as embeddings grow longer. A line that flattens says that more "
         "dimensions no longer pay; lines that cross say that the best loss depends on the dimension."
     )
     return [Chapter("Dimensions", (Chart("dimensions", tuple(panels), caption),))]
 
 
-def training_curves(comparison: Comparison) -> list[Chapter]:
+def training_curves(board: Leaderboard) -> list[Chapter]:
     """Validation score and training loss by step, one small panel per loss."""
     charts = []
-    scores = {entry.label: _over_runs(entry, "score", 100.0) for entry in comparison.losses}
+    scores = {entry.label: _over_runs(entry, "score", 100.0) for entry in board.of_network()}
     scores = {name: curve for name, curve in scores.items() if curve is not None}
     if scores:
         low, high = _range([curve for curve in scores.values() if curve])
@@ -90,7 +91,7 @@ def training_curves(comparison: Comparison) -> list[Chapter]:
             if curve
         )
         caption = (
-            f"Validation {comparison.metric} in per cent by step. The coloured line is the mean over runs, its band "
+            f"Validation {board.score} in per cent by step. The coloured line is the mean over runs, its band "
             "reaches from the worst to the best; grey lines are the other losses. A line still rising at its end "
             "would have liked more steps."
         )
@@ -101,7 +102,7 @@ def training_curves(comparison: Comparison) -> list[Chapter]:
             _said(entry.label, curve, "training loss"),
             title=entry.label,
         )
-        for entry in comparison.losses
+        for entry in board.of_network()
         if (curve := _over_runs(entry, "loss", 1.0)) is not None and (ends := _range([curve]))
     )
     if panels:
@@ -116,8 +117,8 @@ def training_curves(comparison: Comparison) -> list[Chapter]:
 def _over_runs(entry: Entry, name: str, factor: float) -> Curve | None:
     """The mean over runs at each step that most of them logged, and a band from the least to the largest."""
     found: dict[int, list[float]] = {}
-    for trial in entry.trials:
-        for line in trial.log:
+    for run in entry.runs:
+        for line in run.log:
             # Lines about a whole instance of proxies repeat scores of earlier steps.
             if "instance" not in line and isinstance(line.get(name), int | float):
                 found.setdefault(int(line["step"]), []).append(factor * line[name])

@@ -25,7 +25,8 @@ def embedding_map(found: Search, album: Album, whose: str) -> list[Chapter]:
     if len(items) < 12 or len(chosen) < 2:
         return []
     rows = found.embeddings[items].astype(np.float64)
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    if found.distance == "cosine":  # among unit vectors the nearest by angle are the nearest in space
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     perplexity = min(30.0, (len(items) - 1) / 3)
     places = TSNE(perplexity=perplexity, init="random", random_state=0).fit_transform(rows)
     names = [album.names[label] for label in chosen]

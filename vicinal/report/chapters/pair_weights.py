@@ -13,8 +13,7 @@ from vicinal.mining import MINERS
 from vicinal.objectives import ALIASES, OBJECTIVES, options_of
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose
 from vicinal.report.charts import Curve, small_lines
-from vicinal.report.comparison import Comparison
-from vicinal.results import Record
+from vicinal.results import Leaderboard, Record
 from vicinal.weights import WeightCurves, weight_curves
 
 __all__ = ["pair_weight_curves"]
@@ -23,10 +22,10 @@ RANDOM = ("distance_weighted", "random")
 POINTS = 101
 
 
-def pair_weight_curves(comparison: Comparison) -> list[Chapter]:
+def pair_weight_curves(board: Leaderboard) -> list[Chapter]:
     """The weight of a pair over its similarity, one small panel per loss."""
     panels, without = [], []
-    for entry in comparison.losses:
+    for entry in board.of_network():
         try:
             curves, mined = _traced(entry.records[0])
         except VicinalError:  # a loss of the user's own, which this installation does not know

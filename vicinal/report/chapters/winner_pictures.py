@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 
+from vicinal.phrasing import percent
 from vicinal.report.blocks import Block, Chapter, Prose, Strip, Thumbnail
 from vicinal.report.chapters.confusion import confusion
 from vicinal.report.chapters.embedding_map import embedding_map
-from vicinal.report.comparison import Comparison
 from vicinal.report.gallery import Album, Search, open_album, search
+from vicinal.results import Leaderboard, Run
 
 __all__ = ["pictures"]
 
 ROWS, SHOWN = 3, 8
 
 
-def pictures(comparison: Comparison) -> list[Chapter]:
+def pictures(board: Leaderboard) -> list[Chapter]:
     """Open the data and the embeddings of the winner once, for three chapters."""
-    winner = comparison.losses[0]
-    trial = winner.typical()
-    if not trial.has_embeddings:
+    winner = board.of_network()[0]
+    run = winner.typical(board.score)
+    if not run.has_test_items:
         return [Chapter("What it finds", (Prose("The embeddings of the test items were not kept.", kind="note"),))]
-    folds = [record.fold + 1 for record in comparison.records if record.fold is not None]
-    album = open_album(trial, max(folds, default=None))
-    if trial.record.protocol == "query-gallery" and album.data is None:
+    album = open_album(run)
+    if run.record.gallery and run.test_items().roles is None and album.roles is None:
         return [Chapter("What it finds", (Prose(album.note, kind="note"),))]
-    found = search(trial, None if album.data is None else album.data.roles)
-    run = f"seed {trial.record.seed}" + ("" if trial.record.fold is None else f", fold {trial.record.fold}")
+    found = search(run, album.roles)
+    which = f"seed {run.record.seed}" + ("" if run.record.fold is None else f", fold {run.record.fold}")
     return [
-        Chapter("What it finds", tuple(_neighbours(found, album, f"{winner.label} ({run})"))),
+        Chapter("What it finds", tuple(_neighbours(run, found, album, f"{winner.label} ({which})"))),
         *embedding_map(found, album, winner.label),
         *confusion(found, album, winner.label),
     ]
 
 
-def _neighbours(found: Search, album: Album, whose: str) -> list[Block]:
+def _neighbours(run: Run, found: Search, album: Album, whose: str) -> list[Block]:
     note = [Prose(album.note, kind="note")] if album.note else []
     if album.data is None:
         return list(note)
@@ -45,12 +45,11 @@ def _neighbours(found: Search, album: Album, whose: str) -> list[Block]:
         (title, tuple(_row(found, album, int(at)) for at in _of_different_classes(found, ranked)))
         for title, ranked in (("Among the best", best), ("In the middle", middle), ("Among the worst", worst))
     )
-    share = 100 * float((found.labels[found.found[:, 0]] == found.labels[found.queries]).mean())
     caption = (
         f"The {SHOWN} nearest neighbours of test items by {whose}, nearest first; the item itself is at the left. A "
         "solid blue frame and ✓ mark an item of the same class, a dashed orange frame and ✗ one of another, with its "
-        f"name. Queries are sorted by their own MAP@R; the first neighbour is right for {share:.1f} % of "
-        f"{len(found.queries):,} queries."
+        f"name. Queries are sorted by their own MAP@R; by {found.distance} distance the first neighbour is right for "
+        f"{percent(run.record.test['P@1'])} % of all queries."
     )
     return [*note, Strip(groups, caption)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from vicinal.phrasing import NONE, TIMES, counted, in_words, listed, short
 from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
-from vicinal.report.comparison import Comparison
-from vicinal.report.words import NONE, TIMES, counted, listed, network
-from vicinal.results import Record
+from vicinal.results import Leaderboard, Record
+from vicinal.results.text import network_in_words
 
 __all__ = ["conditions", "failures"]
 
@@ -22,9 +22,9 @@ CHOSEN = {
 OWN = ("loss", "loss_options", "training.seed")
 
 
-def conditions(comparison: Comparison) -> list[Chapter]:
+def conditions(board: Leaderboard) -> list[Chapter]:
     """Data, protocol and settings; then a table of what losses demanded."""
-    first, records = comparison.first, comparison.records
+    first, records = board.first, board.records
     settings = {record.key: _flat(record.recipe) for record in records}
     names = list(dict.fromkeys(name for values in settings.values() for name in values))
     alike = [name for name in names if len({repr(values.get(name)) for values in settings.values()}) == 1]
@@ -35,16 +35,15 @@ def conditions(comparison: Comparison) -> list[Chapter]:
         ("protocol", first.protocol),
         ("splits", _splits(records)),
         ("seeds", listed([str(seed) for seed in sorted({record.seed for record in records})])),
-        ("networks", "; ".join(network(*which) for which in comparison.networks)),
+        ("networks", "; ".join(network_in_words(which) for which in board.networks)),
         ("batch", _batch(settings)),
         ("steps", _range([record.steps for record in records])),
-        ("scored by", comparison.metric),
+        ("scored by", board.score),
     ]
     blocks: list[Block] = [
         Prose(CHOSEN[first.selected_on], kind="warning" if first.selected_on == "test" else "text"),
-        *_repeated(comparison),
         Table(("condition", "value"), tuple((name, value) for name, value in facts if value), words=frozenset({0, 1})),
-        _demands(comparison, settings, [name for name in names if name not in alike]),
+        _demands(board, settings, [name for name in names if name not in alike]),
         Code(
             "\n".join(f"{name} = {value!r}" for name, value in shared.items() if value not in (None, {})),
             summary="All settings that every run shared",
@@ -53,22 +52,22 @@ def conditions(comparison: Comparison) -> list[Chapter]:
     return [Chapter("Conditions", tuple(blocks))]
 
 
-def failures(comparison: Comparison) -> list[Chapter]:
+def failures(board: Leaderboard) -> list[Chapter]:
     """Trials that ended with an error, and losses that have fewer runs for it."""
-    failed = comparison.failed
+    failed = board.failed
     if not failed:
         return []
     rows = tuple(
         (
-            record.name.replace("_", " "),
+            in_words(record.name),
             str(record.seed),
             NONE if record.fold is None else str(record.fold),
             record.error or "",
         )
         for record in failed
     )
-    whose = Counter(record.name.replace("_", " ") for record in failed)
-    done = len(comparison.records)
+    whose = Counter(in_words(record.name) for record in failed)
+    done = len(board.records)
     text = (
         f"{counted(len(failed), 'run')} of {done + len(failed)} failed: "
         + listed([f"{name} ({count})" for name, count in whose.items()])
@@ -78,25 +77,14 @@ def failures(comparison: Comparison) -> list[Chapter]:
     return [Chapter("Failed runs", (Prose(text, kind="warning"), table))]
 
 
-def _repeated(comparison: Comparison) -> list[Block]:
-    """Say so where runs that differ in their settings alone are counted as one loss."""
-    mixed = [
-        entry.label
-        for entry in comparison.entries
-        if len({(record.seed, record.fold) for record in entry.records}) < len(entry.records)
-    ]
-    text = "Runs of the same loss, network, seed and fold with different settings are averaged here: "
-    return [Prose(f"{text}{listed(mixed)}. Report them apart.", kind="warning")] if mixed else []
-
-
-def _demands(comparison: Comparison, settings: dict[str, dict[str, Any]], differing: list[str]) -> Block:
+def _demands(board: Leaderboard, settings: dict[str, dict[str, Any]], differing: list[str]) -> Block:
     rows = []
-    for entry in comparison.losses:
+    for entry in board.of_network():
         record = entry.records[0]
         values = settings[record.key]
-        own = [f"{name} {_short(value)}" for name, value in record.recipe.get("loss_options", {}).items()]
+        own = [f"{name} {short(value)}" for name, value in record.recipe.get("loss_options", {}).items()]
         unlike = [
-            f"{name.removeprefix('training.')} {_short(values.get(name))}"
+            f"{name.removeprefix('training.')} {short(values.get(name))}"
             for name in differing
             if not name.startswith(OWN) and name not in ("backbone", "dim") and _unusual(name, values, settings)
         ]
@@ -114,13 +102,6 @@ def _demands(comparison: Comparison, settings: dict[str, dict[str, Any]], differ
         "Everything else was the same for all: network, batches, augmentation, steps and evaluations.",
         words=frozenset({0, 1, 2, 3}),
     )
-
-
-def _short(value: Any) -> str:
-    """A setting as a person would write it: what a search found has far more digits than matter."""
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_short(one)}" for name, one in value.items())
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _unusual(name: str, values: dict[str, Any], settings: dict[str, dict[str, Any]]) -> bool:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
+from vicinal.phrasing import NONE, duration
 from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
-from vicinal.report.comparison import Comparison
-from vicinal.report.words import NONE, duration
+from vicinal.results import Leaderboard
+from vicinal.results.text import network_in_words
 
 __all__ = ["cost", "repeat"]
 
 
-def cost(comparison: Comparison) -> list[Chapter]:
+def cost(board: Leaderboard) -> list[Chapter]:
     """Time, steps and memory of each loss."""
     rows = []
-    for entry in comparison.entries:
+    for entry in board.entries:
         records = entry.records
-        seconds = float(np.mean([record.seconds for record in records]))
+        seconds = entry.seconds
         steps = float(np.mean([record.steps for record in records]))
         rows.append(
             (
-                entry.label if len(comparison.networks) == 1 else f"{entry.label}, {entry.backbone} {entry.dim}",
+                entry.label if len(board.networks) == 1 else f"{entry.label}, {network_in_words(entry.network)}",
                 duration(seconds),
                 f"{steps:,.0f}",
                 f"{np.mean([record.best_step for record in records]):,.0f}",
@@ -29,7 +30,7 @@ def cost(comparison: Comparison) -> list[Chapter]:
                 str(max(record.tuning_trials for record in records) or NONE),
             )
         )
-    total = sum(record.seconds for record in comparison.records)
+    total = sum(record.seconds for record in board.records)
     table = Table(
         ("loss", "time", "steps", "best step", "ms per step", "peak MiB", "tuning trials"),
         tuple(rows),
@@ -38,11 +39,11 @@ def cost(comparison: Comparison) -> list[Chapter]:
     return [Chapter("Cost", (table,))]
 
 
-def repeat(comparison: Comparison) -> list[Chapter]:
+def repeat(board: Leaderboard) -> list[Chapter]:
     """Commands and versions."""
-    commands = list(dict.fromkeys(record.command for record in comparison.records if record.command))
+    commands = list(dict.fromkeys(record.command for record in board.records if record.command))
     versions = list(
-        dict.fromkeys(tuple(sorted(record.versions.items())) for record in comparison.records if record.versions)
+        dict.fromkeys(tuple(sorted(record.versions.items())) for record in board.records if record.versions)
     )
     blocks: list[Block] = []
     if commands:
@@ -58,7 +59,7 @@ def repeat(comparison: Comparison) -> list[Chapter]:
         )
         if len(versions) > 1:
             blocks.append(Prose("Runs of different versions are in this report.", kind="warning"))
-    finished = sorted(record.finished for record in comparison.records if record.finished)
+    finished = sorted(record.finished for record in board.records if record.finished)
     if finished:
         blocks.append(Prose(f"Finished between {finished[0]} and {finished[-1]}.", kind="note"))
     return [Chapter("Repeat it", tuple(blocks))] if blocks else []

@@ -8,8 +8,9 @@ from functools import cache
 from importlib import resources
 
 from vicinal.errors import UnknownName
+from vicinal.mining import MINERS
 
-__all__ = ["Published", "published", "thesis_tables"]
+__all__ = ["Published", "published", "same_method", "thesis_tables"]
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class Published:
             the best epoch on the test classes.
         backbone: vicinal's name of it.
         dim: Of the embedding; None where the source does not say.
-        loss: vicinal's name of it, followed by " + " and what it was used with: "memory" (XBM), "cover" (CCP),
+        method: vicinal's name of the loss, followed by " + " and what it was used with: "memory" (XBM), "ccp",
             "hierarchy" (HPL), or a miner.
-        metric: "R@1", "P@1", "P@R", "MAP@R" or "validation MAP@R".
+        score: "R@1", "P@1", "P@R", "MAP@R" or "validation MAP@R".
         value: From 0 to 1.
     """
 
@@ -34,8 +35,8 @@ class Published:
     protocol: str
     backbone: str
     dim: int | None
-    loss: str
-    metric: str
+    method: str
+    score: str
     value: float
 
 
@@ -45,8 +46,8 @@ def published(
     protocol: str | None = None,
     backbone: str | None = None,
     dim: int | None = None,
-    loss: str | None = None,
-    metric: str | None = None,
+    method: str | None = None,
+    score: str | None = None,
     source: str | None = None,
 ) -> list[Published]:
     """Return the published numbers that match everything given.
@@ -60,15 +61,15 @@ def published(
         protocol: "default", "fixed-validation", "k-fold" or "reality-check".
         backbone: "bn_inception", "googlenet" or "resnet50".
         dim: Of the embedding.
-        loss: As `Published.loss` spells it.
-        metric: As `Published.metric` spells it. R@1 and P@1 are the same number.
+        method: As `Published.method` spells it; `same_method` is more tolerant.
+        score: As `Published.score` spells it. R@1 and P@1 are the same number.
         source: How the source begins, such as "Psomas".
 
     Returns:
         In the order of the sources; nothing if no number matches.
 
     Example:
-        >>> (found,) = published("cub", loss="proxy_anchor", metric="MAP@R", dim=512)
+        >>> (found,) = published("cub", method="proxy_anchor", score="MAP@R", dim=512)
         >>> found.source, found.value
         ('Gürbüz et al. 2024, Table 2', 0.2653)
     """
@@ -77,8 +78,8 @@ def published(
         "protocol": protocol,
         "backbone": backbone,
         "dim": dim,
-        "loss": loss,
-        "metric": metric,
+        "method": method,
+        "score": score,
     }
     return [
         row
@@ -86,6 +87,26 @@ def published(
         if all(value is None or getattr(row, name) == value for name, value in wanted.items())
         and row.source.startswith(source or "")
     ]
+
+
+def same_method(own: str, theirs: str) -> bool:
+    """Whether a published number is of one's own method: the same loss with the same additions.
+
+    A miner counts only where the source names one, since many do not.
+
+    Args:
+        own: As `Record.method` spells it.
+        theirs: As `Published.method` spells it.
+
+    Example:
+        >>> same_method("triplet + semi_hard + ccp", "triplet + ccp"), same_method("triplet", "triplet + ccp")
+        (True, False)
+        >>> same_method("raw + semi_hard", "raw + valid_triplets")
+        False
+    """
+    (own_loss, *own_extras), (loss, *extras) = own.split(" + "), theirs.split(" + ")
+    named = set(extras) if MINERS.keys() & set(extras) else set(extras) | (MINERS.keys() & set(own_extras))
+    return own_loss == loss and set(own_extras) == named
 
 
 def thesis_tables(dataset: str = "cub") -> dict[str, dict[str, float]]:
@@ -104,9 +125,9 @@ def thesis_tables(dataset: str = "cub") -> dict[str, dict[str, float]]:
         (12, 0.6293)
     """
     tables: dict[str, dict[str, float]] = {}
-    for row in published(dataset, protocol="default", metric="R@1", source="Psomas"):
-        if row.loss != "proxy_gram":  # the thesis' own loss was run in one experiment only
-            tables.setdefault(f"{row.backbone} {row.dim}", {})[row.loss] = row.value
+    for row in published(dataset, protocol="default", score="R@1", source="Psomas"):
+        if row.method != "proxy_gram":  # the thesis' own loss was run in one experiment only
+            tables.setdefault(f"{row.backbone} {row.dim}", {})[row.method] = row.value
     if not tables:
         raise UnknownName("dataset of the thesis", dataset, {"cub", "cars196", "sop"})
     return tables
@@ -122,8 +143,8 @@ def _rows() -> tuple[Published, ...]:
             protocol=row["protocol"],
             backbone=row["backbone"],
             dim=int(row["dim"]) if row["dim"] else None,
-            loss=row["loss"],
-            metric=row["metric"],
+            method=row["method"],
+            score=row["score"],
             value=round(float(row["value"]) / 100, 6),  # printed in per cent
         )
         for row in csv.DictReader(text.splitlines())

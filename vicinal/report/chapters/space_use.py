@@ -8,20 +8,20 @@ from scipy import stats
 from vicinal.evaluation import spectral_decay
 from vicinal.report.blocks import Chapter, Chart, Panel
 from vicinal.report.charts import scatter
-from vicinal.report.comparison import Comparison, Entry
+from vicinal.results import Entry, Leaderboard
 
 __all__ = ["spectral"]
 
 NAME = "spectral decay"
 
 
-def spectral(comparison: Comparison) -> list[Chapter]:
+def spectral(board: Leaderboard) -> list[Chapter]:
     """Spectral decay against R@1."""
     points = []
-    for at, entry in enumerate(comparison.losses):
+    for at, entry in enumerate(board.of_network()):
         decay = _decay(entry)
-        name = "R@1" if all("R@1" in record.test for record in entry.records) else "P@1"
-        if decay is not None and all(name in record.test for record in entry.records):
+        name = "R@1" if "R@1" in entry.scores else "P@1"
+        if decay is not None and name in entry.scores:
             points.append((entry.label, decay, 100 * entry.mean(name), "accent" if at == 0 else "other"))
     if len(points) < 3:
         return []
@@ -42,7 +42,7 @@ def spectral(comparison: Comparison) -> list[Chapter]:
 
 
 def _decay(entry: Entry) -> float | None:
-    if all(NAME in record.test for record in entry.records):
+    if NAME in entry.scores:
         return entry.mean(NAME)
-    kept = [trial for trial in entry.trials if trial.has_embeddings]
-    return float(np.mean([spectral_decay(trial.embeddings()[0]) for trial in kept])) if kept else None
+    kept = [run for run in entry.runs if run.has_test_items]
+    return float(np.mean([spectral_decay(run.test_items().embeddings) for run in kept])) if kept else None

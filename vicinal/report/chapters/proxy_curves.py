@@ -6,18 +6,18 @@ import numpy as np
 
 from vicinal.report.blocks import Chapter, Chart, Panel
 from vicinal.report.charts import Curve, line_chart
-from vicinal.report.comparison import Comparison, Entry
+from vicinal.results import Entry, Leaderboard
 
 __all__ = ["proxy_instances"]
 
 FIELDS = ("covering radius", "inter-class distance", "proxy radius", "proxy spread", "MAP@R")
 
 
-def proxy_instances(comparison: Comparison) -> list[Chapter]:
+def proxy_instances(board: Leaderboard) -> list[Chapter]:
     """Draw what runs with alternating proxy problems logged at the end of each."""
     panels = []
     for field in FIELDS:
-        found = {entry.label: _by_instance(entry, field) for entry in comparison.losses}
+        found = {entry.label: _by_instance(entry, field) for entry in board.of_network()}
         drawn = {name: points for name, points in found.items() if len(points) > 1}
         if drawn:
             alt = f"{field} by instance: " + "; ".join(
@@ -41,8 +41,8 @@ def proxy_instances(comparison: Comparison) -> list[Chapter]:
 
 def _by_instance(entry: Entry, field: str) -> list[tuple[float, float]]:
     found: dict[int, list[float]] = {}
-    for trial in entry.trials:
-        for line in trial.log:
+    for run in entry.runs:
+        for line in run.log:
             if "instance" in line and isinstance(line.get(field), int | float):
                 found.setdefault(int(line["instance"]), []).append(float(line[field]))
     return [(float(instance), float(np.mean(found[instance]))) for instance in sorted(found)]

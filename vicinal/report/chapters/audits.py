@@ -10,8 +10,8 @@ import numpy as np
 from vicinal.errors import VicinalError
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Curve, line_chart
-from vicinal.report.comparison import Comparison, Entry
-from vicinal.spaces import LabelMetric, MetricVerdict, RunAudit, audit, audit_run, label_metric_of, p_max
+from vicinal.results import Entry, Leaderboard
+from vicinal.spaces import LabelMetric, RunAudit, MetricVerdict, audit, audit_run, label_metric_of, p_max
 from vicinal.spaces.run_audit import LABEL_LOSSES
 
 __all__ = ["distance_audits"]
@@ -19,10 +19,10 @@ __all__ = ["distance_audits"]
 TRIPLES = 200_000
 
 
-def distance_audits(comparison: Comparison) -> list[Chapter]:
+def distance_audits(board: Leaderboard) -> list[Chapter]:
     """Audit the distance of every loss, and the bounds of runs whose loss is a distance to labels."""
     verdicts: dict[str, MetricVerdict] = {}
-    for entry in comparison.losses:
+    for entry in board.of_network():
         try:
             verdicts[entry.label] = _verdict(entry.records[0].recipe)
         except VicinalError:  # a loss of the user's own, which this installation does not know
@@ -30,7 +30,7 @@ def distance_audits(comparison: Comparison) -> list[Chapter]:
     if not verdicts:
         return []
     blocks: list[Block] = [_verdicts(verdicts)]
-    of_labels = [entry for entry in comparison.losses if entry.records[0].recipe.get("loss") in LABEL_LOSSES]
+    of_labels = [entry for entry in board.of_network() if entry.records[0].recipe.get("loss") in LABEL_LOSSES]
     if of_labels:
         blocks += [_region(of_labels), *_bounds(of_labels)]
     return [Chapter("What each loss measures with", tuple(blocks))]
@@ -104,12 +104,12 @@ def _bounds(entries: Sequence[Entry]) -> list[Block]:
     found: dict[str, RunAudit] = {}
     without = []
     for entry in entries:
-        trial = entry.typical()
-        if trial.folder is None or not (trial.folder / "model").is_dir():
+        run = entry.typical()
+        if run.folder is None or not run.has_model:
             without.append(f"{entry.label} (its model was not kept)")
             continue
         try:
-            found[entry.label] = audit_run(trial.folder, data=trial.record.dataset, triples=TRIPLES)
+            found[entry.label] = audit_run(run.folder, data=run.record.dataset, triples=TRIPLES)
         except VicinalError as error:
             without.append(f"{entry.label} ({str(error).rstrip('.')})")
     blocks: list[Block] = []

@@ -1,0 +1,61 @@
+"""What papers report under the same protocol."""
+
+from __future__ import annotations
+
+from vicinal.data import READERS, recognise
+from vicinal.errors import VicinalError
+from vicinal.phrasing import NONE, percent
+from vicinal.report.blocks import Chapter, Table
+from vicinal.results import Entry, Leaderboard, published, same_method
+from vicinal.results.text import network_in_words
+
+__all__ = ["published_numbers"]
+
+
+def published_numbers(board: Leaderboard) -> list[Chapter]:
+    """Published scores of the same methods on the same data beside ours."""
+    first, entries = board.first, board.of_network()
+    joins = any(entry.joined is not None for entry in entries)
+    rows = []
+    for row in published(_known_name(first.dataset), protocol=first.protocol):
+        for entry in _of_method(entries, row.method):
+            if row.score not in entry.scores:
+                continue
+            together = [NONE if entry.joined is None else percent(entry.joined.mean(row.score))] if joins else []
+            rows.append(
+                (
+                    entry.label,
+                    row.score,
+                    percent(entry.mean(row.score)),
+                    *together,
+                    percent(row.value),
+                    network_in_words((row.backbone, row.dim)) if row.dim else row.backbone,
+                    row.source,
+                )
+            )
+    if not rows:
+        return []
+    ours = ("ours", "ours, joined") if joins else ("ours",)
+    caption = (
+        f"Ours with {network_in_words(board.main_network)}. Another backbone, image size or number of steps moves "
+        "scores more than a loss does: compare the order, not the numbers."
+    )
+    words = frozenset({0, 1, len(ours) + 3, len(ours) + 4})
+    head = ("loss", "score", *ours, "published", "their network", "source")
+    return [Chapter("Published numbers", (Table(head, tuple(rows), caption, words=words),))]
+
+
+def _of_method(entries: list[Entry], theirs: str) -> list[Entry]:
+    """The entries of a published method; those that are spelled like it, if there are any."""
+    alike = [entry for entry in entries if same_method(entry.method, theirs)]
+    return [entry for entry in alike if entry.method == theirs] or alike
+
+
+def _known_name(dataset: str) -> str:
+    """The name of a published set, also where it was given as a folder."""
+    if dataset in READERS:
+        return dataset
+    try:
+        return recognise(dataset)
+    except (VicinalError, OSError):
+        return dataset

@@ -1,0 +1,126 @@
+"""Who won, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+from vicinal.phrasing import NONE, TIMES, capitalised, percent
+from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
+from vicinal.report.charts import Row, dot_rows
+from vicinal.results import Entry, Leaderboard, Network
+from vicinal.results.text import gaps, network_in_words, run_counts
+from vicinal.statistics import Interval
+
+__all__ = ["leaderboard_tables"]
+
+BESIDE = ("P@1", "P@R", "MAP@R", "mAP", "NMI")
+
+
+def leaderboard_tables(board: Leaderboard) -> list[Chapter]:
+    """One table and drawing for each backbone and dimension, what the folds come to together, and what is missing."""
+    blocks: list[Block] = []
+    several = len(board.networks) > 1
+    for network in sorted(board.networks, key=lambda network: network != board.main_network):
+        entries = board.of_network(network)
+        if several:
+            blocks.append(Prose(f"{capitalised(network_in_words(network))}.", kind="heading"))
+        blocks += [_chart(board, entries, network), _table(board, entries), *_joined(board, entries)]
+    for entry, text in gaps(board):
+        of_network = f" ({network_in_words(entry.network)})" if several else ""
+        blocks.append(Prose(f"{capitalised(entry.label)}{of_network}: {text}", kind="warning"))
+    return [Chapter("Leaderboard", tuple(blocks))]
+
+
+def _chart(board: Leaderboard, entries: list[Entry], network: Network) -> Chart:
+    score = board.score
+    intervals = [(entry.over_classes(score), entry.over_seeds(score)) for entry in entries]
+    rows = [
+        Row(
+            entry.label,
+            100 * entry.mean(score),
+            thin=_in_percent(over_classes),
+            thick=_in_percent(over_seeds),
+            small=[100 * value for value in entry.by_seed(score)] if over_seeds is not None else (),
+            style="accent" if rank == 0 else "other",
+        )
+        for rank, (entry, (over_classes, over_seeds)) in enumerate(zip(entries, intervals, strict=True))
+    ]
+    ranking = ", ".join(f"{entry.label} {percent(entry.mean(score))} %" for entry in entries)
+    svg = dot_rows(rows, f"test {score}, per cent", f"Test {score} of each loss, best first: {ranking}.")
+    said = [f"The large dot is the mean test {score}; further right is better."]
+    if any(over_seeds for _, over_seeds in intervals):
+        said.append(
+            "Small rings are single seeds, and the thick bar is where the mean over many seeds would lie (95 %)."
+        )
+    if any(over_classes for over_classes, _ in intervals):
+        said.append("The thin line says how far the score would move had other classes been drawn to test on (95 %).")
+    name = "-".join(("leaderboard", network[0], str(network[1])))
+    return Chart(name, (Panel(svg, f"Ranking by test {score}: {ranking}."),), " ".join(said))
+
+
+def _table(board: Leaderboard, entries: list[Entry]) -> Table:
+    score = board.score
+    beside = [name for name in BESIDE if name != score and all(name in entry.scores for entry in entries)]
+    columns: dict[str, list[str]] = {
+        "": [str(rank) for rank in range(1, len(entries) + 1)],
+        "loss": [entry.label for entry in entries],
+        score: [percent(entry.mean(score)) for entry in entries],
+        "± seeds": [_reach(entry, score) for entry in entries],
+        "95 % over classes": [_span(entry.over_classes(score)) for entry in entries],
+    }
+    deviations = [entry.fold_deviation(score) for entry in entries]
+    if any(deviation is not None for deviation in deviations):
+        columns["sd folds"] = [percent(deviation, 1) for deviation in deviations]
+    columns |= {name: [percent(entry.mean(name)) for entry in entries] for name in beside}
+    validated = any(entry.validation(score) is not None for entry in entries)
+    if validated:
+        columns["validation"] = [percent(entry.validation(score)) for entry in entries]
+    columns["runs"] = [run_counts(entry) for entry in entries]
+    caption = (
+        "Scores in per cent, on the test classes. ± seeds is half of Student's 95 % interval of the mean; the interval "
+        "over classes is a bootstrap, since queries of one class succeed and fail together."
+    )
+    if validated:
+        caption += f" Validation is the {score} on the validation classes at the reported step."
+    rows = tuple(zip(*columns.values(), strict=True))
+    return Table(tuple(columns), rows, caption, words=frozenset({1}), best=frozenset({0}))
+
+
+def _joined(board: Leaderboard, entries: list[Entry]) -> list[Block]:
+    """The folds of each seed as one joined model, beside the mean of the separate ones."""
+    score = board.score
+    both = [(entry, entry.joined) for entry in entries if entry.joined is not None]
+    if not both:
+        return []
+    both.sort(key=lambda pair: -pair[1].mean(score))
+    rows = tuple(
+        (
+            str(rank),
+            entry.label,
+            percent(joined.mean(score)),
+            _reach(joined, score),
+            _span(joined.over_classes(score)),
+            percent(entry.mean(score)),
+            percent(joined.mean("P@1")),
+            percent(entry.mean("P@1")),
+            f"{entry.records[0].folds} {TIMES} {entry.network[1]}",
+        )
+        for rank, (entry, joined) in enumerate(both, 1)
+    )
+    head = (f"joined {score}", "± seeds", "95 % over classes", "separate", "joined P@1", "separate", "size")
+    caption = (
+        "The models of all folds as one: joined, their embeddings lie side by side and are searched together; separate "
+        "is the mean of the models, as in the table above."
+    )
+    return [Table(("", "loss", *head), rows, caption, words=frozenset({1}), best=frozenset({0}))]
+
+
+def _in_percent(interval: Interval | None) -> Interval | None:
+    return None if interval is None else Interval(100 * interval.low, 100 * interval.high)
+
+
+def _span(interval: Interval | None) -> str:
+    return NONE if interval is None else f"{percent(interval.low, 1)} {NONE} {percent(interval.high, 1)}"
+
+
+def _reach(entry: Entry, score: str) -> str:
+    interval = entry.over_seeds(score)
+    return NONE if interval is None else percent((interval.high - interval.low) / 2)

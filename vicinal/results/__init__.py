@@ -1,0 +1,32 @@
+"""Results: records of runs, journals of records, leaderboards of runs, and what others have published.
+
+`leaderboards(folders)` reads what comparisons left; terminal, report, tournament and Python read the same object.
+"""
+
+from __future__ import annotations
+
+from vicinal.results.entry import Entry
+from vicinal.results.journal import Journal, read_journals
+from vicinal.results.leaderboard import Leaderboard, leaderboards
+from vicinal.results.literature import Published, published, same_method, thesis_tables
+from vicinal.results.record import Network, Record
+from vicinal.results.run import Run, RunFiles, TestItems
+from vicinal.results.scoring import score_test_items
+
+__all__ = [
+    "Entry",
+    "Journal",
+    "Leaderboard",
+    "Network",
+    "Published",
+    "Record",
+    "Run",
+    "RunFiles",
+    "TestItems",
+    "leaderboards",
+    "published",
+    "read_journals",
+    "same_method",
+    "score_test_items",
+    "thesis_tables",
+]

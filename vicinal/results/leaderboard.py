@@ -1,0 +1,286 @@
+"""Leaderboard: the runs of one question, sorted, and what can be concluded from them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import StringIO
+from itertools import combinations
+from pathlib import Path
+from typing import Literal, NamedTuple, final
+
+import numpy as np
+from rich.console import Console
+
+from vicinal.errors import InputError
+from vicinal.phrasing import counted
+from vicinal.results.entry import Entry, shared_scores
+from vicinal.results.joined import JoinedFolds, join_folds
+from vicinal.results.journal import read_journals
+from vicinal.results.record import Network, Record
+from vicinal.results.run import Run
+from vicinal.results.text import print_leaderboard
+from vicinal.statistics import (
+    AlignedPair,
+    PairTest,
+    RankCorrelation,
+    Tournament,
+    Verdict,
+    compare_aligned,
+    probability_of_best,
+    rank_correlation,
+    tournament,
+    verdict,
+)
+from vicinal.statistics.pair_tests import basis_in_words
+
+__all__ = ["BestProbabilities", "Leaderboard", "leaderboards"]
+
+DEFAULT_SCORE = "MAP@R"
+SELECTED = {
+    "validation": "steps selected on validation classes",
+    "last": "last steps",
+    "test": "SELECTED ON TEST: the scores are too good, and no other table's",
+}
+
+
+class BestProbabilities(NamedTuple):
+    """How probable it is that each method of a network is the best.
+
+    Attributes:
+        shares: Method -> in how many resamples of classes and seeds it came first; their sum is 1.
+        basis: The classes, seeds and folds that all of them have, in words.
+    """
+
+    shares: dict[str, float]
+    basis: str
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Leaderboard:
+    """The runs on the same data, under the same protocol, whose steps were chosen in the same way.
+
+    Methods are compared within a network. Each two of them are compared on the seeds and folds that *those two* share,
+    and on the test classes that were scored in both; whatever says so in words says on how many.
+
+    Attributes:
+        runs: Done and failed; at least one.
+        folders: Of the comparisons they belong to, where joined folds are kept.
+    """
+
+    runs: tuple[Run, ...]
+    folders: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise InputError("A leaderboard needs at least one run, got none.")
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __repr__(self) -> str:
+        return f"Leaderboard({self.title}: {len(self.runs) - len(self.failed)} runs done, {len(self.failed)} failed)"
+
+    def __str__(self) -> str:
+        text = StringIO()
+        self.print(Console(file=text, width=140, no_color=True))
+        return text.getvalue()
+
+    def print(self, console: Console) -> None:
+        """Show the table, what can be concluded from it, what methods demanded, and what is missing."""
+        print_leaderboard(self, console)
+
+    @property
+    def first(self) -> Record:
+        """One of the records, for what all share."""
+        return next((run.record for run in self.runs if run.record.status == "done"), self.runs[0].record)
+
+    @property
+    def title(self) -> str:
+        """Data, protocol and how steps were selected."""
+        return f"{Path(self.first.dataset).name}, {self.first.protocol} protocol, {SELECTED[self.first.selected_on]}"
+
+    @property
+    def records(self) -> list[Record]:
+        """Of the runs that were done, best entries first."""
+        return [record for entry in self.entries for record in entry.records]
+
+    @property
+    def failed(self) -> list[Record]:
+        """Of the runs that ended with an error."""
+        return [run.record for run in self.runs if run.record.status == "failed"]
+
+    @cached_property
+    def score(self) -> str:
+        """What steps were chosen by and entries are sorted by."""
+        done = [run.record for run in self.runs if run.record.status == "done"]
+        asked = self.first.score
+        return asked if all(asked in record.test for record in done) else DEFAULT_SCORE
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """One for each method and network that has a finished run, best first by the mean test score."""
+        groups: dict[tuple[str, Network], list[Run]] = {}
+        for run in self.runs:
+            if run.record.status == "done":
+                groups.setdefault((run.record.name, run.record.network), []).append(run)
+        joined = join_folds(self.runs, self.folders)
+        entries = []
+        for (name, network), runs in groups.items():
+            runs.sort(key=lambda run: (run.record.seed, run.record.fold or 0))
+            folds = joined.get((name, network), JoinedFolds())
+            together = Entry(name, network, tuple(folds.runs)) if folds.runs else None
+            entries.append(Entry(name, network, tuple(runs), together, tuple(folds.reasons)))
+        return sorted(entries, key=lambda entry: (-entry.mean(self.score), entry.name, _size(entry.network)))
+
+    @cached_property
+    def networks(self) -> list[Network]:
+        """Backbones and dimensions, narrow ones first."""
+        return sorted({entry.network for entry in self.entries}, key=_size)
+
+    @property
+    def chosen_by(self) -> Literal["validation", "test"]:
+        """What `best` and the main network are chosen by: "test", which flatters, only where nothing was validated."""
+        return "test" if all(entry.validation(self.score) is None for entry in self.entries) else "validation"
+
+    @property
+    def best_entry(self) -> Entry:
+        """The entry to use, of whatever network: the best on validation classes, or else on the test classes.
+
+        Raises:
+            InputError: Where no run was done.
+        """
+        if not self.entries:
+            raise InputError(f"There is no best run: {counted(len(self.failed), 'run')} failed and none was done.")
+        if self.chosen_by == "test":
+            return self.entries[0]
+        validated = [(entry.validation(self.score), entry) for entry in self.entries]
+        return max(((value, entry) for value, entry in validated if value is not None), key=lambda pair: pair[0])[1]
+
+    @property
+    def best(self) -> Run:
+        """The run to use: the best validated of the best entry, of those whose model was kept if any was."""
+        return self.best_entry.best_validated(self.score)
+
+    @property
+    def main_network(self) -> Network:
+        """The network that details are shown of: that of the best entry."""
+        return self.best_entry.network
+
+    def of_network(self, network: Network | None = None) -> list[Entry]:
+        """The entries with one network, best first; by default the main one."""
+        wanted = self.main_network if network is None else network
+        return [entry for entry in self.entries if entry.network == wanted]
+
+    def pairs(self, network: Network | None = None) -> list[PairTest]:
+        """The tests of each two methods that share a seed, a fold and two classes, the better ones' first."""
+        return self._pairs[self.main_network if network is None else network]
+
+    def verdict(self, network: Network | None = None) -> Verdict | None:
+        """Which method wins, whom it beats and whom not; None where there is but one."""
+        names = [entry.name for entry in self.of_network(network)]
+        return verdict(self.pairs(network), methods=names) if len(names) > 1 else None
+
+    def best_probabilities(self, network: Network | None = None) -> BestProbabilities | None:
+        """How probable it is that each method is the best; None where they share no seed and fold, or one is alone."""
+        return self._best_probabilities[self.main_network if network is None else network]
+
+    def correlation(self, network: Network | None = None) -> RankCorrelation | None:
+        """How far validation ranks methods as the test does; None for fewer than three that were validated."""
+        entries = [entry for entry in self.of_network(network) if entry.validation(self.score) is not None]
+        if len(entries) < 3:
+            return None
+        validation = {entry.name: entry.validation(self.score) or 0.0 for entry in entries}
+        return rank_correlation(validation, {entry.name: entry.mean(self.score) for entry in entries})
+
+    @cached_property
+    def by_experiment(self) -> dict[str, dict[str, float]]:
+        """The test score of every method in every experiment (network, seed and fold), as `tournament` takes it."""
+        scores: dict[str, dict[str, float]] = {}
+        for entry in self.entries:
+            for records in entry.cells.values():
+                value = float(np.mean([record.test[self.score] for record in records]))
+                scores.setdefault(records[0].experiment, {})[entry.name] = value
+        return scores
+
+    @cached_property
+    def ranks(self) -> Tournament | None:
+        """Methods ranked in every experiment that has them all; None for fewer than two such, or a single method."""
+        names = {entry.name for entry in self.entries}
+        complete = [found for found in self.by_experiment.values() if set(found) == names]
+        if len(complete) < 2 or len(names) < 2:
+            return None
+        return tournament(self.by_experiment, missing="drop experiments")
+
+    @cached_property
+    def _pairs(self) -> dict[Network, list[PairTest]]:
+        found = {}
+        for network in self.networks:
+            aligned = []
+            for one, other in combinations(self.of_network(network), 2):
+                shared = shared_scores([one, other], self.score)
+                if shared is not None:
+                    first, second = shared.values
+                    aligned.append(AlignedPair(one.name, other.name, first, second, shared.queries, shared.folds))
+            found[network] = compare_aligned(aligned)
+        return found
+
+    @cached_property
+    def _best_probabilities(self) -> dict[Network, BestProbabilities | None]:
+        found: dict[Network, BestProbabilities | None] = {}
+        for network in self.networks:
+            entries = self.of_network(network)
+            shared = shared_scores(entries, self.score) if len(entries) > 1 else None
+            if shared is None:
+                found[network] = None
+                continue
+            values = {entry.name: scores for entry, scores in zip(entries, shared.values, strict=True)}
+            _, seeds, classes = shared.values.shape
+            shares = probability_of_best(values, queries=shared.queries)
+            found[network] = BestProbabilities(shares, basis_in_words(classes, seeds, shared.folds))
+        return found
+
+
+def leaderboards(folders: Sequence[str | Path], *, keys: Collection[str] | None = None) -> list[Leaderboard]:
+    """Read the journals of folders and sort their runs into questions.
+
+    Runs are compared only where the content of the data, the protocol, its folds and what chose the reported step are
+    the same.
+
+    Args:
+        folders: That `vicinal compare` wrote; those of several machines are put together.
+        keys: Of the records to take, by default all.
+
+    Raises:
+        InputError: Where a folder holds no journal, or no run is in any.
+    """
+    if not folders:
+        raise InputError("A leaderboard needs at least one folder that `vicinal compare` wrote; got none.")
+    runs = [run for run in read_journals(folders) if keys is None or run.record.key in keys]
+    if not runs:
+        raise InputError(f"No run has finished in {', '.join(map(str, folders))}: there is nothing to report yet.")
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    # A run that failed early may know neither the content nor what would have chosen its step: it joins the others.
+    for run in sorted(runs, key=lambda run: run.record.status == "failed"):
+        question = _question(run.record)
+        if run.record.status == "failed" and question not in groups:
+            alike = (known for known, members in groups.items() if _same_task(members[0].record, run.record))
+            question = next(alike, question)
+        groups.setdefault(question, []).append(run)
+    return [Leaderboard(tuple(members), tuple(map(Path, folders))) for members in groups.values()]
+
+
+def _question(record: Record) -> tuple[object, ...]:
+    share = record.recipe.get("validation", 0.1)
+    return record.protocol, record.data or record.dataset, record.selected_on, record.folds, share
+
+
+def _same_task(one: Record, other: Record) -> bool:
+    return (one.dataset, one.protocol) == (other.dataset, other.protocol)
+
+
+def _size(network: Network) -> tuple[str, int]:
+    backbone, dim = network
+    return backbone, dim or 0

@@ -1,0 +1,161 @@
+"""Leaderboards in words and in a table of the terminal; the report uses the same words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from vicinal.phrasing import fraction, listed
+from vicinal.results.entry import Entry
+from vicinal.results.record import Network
+from vicinal.statistics import Interval
+
+if TYPE_CHECKING:
+    from vicinal.results.leaderboard import Leaderboard
+
+__all__ = ["best_in_words", "demands", "gaps", "network_in_words", "print_leaderboard", "run_counts"]
+
+GAP, NAME = 3, 24  # blanks between columns, and letters of a name before it may go on in the next line
+# What a narrow terminal does without, first what is missed least.
+SPARED = ("s/run", "runs", "over folds", "P@1", "validation", "joined", "over seeds", "over classes")
+
+
+def print_leaderboard(board: Leaderboard, console: Console) -> None:
+    """Show the table, the verdict, how far validation can be trusted, what methods demanded, and what is missing."""
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
+    if board.entries:
+        table, spared = _table(board, console.width)
+        console.print(table)
+        if spared:
+            say(f"Not shown, for want of room: {listed(spared)}.")
+    for network in board.networks:
+        of_which = f"{network_in_words(network)}: " if len(board.networks) > 1 else ""
+        for found in (board.verdict(network), board.correlation(network)):
+            if found is not None:
+                say(f"{of_which}{found}")
+    if board.entries:
+        say(best_in_words(board))
+    for text in demands(board):
+        say(text)
+    for entry, text in gaps(board):
+        of_network = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
+        say(f"{entry.name}{of_network}: {text}")
+    for record in board.failed:
+        say(f"failed: {record.name}, {record.experiment}: {record.error}")
+
+
+def network_in_words(network: Network) -> str:
+    """A backbone and a dimension.
+
+    Example:
+        >>> network_in_words(("resnet50", 128)), network_in_words(("resnet50", None))
+        ('resnet50, 128 dimensions', 'resnet50, its own features')
+    """
+    backbone, dim = network
+    return f"{backbone}, {'its own features' if dim is None else f'{dim} dimensions'}"
+
+
+def best_in_words(board: Leaderboard) -> str:
+    """Which run to use, and what chose it."""
+    record = board.best.record
+    fold = "" if record.fold is None else f", fold {record.fold}"
+    run = f"{record.name} with {network_in_words(record.network)}, seed {record.seed}{fold}"
+    if board.chosen_by == "validation":
+        return f"To use: {run}, chosen by validation scores."
+    return f"To use: {run}, chosen by test scores, since there are no validation scores: they flatter it."
+
+
+def demands(board: Leaderboard) -> list[str]:
+    """What methods asked for that others did not."""
+    asked: dict[str, dict[str, None]] = {}
+    for run in board.runs:
+        asked.setdefault(run.record.name, {}).update(dict.fromkeys(run.record.demands))
+    return [f"{name} demanded: {'; '.join(words)}" for name, words in asked.items() if words]
+
+
+def gaps(board: Leaderboard) -> list[tuple[Entry, str]]:
+    """Which folds an entry lacks, which were not joined, and which of its runs are counted as one; a sentence each."""
+    said = []
+    for entry in board.entries:
+        folds = max(record.folds or 0 for record in entry.records)
+        for seed, missing in entry.missing_folds.items():
+            which = f"fold{'s' if len(missing) > 1 else ''} {listed([str(fold) for fold in missing])}"
+            done = f"{folds - len(missing)} of {folds} folds of seed {seed}"
+            said.append((entry, f"{done}; {which} missing, and its score is the mean of the others."))
+        said += [(entry, f"folds not joined, {reason}.") for reason in entry.not_joined]
+        if any(len(records) > 1 for records in entry.cells.values()):
+            text = "runs of the same seed and fold with different settings are averaged here. Report them apart."
+            said.append((entry, text))
+    return said
+
+
+def run_counts(entry: Entry) -> str:
+    """How many runs there are, and of how many where folds are missing: "3 of 4"."""
+    missing = sum(map(len, entry.missing_folds.values()))
+    return f"{len(entry.runs)} of {len(entry.runs) + missing}" if missing else str(len(entry.runs))
+
+
+def _table(board: Leaderboard, width: int) -> tuple[Table, list[str]]:
+    """Return the table with as many columns as fit, and the names of the others."""
+    cells = [_cells(entry, board.score) for entry in board.entries]
+    filled = [name for name in cells[0] if any(row[name] for row in cells)]
+    if len({entry.network for entry in board.entries}) == 1:
+        filled = [name for name in filled if name not in ("network", "dim")]
+    spared: list[str] = []
+
+    widths = {name: max(len(text) for text in (*name.split(), *(row[name] for row in cells))) for name in filled}
+    widths["loss"] = min(NAME, widths["loss"])
+    for name in SPARED:
+        if name in filled and sum(GAP + widths[shown] for shown in filled if shown not in spared) > width:
+            spared.append(name)
+    table = Table(box=box.SIMPLE_HEAD, title=board.title, title_justify="left", pad_edge=False)
+    for name in filled:
+        if name not in spared:
+            words = name == "loss"  # a long name goes on in the next line, a number never does
+            table.add_column(
+                name.replace("over ", "over\n"),
+                justify="left" if words else "right",
+                no_wrap=not words,
+                overflow="fold",
+                min_width=widths[name],
+            )
+    for row in cells:
+        table.add_row(*(escape(row[name]) for name in filled if name not in spared))
+    return table, spared
+
+
+def _cells(entry: Entry, score: str) -> dict[str, str]:
+    backbone, dim = entry.network
+    return {
+        "loss": entry.name,
+        "network": backbone,
+        "dim": "own" if dim is None else str(dim),
+        score: fraction(entry.mean(score)),
+        "over classes": _ends(entry.over_classes(score)),
+        "over seeds": _ends(entry.over_seeds(score)),
+        "over folds": _deviation(entry.fold_deviation(score)),
+        "joined": "" if entry.joined is None else fraction(entry.joined.mean(score)),
+        **({} if score == "P@1" else {"P@1": fraction(entry.mean("P@1")) if "P@1" in entry.scores else ""}),
+        "validation": _known(entry.validation(score)),
+        "runs": run_counts(entry),
+        "s/run": f"{entry.seconds:.0f}",
+    }
+
+
+def _ends(interval: Interval | None) -> str:
+    return "" if interval is None else f"{fraction(interval.low, 3)}-{fraction(interval.high, 3)}"
+
+
+def _deviation(value: float | None) -> str:
+    return "" if value is None else f"sd {fraction(value, 3)}"
+
+
+def _known(value: float | None) -> str:
+    return "" if value is None else fraction(value)
