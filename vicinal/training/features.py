@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,19 +16,13 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from vicinal.cache import cache_folder
 from vicinal.data import Dataset, batches, describe
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError
 from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
 
 __all__ = ["OneOf", "cache_folder", "frozen_features", "with_features"]
-
-
-def cache_folder() -> Path:
-    """Return where features are kept: `$VICINAL_CACHE`, or the user's cache folder."""
-    named = os.environ.get("VICINAL_CACHE")
-    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return Path(named) if named else home / "vicinal"
 
 
 def frozen_features(
