@@ -83,7 +83,7 @@ def graph_in_memory(network: nn.Module, sample: Float[Tensor, "n ..."], *, patie
             torch.onnx.export(
                 network,
                 (sample,),
-                file,  # type: ignore[arg-type]  (files in memory are taken too)
+                file,  # type: ignore[arg-type]
                 input_names=["inputs"],
                 output_names=["embeddings"],
                 dynamic_axes={"inputs": {0: "batch"}, "embeddings": {0: "batch"}},
