@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import vicinal.neighbours.blocked_search as search_module
 from vicinal.neighbours import neighbours
-from vicinal.neighbours.layout import LOWEST, centre
 from vicinal.neighbours.int8_filter import LARGEST, PATIENCE, Side, Sieve, sieve, sieve_is_fast
+from vicinal.neighbours.layout import LOWEST, centre
 from vicinal.neighbours.similarity import exact_rows, vectors
 from vicinal.neighbours.task import Task
 

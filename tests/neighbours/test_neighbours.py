@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InputError, NotFinite, UnknownName
 from vicinal.neighbours import neighbours
+from vicinal.neighbours.blocked_search import fastest_precision, nearest_exactly, search
 from vicinal.neighbours.exclusion import Exclusion
 from vicinal.neighbours.layout import Panel, centre, panel, widths
-from vicinal.neighbours.blocked_search import fastest_precision, nearest_exactly, search
 from vicinal.neighbours.similarity import exact_pairs, exact_rows, vectors
 
 DISTANCES = ("cosine", "euclidean")

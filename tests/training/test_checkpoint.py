@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from vicinal.atomic import remove_partial_files, write_atomically
 from vicinal.errors import DataError
 from vicinal.training import checkpoint
-from vicinal.atomic import remove_partial_files, write_atomically
 from vicinal.training.checkpoint import (
     load_checkpoint,
     random_state,

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from vicinal.data import Dataset
 from vicinal.errors import DataError, InputError, NotFinite, UnknownName
+from vicinal.results.run import RunFiles
 from vicinal.sampling import hard_class_sampler
 from vicinal.training.checkpoint import load_checkpoint
-from vicinal.results.run import RunFiles
 from vicinal.training.engine import run_training
 
 pytestmark = pytest.mark.recipe

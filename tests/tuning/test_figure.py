@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vicinal.recipe import Recipe
-from vicinal.tuning import Choice, Range, Attempt, Tuned
+from vicinal.tuning import Attempt, Choice, Range, Tuned
 from vicinal.tuning.search_figure import plot_search
 
 

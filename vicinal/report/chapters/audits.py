@@ -11,7 +11,7 @@ from vicinal.errors import VicinalError
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Curve, line_chart
 from vicinal.results import Entry, Leaderboard
-from vicinal.spaces import LabelMetric, RunAudit, MetricVerdict, audit, audit_run, label_metric_of, p_max
+from vicinal.spaces import LabelMetric, MetricVerdict, RunAudit, audit, audit_run, label_metric_of, p_max
 from vicinal.spaces.run_audit import LABEL_LOSSES
 
 __all__ = ["distance_audits"]
