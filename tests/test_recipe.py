@@ -14,7 +14,7 @@ from vicinal.backbones import BACKBONES
 from vicinal.errors import InputError
 from vicinal.mining import MINERS
 from vicinal.objectives import OBJECTIVES
-from vicinal.recipe import Recipe, read_recipe, recipe_from, recipe_toml
+from vicinal.recipe import SCORES, Recipe
 from vicinal.sampling import SAMPLERS
 from vicinal.training.settings import Settings
 
@@ -33,7 +33,7 @@ TRAINING = st.fixed_dictionaries(
         "clip_value": st.none() | POSITIVE,
         "patience": st.none() | st.integers(1, 100),
         "optimiser": st.sampled_from(get_args(Settings.model_fields["optimiser"].annotation)),
-        "metric": WORDS,
+        "score": st.sampled_from(SCORES),
     },
 )
 RECIPES = st.fixed_dictionaries(
@@ -58,33 +58,33 @@ RECIPES = st.fixed_dictionaries(
 def test_a_recipe_comes_back_from_toml(values: dict[str, Any], tmp_path: Path) -> None:
     recipe = Recipe(**values)
     path = tmp_path / "recipe.toml"
-    path.write_text(recipe_toml(recipe), encoding="utf-8")
-    assert recipe_from(read_recipe(path)) == recipe
-    assert recipe_toml(recipe_from(read_recipe(path))) == recipe_toml(recipe)
+    path.write_text(recipe.toml(), encoding="utf-8")
+    assert Recipe.read(path) == recipe
+    assert Recipe.read(path).toml() == recipe.toml()
 
 
 def test_none_where_it_is_not_the_default_is_written() -> None:
-    written = tomllib.loads(recipe_toml(Recipe(dim=None, training=Settings(clip_value=None))))
+    written = tomllib.loads(Recipe(dim=None, training=Settings(clip_value=None)).toml())
     assert written["dim"] == written["training"]["clip_value"] == "none"
     assert "weights" not in written
 
 
 def test_settings_may_stand_in_the_table_or_by_themselves() -> None:
-    recipe = recipe_from({"training": {"steps": 5, "seed": 1}, "steps": 7, "loss": "triplet"})
+    recipe = Recipe.of({"training": {"steps": 5, "seed": 1}, "steps": 7, "loss": "triplet"})
     assert (recipe.training.steps, recipe.training.seed, recipe.loss) == (7, 1, "triplet")
 
 
 def test_a_recipe_on_top_of_another_keeps_the_rest() -> None:
     base = Recipe(loss="triplet", dim=8, training=Settings(steps=5, seed=3))
-    changed = recipe_from({"steps": 9}, base)
+    changed = base.changed({"steps": 9})
     assert (changed.loss, changed.dim, changed.training.seed, changed.training.steps) == ("triplet", 8, 3, 9)
     assert base.training.steps == 5
-    assert recipe_from({}, base) == base
+    assert base.changed() == base.changed({}) == base
 
 
 def test_five_mistakes_are_five_lines() -> None:
     with pytest.raises(InputError) as caught:
-        recipe_from(
+        Recipe.of(
             {
                 "loss": "tripplet",
                 "dim": 0,
@@ -123,16 +123,16 @@ def test_five_mistakes_are_five_lines() -> None:
 )
 def test_what_is_wrong_is_said(name: str, value: Any, said: str) -> None:
     with pytest.raises(InputError) as caught:
-        recipe_from({name: value})
+        Recipe.of({name: value})
     assert said in str(caught.value)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"Cannot read the recipe .*gone\.toml: No such file"):
-        read_recipe(tmp_path / "gone.toml")
+    with pytest.raises(InputError, match=r"Cannot read the recipe .*gone\.toml: there is no such file"):
+        Recipe.read(tmp_path / "gone.toml")
     (tmp_path / "bad.toml").write_text("loss = triplet")
     with pytest.raises(InputError, match=r"bad\.toml is not TOML: .*line 1"):
-        read_recipe(tmp_path / "bad.toml")
+        Recipe.read(tmp_path / "bad.toml")
     (tmp_path / "bad.toml").write_bytes(b"loss = '\xff'")
     with pytest.raises(InputError, match="is not TOML"):
-        read_recipe(tmp_path / "bad.toml")
+        Recipe.read(tmp_path / "bad.toml")

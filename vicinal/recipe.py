@@ -272,7 +272,9 @@ def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]
     kept = {
         name: value
         for name, value in base.items()
-        if not (name in OPTIONS_OF and top.get(OPTIONS_OF[name], base.get(OPTIONS_OF[name])) != base.get(OPTIONS_OF[name]))
+        if not (
+            name in OPTIONS_OF and top.get(OPTIONS_OF[name], base.get(OPTIONS_OF[name])) != base.get(OPTIONS_OF[name])
+        )
     }
     for name, value in top.items():
         both = isinstance(value, Mapping) and isinstance(kept.get(name), Mapping)
@@ -346,7 +348,9 @@ def _with_none(name: str, value: Any) -> tuple[str, Any]:
 def _without_none(value: Any, usual: Any) -> Any:
     """Return a value as TOML can say it: "none" where None is not what is left out."""
     if isinstance(value, dict):
-        inner = {key: _without_none(item, usual.get(key) if isinstance(usual, dict) else ...) for key, item in value.items()}
+        inner = {
+            key: _without_none(item, usual.get(key) if isinstance(usual, dict) else ...) for key, item in value.items()
+        }
         return {key: item for key, item in inner.items() if item is not None}
     if isinstance(value, list):
         return [_without_none(item, ...) for item in value]

@@ -16,11 +16,10 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from vicinal.build import build_criterion
-from vicinal.cli.main import app
 from vicinal.data import Split, digits, split
 from vicinal.errors import InputError
 from vicinal.fitting import fit
-from vicinal.recipe import Recipe, read_recipe, recipe_from, recipe_toml
+from vicinal.recipe import Recipe
 from vicinal.references import Batch, Memory, Proxies
 from vicinal.training.checkpoint import load_checkpoint
 from vicinal.training.settings import CCP, CCP_PRESETS
@@ -28,6 +27,7 @@ from vicinal.training.settings import CCP, CCP_PRESETS
 pytestmark = pytest.mark.recipe
 
 ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "vicinal" / "recipes" / "ccp"
 SMALL: dict[str, Any] = {
     "loss": "contrastive_c2",
     "normalisation": "ball",
@@ -48,11 +48,11 @@ def halves() -> Split:
 
 
 def test_presets_are_the_paper_and_its_code() -> None:
-    assert CCP() == CCP.model_validate("code") == recipe_from({"ccp": "code"}).ccp
-    paper = recipe_from({"ccp": {"preset": "paper", "pool": 7}}).ccp
+    assert CCP() == CCP.model_validate("code") == Recipe.of({"ccp": "code"}).ccp
+    paper = Recipe.of({"ccp": {"preset": "paper", "pool": 7}}).ccp
     assert paper == CCP(pair_weight=0.0, restart="best", monitor="fresh", pool=7)
     assert set(CCP_PRESETS) == {"code", "paper"}
-    assert recipe_from({"ccp": "none"}, recipe_from({"ccp": "code"})).ccp is None
+    assert Recipe.of({"ccp": "code"}).changed(ccp="none").ccp is None
 
 
 def test_a_pool_is_never_smaller_than_the_proxies() -> None:
@@ -61,31 +61,31 @@ def test_a_pool_is_never_smaller_than_the_proxies() -> None:
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(InputError, match=r"ccp: Unknown preset of CCP 'papre'; did you mean 'paper'\?"):
-        recipe_from({"ccp": "papre"})
+        Recipe.of({"ccp": "papre"})
     with pytest.raises(InputError, match=r"ccp.pools: Extra inputs are not permitted") as caught:
-        recipe_from({"ccp": {"pools": 3, "restart": "begin"}})
+        Recipe.of({"ccp": {"pools": 3, "restart": "begin"}})
     assert "ccp.restart: Input should be 'best' or 'continue'; got 'begin'" in str(caught.value)
 
 
 def test_a_recipe_with_ccp_comes_back_from_toml(tmp_path: Path) -> None:
-    recipe = recipe_from({"ccp": {"preset": "paper", "proximal_weight": 1e-5}, "loss": "triplet"})
-    (tmp_path / "recipe.toml").write_text(recipe_toml(recipe))
-    assert recipe_from(read_recipe(tmp_path / "recipe.toml")) == recipe
-    assert "[ccp]" not in recipe_toml(Recipe())
+    recipe = Recipe.of({"ccp": {"preset": "paper", "proximal_weight": 1e-5}, "loss": "triplet"})
+    (tmp_path / "recipe.toml").write_text(recipe.toml())
+    assert Recipe.read(tmp_path / "recipe.toml") == recipe
+    assert "[ccp]" not in Recipe().toml()
 
 
 def test_the_criterion_has_proxies_pairs_and_memory(halves: Split) -> None:
-    recipe = recipe_from({"loss": "triplet", "ccp": {"proxies_per_class": 3, "pair_weight": 0.2}, "memory": 10})
+    recipe = Recipe.of({"loss": "triplet", "ccp": {"proxies_per_class": 3, "pair_weight": 0.2}, "memory": 10})
     criterion = build_criterion(recipe, halves.train, 4)
     proxies, pairs, memory = criterion.references
     assert (proxies.per_class, proxies.classes, proxies.learning_rate_multiplier) == (3, 3, 1.0)
     assert isinstance(pairs, Batch)
     assert isinstance(memory, Memory)
     assert criterion.term_weights == (1.0, 0.2, 1.0)
-    only = build_criterion(recipe_from({"loss": "triplet", "ccp": "paper"}), halves.train, 4)
+    only = build_criterion(Recipe.of({"loss": "triplet", "ccp": "paper"}), halves.train, 4)
     assert [type(module) for module in only.references] == [Proxies]
     # A loss that makes no sense on pairs runs on the proxies alone.
-    centres = build_criterion(recipe_from({"loss": "soft_triple", "ccp": "code"}), halves.train, 4)
+    centres = build_criterion(Recipe.of({"loss": "soft_triple", "ccp": "code"}), halves.train, 4)
     assert [type(module) for module in centres.references] == [Proxies]
 
 
@@ -101,7 +101,7 @@ def test_fit_alternates_and_records(freeze: bool, images: str, halves: Split, tm
     assert [line["instance"] for line in instances] == list(range(1, len(instances) + 1))
     shown = {"MAP@R", "covering radius", "inter-class distance", "proxy spread", "next proxy radius"}
     assert shown < set(instances[0])
-    state = load_checkpoint(tmp_path / "run" / "last.ckpt")["ccp"]
+    state = load_checkpoint(tmp_path / "run" / "last.ckpt")["hooks"][0]
     assert all(name.startswith(("head.", "linear.")) for name in state["_anchor"]) == freeze
 
 
@@ -118,17 +118,18 @@ def test_a_killed_run_ends_as_if_it_had_not_been(
         replace(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.training.checkpoint.os.replace", stop)
+        patch.setattr("vicinal.atomic.os.replace", stop)
         with pytest.raises(KeyboardInterrupt):
             fit(halves, folder=tmp_path / "run", **options)
-    assert load_checkpoint(tmp_path / "run" / "last.ckpt")["step"] == 14
+    assert load_checkpoint(tmp_path / "run" / "last.ckpt")["progress"]["step"] == 14
     fit(halves, folder=tmp_path / "run", resume=True, **options)
     one, other = (load_checkpoint(tmp_path / run / "last.ckpt") for run in ("whole", "run"))
     for part in ("model", "criterion"):
         assert all(torch.equal(one[part][name], other[part][name]) for name in one[part])
-    assert one["ccp"]["history"] == other["ccp"]["history"]
+    assert one["hooks"][0]["history"] == other["hooks"][0]["history"]
     assert all(
-        torch.equal(one["ccp"]["_anchor"][name], other["ccp"]["_anchor"][name]) for name in one["ccp"]["_anchor"]
+        torch.equal(one["hooks"][0]["_anchor"][name], other["hooks"][0]["_anchor"][name])
+        for name in one["hooks"][0]["_anchor"]
     )
 
 
@@ -146,6 +147,8 @@ CHILD = "import torch; torch.set_num_threads(1); from vicinal.cli.main import ma
 
 
 def test_two_processes_have_the_proxies_of_one(tmp_path: Path) -> None:
+    from vicinal.cli.main import app
+
     (tmp_path / "child.py").write_text(CHILD)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--"]
     done = subprocess.run(
@@ -179,11 +182,11 @@ def test_the_recipes_are_what_the_script_writes_and_can_be_built(halves: Split) 
     texts = script.recipes()
     assert len(texts) == 49
     for name, text in texts.items():
-        assert (ROOT / "recipes" / "ccp" / name).read_text() == text, name
-        recipe = recipe_from(read_recipe(ROOT / "recipes" / "ccp" / name))
+        assert (RECIPES / name).read_text() == text, name
+        recipe = Recipe.read(RECIPES / name)
         assert (recipe.ccp is not None) == ("[ccp]" in text)
         build_criterion(recipe, halves.train, 128)
-    sop = recipe_from(read_recipe(ROOT / "recipes" / "ccp" / "sop-c2-xbm-l.toml"))
+    sop = Recipe.read("ccp/sop-c2-xbm-l")
     assert (sop.memory, sop.memory_start, sop.training.evaluate_every) == (1400 * 32, 1000, 250)
-    for small in (ROOT / "recipes" / "ccp").glob("small-*.toml"):
-        assert recipe_from(read_recipe(small)).ccp == CCP()
+    for small in RECIPES.glob("small-*.toml"):
+        assert Recipe.read(small).ccp == CCP()

@@ -12,8 +12,8 @@ from PIL import Image
 from vicinal.data import Dataset, Fit, RandomAffine, arrays, folder
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError
-from vicinal.training.frozen_features import OneOf
 from vicinal.training.frozen import FrozenEmbedder
+from vicinal.training.frozen_features import OneOf
 from vicinal.training.proxy_pool import draw_pool, embed_pool
 
 pytestmark = pytest.mark.unit

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from vicinal.atomic import replacing
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
-from vicinal.atomic import replacing
 from vicinal.recipe import Recipe
 from vicinal.results.record import Record
 
@@ -124,7 +124,9 @@ class Run:
         return cls(record, Path(folder))
 
     def __repr__(self) -> str:
-        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.record.test.items() if name in ("P@1", "MAP@R"))
+        scores = ", ".join(
+            f"{name} {value:.4f}" for name, value in self.record.test.items() if name in ("P@1", "MAP@R")
+        )
         return f"Run({self.record.name}, {self.record.experiment}: {scores or self.record.status})"
 
     @cached_property

@@ -158,7 +158,9 @@ def run_training(
     log_files = files if main else None
     with (
         asked_to_stop() as stop,
-        Log(log_files, step=state.step, steps=settings.steps, progress=progress and main, tensorboard=tensorboard) as log,
+        Log(
+            log_files, step=state.step, steps=settings.steps, progress=progress and main, tensorboard=tensorboard
+        ) as log,
     ):
         network.train()
         criterion.train()
