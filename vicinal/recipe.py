@@ -167,8 +167,7 @@ class Recipe(BaseModel):
             if given.get(owner, tables[owner]) != tables[owner]:  # options of another loss would not fit
                 tables[table] = {}
         for name, value in given.items():
-            problem = _put(_with_none(name, value), tables, loop)
-            wrong += [problem] if problem else []
+            wrong += _put(name, _with_none(value), tables, loop)
         try:
             made = Recipe(**tables, training=loop)
         except ValidationError as error:
@@ -265,21 +264,34 @@ def read_tables(*sources: str | Path) -> dict[str, Any]:
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a recipe over those of another; tables are joined, unless they are another loss's options.
 
+    Settings of the training loop are moved into their table, where a later recipe finds them however it says them.
+
     Example:
         >>> laid_over({"loss": "triplet", "loss_options": {"margin": 0.1}}, {"loss": "circle", "dim": 8})
         {'loss': 'circle', 'dim': 8}
     """
-    kept = {
-        name: value
-        for name, value in base.items()
-        if not (
-            name in OPTIONS_OF and top.get(OPTIONS_OF[name], base.get(OPTIONS_OF[name])) != base.get(OPTIONS_OF[name])
-        )
-    }
-    for name, value in top.items():
-        both = isinstance(value, Mapping) and isinstance(kept.get(name), Mapping)
-        kept[name] = {**kept[name], **value} if both else value
+    kept, over = _in_tables(base), _in_tables(top)
+    for table, owner in OPTIONS_OF.items():
+        before = kept.get(owner, Recipe.model_fields[owner].default)
+        if over.get(owner, before) != before:
+            kept.pop(table, None)
+    for name, value in over.items():
+        former = kept.get(name)
+        if name == "ccp" and isinstance(former, str) and former != "none":
+            former = {"preset": former}
+        kept[name] = {**former, **value} if isinstance(value, Mapping) and isinstance(former, Mapping) else value
     return kept
+
+
+def _in_tables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values under their present names, with settings of the training loop in its table."""
+    renamed = {FORMERLY.get(name, name): value for name, value in values.items()}
+    table = renamed.get("training", {})
+    if not isinstance(table, Mapping):
+        return renamed  # which `Recipe.of` refuses
+    loop = {FORMERLY.get(name, name): value for name, value in table.items()}
+    loop |= {name: renamed.pop(name) for name in list(renamed) if name in Settings.model_fields}
+    return renamed | ({"training": loop} if loop else {})
 
 
 def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -292,18 +304,17 @@ def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: renamed[name] for name in sorted(renamed, key=order)}
 
 
-def _put(entry: tuple[str, Any], tables: dict[str, Any], loop: dict[str, Any]) -> str:
-    """Set a value in the table that has its name; return a line on a name that none has."""
-    name, value = entry
+def _put(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> list[str]:
+    """Set a value in the table that has its name; return a line on each name that none has."""
     table, _, option = name.partition(".")
+    option = FORMERLY.get(option, option) if table == "training" else option
     if name == "training":
         if not isinstance(value, Mapping):
-            return f"training must be a table of settings; got {value!r}"
-        for inner, setting in value.items():
-            problem = _put((f"training.{FORMERLY.get(inner, inner)}", setting), tables, loop)
-            if problem:
-                return problem
-    elif table == "training" and option in loop:
+            return [f"training must be a table of settings; got {value!r}"]
+        return [line for inner, setting in value.items() for line in _put(f"training.{inner}", setting, tables, loop)]
+    if table == "ccp" and isinstance(tables["ccp"], str):
+        tables["ccp"] = {"preset": tables["ccp"]}
+    if table == "training" and option in loop:
         loop[option] = value
     elif option and isinstance(tables.get(table), dict | None) and table in tables:
         tables[table] = {**(tables[table] or {}), option: value}
@@ -313,10 +324,10 @@ def _put(entry: tuple[str, Any], tables: dict[str, Any], loop: dict[str, Any]) -
         loop[name] = value
     else:
         return _put_option(name, value, tables, loop)
-    return ""
+    return []
 
 
-def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> str:
+def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> list[str]:
     """Set an option of the loss or of the miner that was given by its name alone."""
     owners = {
         "loss_options": OBJECTIVES.get(ALIASES.get(str(tables["loss"]), str(tables["loss"]))),
@@ -326,9 +337,9 @@ def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, A
     having = [table for table, options in known.items() if name in options]
     if having:
         tables[having[0]] = {**tables[having[0]], name: value}
-        return ""
+        return []
     choices = [*tables, *loop, *(option for options in known.values() for option in options)]
-    return str(UnknownName("setting", name.removeprefix("training."), choices)).split(" Choose from")[0]
+    return [str(UnknownName("setting", name.removeprefix("training."), choices)).split(" Choose from")[0]]
 
 
 def _sentence(details: Any) -> str:
@@ -339,19 +350,21 @@ def _sentence(details: Any) -> str:
     return f"{place}: {details['msg']}; got {details['input']!r}"
 
 
-def _with_none(name: str, value: Any) -> tuple[str, Any]:
+def _with_none(value: Any) -> Any:
+    """Return a value of TOML with None where it says "none"."""
     if isinstance(value, Mapping):
-        return name, dict(_with_none(inner, item) for inner, item in value.items())
-    return name, None if value == "none" else value
+        return {name: _with_none(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_none(item) for item in value]
+    return None if isinstance(value, str) and value == "none" else value
 
 
 def _without_none(value: Any, usual: Any) -> Any:
     """Return a value as TOML can say it: "none" where None is not what is left out."""
     if isinstance(value, dict):
-        inner = {
-            key: _without_none(item, usual.get(key) if isinstance(usual, dict) else ...) for key, item in value.items()
-        }
-        return {key: item for key, item in inner.items() if item is not None}
+        known = usual if isinstance(usual, dict) else {}
+        inner = {name: _without_none(item, known.get(name, ...)) for name, item in value.items()}
+        return {name: item for name, item in inner.items() if item is not None}
     if isinstance(value, list):
         return [_without_none(item, ...) for item in value]
     return ("none" if usual is not None else None) if value is None else value
