@@ -122,4 +122,3 @@ def train_transform(recipe: Recipe, embedder: Embedder) -> Callable[..., Tensor]
     name = recipe.images or ("small" if expects.short_side is None else "thesis")
     look_up("pair of transforms", name, PIPELINES)
     return pipeline(name, size=expects.size, pixels=expects.pixels).train
-

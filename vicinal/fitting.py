@@ -18,7 +18,7 @@ import torch
 from vicinal.atomic import write_atomically
 from vicinal.backbones import small_images
 from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform
-from vicinal.data import Dataset, Split, in_memory_once, load
+from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
 from vicinal.embedder import Card, Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import class_distances, covering_radius, spectral_decay
@@ -82,7 +82,7 @@ def fit(
         >>> embedder.dim
         8
     """
-    recipe = (recipe or Recipe()).changed(changes)
+    recipe = _about(split, (recipe or Recipe()).changed(changes))
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
     fitted = _fit(split.without_test(), recipe, split.hash(), running)
     _keep(fitted, split, _record(fitted, recipe, split, {}))
@@ -154,6 +154,14 @@ def train(
     return run
 
 
+def _about(split: Split, recipe: Recipe) -> Recipe:
+    """Return the recipe with what a split says of itself, so that the record tells how classes were divided."""
+    if split.protocol not in PROTOCOLS:  # one that was made by hand
+        return recipe.changed(select_on_test=False)
+    folds = None if split.folds == PROTOCOLS[split.protocol] else split.folds
+    return recipe.changed(protocol=split.protocol, fold=split.fold, folds=folds, select_on_test=False)
+
+
 @final
 @dataclass(frozen=True)
 class _Running:
@@ -195,7 +203,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
 
     embedder = build_embedder(recipe, data).to(fabric.device)
     stands_still = recipe.freeze and embedder.backbone.input.pixels is not None
-    kept = {"cache": running.cache, "workers": running.workers, "progress": running.progress}
+    kept: dict[str, Any] = {"cache": running.cache, "workers": running.workers, "progress": running.progress}
     model: Trainee = FrozenEmbedder(embedder, **kept) if stands_still else embedder
     workers = 0 if stands_still else running.workers
     with fabric.rank_zero_first(local=True):  # of frozen features the others find what the first has computed

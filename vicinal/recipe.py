@@ -92,7 +92,8 @@ class Recipe(BaseModel):
         (50, 0.2, 'triplet')
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Numbers of a recipe are finite, but an option of a loss may be infinite, which TOML can say.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
     data: str | None = None
     protocol: Annotated[str, _one_of("protocol", PROTOCOLS)] = "fixed-validation"
@@ -163,7 +164,7 @@ class Recipe(BaseModel):
         loop = tables.pop("training")
         wrong: list[str] = []
         given = _simple_names_last(laid_over({"data": self.data}, {**(values or {}), **named}))
-        if _is_table(given.get("on")):
+        if isinstance(given.get("on"), Mapping):
             del given["on"]  # of data that the recipe does not name
         for table, owner in OPTIONS_OF.items():
             if given.get(owner, tables[owner]) != tables[owner]:  # options of another loss would not fit
@@ -171,8 +172,7 @@ class Recipe(BaseModel):
         if given.get("protocol", "default") != "default":  # which has classes to choose by that are not tested on
             tables["select_on_test"] = False
         for name, value in given.items():
-            problem = _put(_with_none(name, value), tables, loop)
-            wrong += [problem] if problem else []
+            wrong += _put(name, _with_none(value), tables, loop)
         try:
             made = Recipe(**tables, training=loop)
         except ValidationError as error:
@@ -204,7 +204,7 @@ class Recipe(BaseModel):
         """Write the recipe as TOML that `read` reads back.
 
         Example:
-            >>> print(Recipe(loss="triplet", loss_options={"margin": 0.1}).toml().splitlines()[7])
+            >>> print(Recipe(loss="triplet", loss_options={"margin": 0.1}).toml().splitlines()[4])
             loss = "triplet"
         """
         values, usual = self.model_dump(mode="json"), Recipe().model_dump(mode="json")
@@ -269,8 +269,9 @@ def read_tables(*sources: str | Path) -> dict[str, Any]:
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a recipe over those of another; tables are joined, unless they are another loss's options.
 
-    What a study found best for a loss may differ by dataset: the table `[on.cub]` is laid over all the rest as soon as
-    the data's name is known to be "cub", and does not count elsewhere.
+    Settings of the training loop are moved into their table, where a later recipe finds them however it says them. What
+    a study found best for a loss may differ by dataset: the table `[on.cub]` is laid over all the rest as soon as the
+    data's name is known to be "cub", and does not count elsewhere.
 
     Example:
         >>> laid_over({"loss": "triplet", "loss_options": {"margin": 0.1}}, {"loss": "circle", "dim": 8})
@@ -278,24 +279,33 @@ def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]
         >>> laid_over({"data": "cub"}, {"memory": 96, "on": {"sop": {"memory": 12800}, "cub": {"memory": 800}}})
         {'data': 'cub', 'memory': 800}
     """
-    owners = {**OPTIONS_OF, "on": "loss"}
-    kept = {
-        name: value
-        for name, value in base.items()
-        if name not in owners or top.get(owners[name], base.get(owners[name])) == base.get(owners[name])
-    }
-    for name, value in top.items():
-        kept[name] = {**kept[name], **value} if _is_table(value) and _is_table(kept.get(name)) else value
-    if kept.get("data") is None or not _is_table(kept.get("on")):
+    kept, over = _in_tables(base), _in_tables(top)
+    for table, owner in {**OPTIONS_OF, "on": "loss"}.items():
+        before = kept.get(owner, Recipe.model_fields[owner].default)
+        if over.get(owner, before) != before:
+            kept.pop(table, None)
+    for name, value in over.items():
+        former = kept.get(name)
+        if name == "ccp" and isinstance(former, str) and former != "none":
+            former = {"preset": former}
+        kept[name] = {**former, **value} if isinstance(value, Mapping) and isinstance(former, Mapping) else value
+    if kept.get("data") is None or not isinstance(kept.get("on"), Mapping):
         return kept
     special = kept.pop("on").get(kept["data"], {})
-    if not _is_table(special):
+    if not isinstance(special, Mapping):
         raise InputError(f"on.{kept['data']} must be a table of settings; got {special!r}.")
     return laid_over(kept, special)
 
 
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping)
+def _in_tables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values under their present names, with settings of the training loop in its table."""
+    renamed = {FORMERLY.get(name, name): value for name, value in values.items()}
+    table = renamed.get("training", {})
+    if not isinstance(table, Mapping):
+        return renamed  # which `Recipe.of` refuses
+    loop = {FORMERLY.get(name, name): value for name, value in table.items()}
+    loop |= {name: renamed.pop(name) for name in list(renamed) if name in Settings.model_fields}
+    return renamed | ({"training": loop} if loop else {})
 
 
 def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,18 +318,17 @@ def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: renamed[name] for name in sorted(renamed, key=order)}
 
 
-def _put(entry: tuple[str, Any], tables: dict[str, Any], loop: dict[str, Any]) -> str:
-    """Set a value in the table that has its name; return a line on a name that none has."""
-    name, value = entry
+def _put(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> list[str]:
+    """Set a value in the table that has its name; return a line on each name that none has."""
     table, _, option = name.partition(".")
+    option = FORMERLY.get(option, option) if table == "training" else option
     if name == "training":
         if not isinstance(value, Mapping):
-            return f"training must be a table of settings; got {value!r}"
-        for inner, setting in value.items():
-            problem = _put((f"training.{FORMERLY.get(inner, inner)}", setting), tables, loop)
-            if problem:
-                return problem
-    elif table == "training" and option in loop:
+            return [f"training must be a table of settings; got {value!r}"]
+        return [line for inner, setting in value.items() for line in _put(f"training.{inner}", setting, tables, loop)]
+    if table == "ccp" and isinstance(tables["ccp"], str):
+        tables["ccp"] = {"preset": tables["ccp"]}
+    if table == "training" and option in loop:
         loop[option] = value
     elif option and isinstance(tables.get(table), dict | None) and table in tables:
         tables[table] = {**(tables[table] or {}), option: value}
@@ -329,10 +338,10 @@ def _put(entry: tuple[str, Any], tables: dict[str, Any], loop: dict[str, Any]) -
         loop[name] = value
     else:
         return _put_option(name, value, tables, loop)
-    return ""
+    return []
 
 
-def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> str:
+def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> list[str]:
     """Set an option of the loss or of the miner that was given by its name alone."""
     owners = {
         "loss_options": OBJECTIVES.get(ALIASES.get(str(tables["loss"]), str(tables["loss"]))),
@@ -342,9 +351,9 @@ def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, A
     having = [table for table, options in known.items() if name in options]
     if having:
         tables[having[0]] = {**tables[having[0]], name: value}
-        return ""
+        return []
     choices = [*tables, *loop, *(option for options in known.values() for option in options)]
-    return str(UnknownName("setting", name.removeprefix("training."), choices)).split(" Choose from")[0]
+    return [str(UnknownName("setting", name.removeprefix("training."), choices)).split(" Choose from")[0]]
 
 
 def _sentence(details: Any) -> str:
@@ -355,17 +364,21 @@ def _sentence(details: Any) -> str:
     return f"{place}: {details['msg']}; got {details['input']!r}"
 
 
-def _with_none(name: str, value: Any) -> tuple[str, Any]:
+def _with_none(value: Any) -> Any:
+    """Return a value of TOML with None where it says "none"."""
     if isinstance(value, Mapping):
-        return name, dict(_with_none(inner, item) for inner, item in value.items())
-    return name, None if value == "none" else value
+        return {name: _with_none(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_none(item) for item in value]
+    return None if isinstance(value, str) and value == "none" else value
 
 
 def _without_none(value: Any, usual: Any) -> Any:
     """Return a value as TOML can say it: "none" where None is not what is left out."""
     if isinstance(value, dict):
-        inner = {key: _without_none(item, usual.get(key) if isinstance(usual, dict) else ...) for key, item in value.items()}
-        return {key: item for key, item in inner.items() if item is not None}
+        known = usual if isinstance(usual, dict) else {}
+        inner = {name: _without_none(item, known.get(name, ...)) for name, item in value.items()}
+        return {name: item for name, item in inner.items() if item is not None}
     if isinstance(value, list):
         return [_without_none(item, ...) for item in value]
     return ("none" if usual is not None else None) if value is None else value

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from vicinal.data import Dataset
-from vicinal.errors import DataError, InputError, NotFinite, UnknownName
+from vicinal.errors import DataError, InputError, Interrupted, NotFinite, UnknownName
 from vicinal.results.run import RunFiles
 from vicinal.sampling import hard_class_sampler
 from vicinal.training.checkpoint import load_checkpoint
@@ -96,7 +96,8 @@ def test_the_loop_is_the_loop_one_would_write(
     by_hand(theirs, expected, stream(), 12, **hand)
     assert equal(weights(ours, loss), weights(theirs, expected))
     assert outcome.steps == outcome.best_step == 12
-    assert math.isnan(outcome.best_scores)
+    assert outcome.images == 12 * 6 * changes.get("accumulate", 1)
+    assert outcome.best_scores == {}
     assert not ours.training
 
 
@@ -127,14 +128,20 @@ def test_best_weights_are_kept_and_early_stopping_stops(
 
     network = model()
     wanted = settings(steps=100, patience=2)
-    outcome = run_training(network, criterion(), stream(), wanted, score=score, files=RunFiles(tmp_path), progress=False)
-    assert (outcome.step, outcome.best_step, outcome.best_scores) == (16, 8, pytest.approx(0.3))
+    outcome = run_training(
+        network, criterion(), stream(), wanted, score=score, files=RunFiles(tmp_path), progress=False
+    )
+    assert (outcome.steps, outcome.best_step, outcome.images) == (16, 8, 16 * 6)
+    assert outcome.best_scores == pytest.approx({"score": 0.3, "other": 0.0})
     assert equal(weights(network), seen[1])
     assert equal(list(load_checkpoint(tmp_path / "best.ckpt")["model"].values()), seen[1])
 
     again = model()
-    resumed = run_training(again, criterion(), stream(), wanted, score=score, files=RunFiles(tmp_path), resume=True, progress=False)
-    assert (resumed.step, resumed.best_step) == (16, 8)
+    resumed = run_training(
+        again, criterion(), stream(), wanted, score=score, files=RunFiles(tmp_path), resume=True, progress=False
+    )
+    assert (resumed.steps, resumed.images, resumed.best_step) == (16, 16 * 6, 8)
+    assert resumed.best_scores == outcome.best_scores
     assert equal(weights(again), seen[1])
     assert len(seen) == 4
 
@@ -143,30 +150,36 @@ def test_a_budget_of_time_ends_with_a_scored_step_and_is_not_spent_twice(
     model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
 ) -> None:
     wanted = settings(steps=10**9, seconds=0.5, evaluate_every=10**8)
-    parts: dict[str, Any] = {"score": lambda _: {"score": 0.5}, "folder": tmp_path, "progress": False}
+    parts: dict[str, Any] = {"score": lambda _: {"score": 0.5}, "files": RunFiles(tmp_path), "progress": False}
     outcome = run_training(model(), criterion(), stream(), wanted, **parts)
     assert 1 <= outcome.steps < 10**8
-    assert outcome.best_step == outcome.step
+    assert outcome.best_step == outcome.steps
     assert outcome.seconds >= 0.5
-    assert run_training(model(), criterion(), stream(), wanted, resume=True, **parts).step == outcome.step
+    assert run_training(model(), criterion(), stream(), wanted, resume=True, **parts).steps == outcome.steps
 
 
 def test_a_score_that_is_nan_is_never_the_best(model: Make, criterion: Make, stream: Make, settings: Make) -> None:
     scores = iter([math.nan, 0.5, math.nan])
-    outcome = run_training(model(), criterion(), stream(), settings(), score=lambda _: {"score": next(scores)}, progress=False)
-    assert (outcome.best_step, outcome.best_scores) == (8, 0.5)
+    outcome = run_training(
+        model(), criterion(), stream(), settings(), score=lambda _: {"score": next(scores)}, progress=False
+    )
+    assert (outcome.best_step, outcome.best_scores) == (8, {"score": 0.5})
 
 
 def test_an_unknown_score_is_named(model: Make, criterion: Make, stream: Make, settings: Make) -> None:
     with pytest.raises(UnknownName, match=r"Unknown score 'MAP@r'; did you mean 'MAP@R'\?"):
-        run_training(model(), criterion(), stream(), settings(score="MAP@r"), score=lambda _: {"MAP@R": 1.0}, progress=False)
+        run_training(
+            model(), criterion(), stream(), settings(score="MAP@r"), score=lambda _: {"MAP@R": 1.0}, progress=False
+        )
 
 
 def test_the_log_has_losses_statistics_and_scores(
     model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
 ) -> None:
     loss = criterion(mining="valid_triplets")
-    run_training(model(), loss, stream(), settings(), score=lambda _: {"score": 0.5}, files=RunFiles(tmp_path), progress=False)
+    run_training(
+        model(), loss, stream(), settings(), score=lambda _: {"score": 0.5}, files=RunFiles(tmp_path), progress=False
+    )
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == [2, 4, 6, 8, 10, 12]
     assert [line["step"] for line in lines if "score" in line] == [4, 8, 12]
@@ -194,11 +207,11 @@ def test_a_signal_saves_says_how_to_go_on_and_resumes_exactly(
 ) -> None:
     wanted = settings(accumulate=accumulate, schedule="cosine")
     whole, whole_loss = model(), criterion("proxy_anchor", mining="random")
-    run_training(whole, whole_loss, stream(), wanted, files=RunFiles(tmp_path) / "whole", progress=False)
+    run_training(whole, whole_loss, stream(), wanted, files=RunFiles(tmp_path / "whole"), progress=False)
 
     def run(source: Any, resume: bool) -> list[Tensor]:
         network, loss = model(), criterion("proxy_anchor", mining="random")
-        run_training(network, loss, source, wanted, files=RunFiles(tmp_path) / "run", resume=resume, progress=False)
+        run_training(network, loss, source, wanted, files=RunFiles(tmp_path / "run"), resume=resume, progress=False)
         return weights(network, loss)
 
     source = acting(stream(), 7, lambda: os.kill(os.getpid(), number))
@@ -251,10 +264,12 @@ def test_a_nan_loss_names_step_items_reason_and_checkpoint(
     assert "The loss is nan" in message
     assert "learning rate (0.05) is too high" in message
     assert f"The last good checkpoint is {tmp_path / 'last.ckpt'}." in message
-    assert load_checkpoint(tmp_path / "last.ckpt")["step"] == 4
+    assert load_checkpoint(tmp_path / "last.ckpt")["progress"]["step"] == 4
 
-    resumed = run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), resume=True, progress=False)
-    assert resumed.step == 12
+    resumed = run_training(
+        model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), resume=True, progress=False
+    )
+    assert resumed.steps == 12
 
 
 def test_weights_that_overflow_are_told_by_step(
@@ -273,9 +288,17 @@ def test_a_nan_gradient_of_a_finite_loss_does_not_reach_the_checkpoint(
 ) -> None:
     loss = criterion(explode(8, lambda matrix: (matrix * 0).sum().sqrt()))
     with pytest.raises(NotFinite, match=r"stopped at step 8.*weights backbone\.weight hold NaN.*last good checkpoint"):
-        run_training(model(), loss, stream(), settings(), score=lambda _: {"score": 1.0}, files=RunFiles(tmp_path), progress=False)
+        run_training(
+            model(),
+            loss,
+            stream(),
+            settings(),
+            score=lambda _: {"score": 1.0},
+            files=RunFiles(tmp_path),
+            progress=False,
+        )
     state = load_checkpoint(tmp_path / "last.ckpt")
-    assert state["step"] == 4
+    assert state["progress"]["step"] == 4
     assert all(tensor.isfinite().all() for tensor in state["model"].values())
 
 
@@ -290,10 +313,10 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_former_one(
         real(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.training.checkpoint.os.replace", full)
+        patch.setattr("vicinal.atomic.os.replace", full)
         with pytest.raises(DataError, match="No space left on device"):
             run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), progress=False)
-    assert load_checkpoint(tmp_path / "last.ckpt")["step"] == 4
+    assert load_checkpoint(tmp_path / "last.ckpt")["progress"]["step"] == 4
     assert sorted(os.listdir(tmp_path)) == ["last.ckpt", "metrics.jsonl"]
 
 

@@ -188,6 +188,6 @@ def test_asked_to_stop(number: int, workers: int, halves: Split, uninterrupted: 
     assert finish(process) == 7
     said = (tmp_path / "said").read_text()
     assert said.endswith(f"It is saved in {tmp_path / 'run'}: go on with --resume (resume=True).")
-    assert f"Stopped at step {load_checkpoint(tmp_path / 'run' / 'last.ckpt')['step']} of 40." in said
+    assert f"Stopped at step {load_checkpoint(tmp_path / 'run' / 'last.ckpt')['progress']['step']} of 40." in said
     assert finish(start(train, halves, tmp_path / "run", workers, True)) == 0
     assert result(tmp_path / "run") == uninterrupted

@@ -44,7 +44,7 @@ def in_memory(dataset: Dataset, size: int, *, mode: str = "L") -> Dataset:
         raise DataError(
             f"{dataset.name}: {len(bad)} of {len(dataset)} images cannot be read.",
             bad,
-            "Mend them, or leave them out with skip_bad=True (--skip-bad).",
+            "Mend them, or open the data with skip_bad=True (--skip-bad), which leaves them out.",
         )
     return replace(dataset, items=images, boxes=None)
 

@@ -38,6 +38,7 @@ class Split:
         protocol: Name of the protocol that made the split.
         seed: Seed of what was drawn at random.
         fold: Which fold validates, or None.
+        folds: How many there are, or None.
 
     Raises:
         InputError: If a class is in two of the views.
@@ -49,6 +50,7 @@ class Split:
     protocol: str = "custom"
     seed: int = 0
     fold: int | None = None
+    folds: int | None = None
 
     def __post_init__(self) -> None:
         views = {"train": self.train, "validation": self.validation, "test": self.test}
@@ -145,8 +147,9 @@ def split(
     if protocol == "query-gallery":
         _need_query_and_gallery(data)
     if usual is not None:
+        folds = usual if folds is None else folds
         pool = np.sort(np.concatenate([train, held_out]))
-        held_out = _fold_of(pool, protocol, seed, fold, usual if folds is None else folds)
+        held_out = _fold_of(pool, protocol, seed, fold, folds)
         train = np.setdiff1d(pool, held_out)
     elif protocol == "default":
         train, held_out = np.sort(np.concatenate([train, held_out])), held_out[:0]
@@ -160,6 +163,7 @@ def split(
         protocol=protocol,
         seed=seed,
         fold=fold,
+        folds=folds,
     )
 
 

@@ -95,7 +95,7 @@ def run_training(
     main = fabric.is_global_zero
     state = TrainingState(fabric, model, criterion, settings, scored=score is not None)
     # The precision knows how float16 training scales the loss.
-    parts = {"model": model, "criterion": criterion, "optimiser": optimiser, "sampler": stream.sampler}
+    parts: dict[str, Any] = {"model": model, "criterion": criterion, "optimiser": optimiser, "sampler": stream.sampler}
     parts |= {"precision": fabric.strategy.precision}
     kept: dict[str, torch.Tensor] = {}
     if files is not None and main:
@@ -108,6 +108,11 @@ def run_training(
             raise InputError(
                 f"The run in {files.folder} was trained on other data, or on another split of it: give the same data, "
                 "protocol, fold and seed to go on with it, or start a new run in another folder."
+            )
+        if len(former["hooks"]) != len(hooks):
+            raise InputError(
+                f"The run in {files.folder} was started with {len(former['hooks'])} hooks; got {len(hooks)}: give the "
+                "same ones, in the same order, to go on with it."
             )
         for name, part in parts.items():
             part.load_state_dict(former[name])
@@ -158,7 +163,9 @@ def run_training(
     log_files = files if main else None
     with (
         asked_to_stop() as stop,
-        Log(log_files, step=state.step, steps=settings.steps, progress=progress and main, tensorboard=tensorboard) as log,
+        Log(
+            log_files, step=state.step, steps=settings.steps, progress=progress and main, tensorboard=tensorboard
+        ) as log,
     ):
         network.train()
         criterion.train()

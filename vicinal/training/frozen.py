@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import final
+from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
@@ -37,7 +39,8 @@ class FrozenEmbedder(nn.Module):
         super().__init__()
         self.head = embedder.head
         self._whole = (embedder,)  # in a tuple, so that its backbone is no part of this module
-        self._options = {"cache": cache, "workers": workers, "progress": progress}
+        self._options: dict[str, Any] = {"cache": cache, "workers": workers, "progress": progress}
+        self._plain: WeakKeyDictionary[Dataset, npt.NDArray[np.float32]] = WeakKeyDictionary()
 
     @property
     def distance(self) -> str:
@@ -59,7 +62,9 @@ class FrozenEmbedder(nn.Module):
 
     def encode(self, data: Dataset) -> Float32[np.ndarray, "n d"]:
         """Embed items by their features, in evaluation mode and without gradients."""
-        features = frozen_features(self._whole[0], data, self._whole[0].transform, **self._options)[:, 0]
+        if data not in self._plain:  # every evaluation asks for the same ones, and looking them up reads every item
+            self._plain[data] = frozen_features(self._whole[0], data, self._whole[0].transform, **self._options)[:, 0]
+        features = self._plain[data]
         was_training = self.training
         self.eval()
         with torch.inference_mode():
