@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vicinal.data import Dataset
 from vicinal.embedder import Embedder
+from vicinal.embedder.engines import EngineName
 from vicinal.training.frozen_features import OneOf, frozen_features, with_features
 
 __all__ = ["FrozenEmbedder", "Trainee", "training_items"]
@@ -60,8 +61,13 @@ class FrozenEmbedder(nn.Module):
         """Return what `forward` normalises."""
         return self.head.unnormalised(features)
 
-    def encode(self, data: Dataset) -> Float32[np.ndarray, "n d"]:
-        """Embed items by their features, in evaluation mode and without gradients."""
+    def encode(self, data: Dataset, *, engine: EngineName = "auto") -> Float32[np.ndarray, "n d"]:
+        """Embed items by their features, in evaluation mode and without gradients.
+
+        Args:
+            data: The items.
+            engine: For an embedder as a whole; what is left here is one product of matrices.
+        """
         if data not in self._plain:  # every evaluation asks for the same ones, and looking them up reads every item
             self._plain[data] = frozen_features(self._whole[0], data, self._whole[0].transform, **self._options)[:, 0]
         features = self._plain[data]
