@@ -124,4 +124,3 @@ def _with_ccp(losses: list[str]) -> list[str]:
     """Put each loss's twin behind it; recipes say themselves what they want."""
     plain = [loss for loss in losses if not loss.endswith((".toml", "+ccp")) and "/" not in loss]
     return [twin for loss in losses for twin in ([loss, f"{loss}+ccp"] if loss in plain else [loss])]
-

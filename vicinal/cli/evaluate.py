@@ -44,7 +44,11 @@ def evaluate(
     gallery_labels: Annotated[Path | None, typer.Option(help="Labels of the references.")] = None,
     distance: Annotated[
         Literal["cosine", "euclidean"] | None,
-        typer.Option("--distance", "--metric", help="How two embeddings are compared; by default as the model has it, and by cosine for files."),
+        typer.Option(
+            "--distance",
+            "--metric",
+            help="How two embeddings are compared; by default as the model has it, and by cosine for files.",
+        ),
     ] = None,
     k: Annotated[str, typer.Option(help="The k of R@k, separated by commas.")] = "1,2,4,8",
     full_ranking: Annotated[

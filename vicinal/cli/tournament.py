@@ -29,9 +29,9 @@ def tournament(
         list[Path] | None,
         typer.Argument(
             metavar="[RUNS...|TABLE]",
-            help="Folders that `vicinal compare` wrote, or a CSV file: one row per experiment with a column per method, "
-            "or the columns experiment, method, score. Without it: the 10 losses of the thesis 'Metric learning: a deep "
-            "dive' (2020) on CUB.",
+            help="Folders that `vicinal compare` wrote, or a CSV file: one row per experiment with a column per "
+            "method, or the columns experiment, method, score. Without it: the 10 losses of the thesis 'Metric "
+            "learning: a deep dive' (2020) on CUB.",
         ),
     ] = None,
     level: Annotated[float, typer.Option(help="Of the tests: below which a p-value is significant.")] = 0.05,

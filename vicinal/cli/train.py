@@ -77,14 +77,13 @@ def train(
         "skip_bad": skip_bad,
     }
     changes = given(flags, option)
-    changes |= {f"loss_options.{name}": value for name, value in parse_pairs(loss_option or [], "--loss-option").items()}
+    own = parse_pairs(loss_option or [], "--loss-option")
+    changes |= {f"loss_options.{name}": value for name, value in own.items()}
     started = RunFiles(out).recipe
     wanted = Recipe.read(*([started] if resume and started.exists() and not recipe else recipe or []), **changes)
     if wanted.data is None:
         raise InputError("What is to be trained on? Give a dataset's name or path: vicinal train photos/")
-    run = run_recipe(
-        wanted, folder=out, resume=resume, workers=workers, tensorboard=tensorboard, progress=progress
-    )
+    run = run_recipe(wanted, folder=out, resume=resume, workers=workers, tensorboard=tensorboard, progress=progress)
     if not is_first_process():
         return
     typer.echo(str(score_test_items(run.test_items(), run.record.distance)))

@@ -128,18 +128,18 @@ def _load(recipe: Recipe) -> Dataset:
     return load(recipe.data, skip_bad=recipe.skip_bad)
 
 
-def _grid(
-    entries: Sequence[Contestant], dims: Sequence[int], backbones: Sequence[str], seeds: int
-) -> list[Contestant]:
+def _grid(entries: Sequence[Contestant], dims: Sequence[int], backbones: Sequence[str], seeds: int) -> list[Contestant]:
     """Return all runs, such that every loss has its first result before any has its second."""
     first = entries[0].recipe
-    folds = first.folds or PROTOCOLS[first.protocol]
+    count = first.folds or PROTOCOLS[first.protocol]
+    folds: Sequence[int | None] = [None] if count is None else range(count)
+    sizes: Sequence[int | None] = dims or [first.dim]
     return [
         replace(entry, recipe=entry.recipe.changed(seed=seed, fold=fold, backbone=backbone, dim=dim))
         for seed in range(seeds)
-        for fold in ([None] if folds is None else range(folds))
+        for fold in folds
         for backbone in backbones or [first.backbone]
-        for dim in dims or [first.dim]
+        for dim in sizes
         for entry in entries
     ]
 

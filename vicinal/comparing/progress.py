@@ -64,4 +64,3 @@ class Shown:
 
     def _show(self) -> None:
         self._bar.update(self._task, running=", ".join(self._running))
-

@@ -81,13 +81,12 @@ class RunContestant:
                 write_atomically(files.error, "".join(traceback.format_exception(error)))
                 text += f" The traceback is in {files.folder.name}/{files.error.name}."
         recipe = contestant.recipe
-        chosen = "test" if recipe.select_on_test else "last" if recipe.protocol == "default" else "validation"
         return Record(
             **self._facts(contestant),
             status="failed",
             error=text,
             recipe=recipe.model_dump(mode="json"),
-            selected_on=chosen,
+            selected_on="test" if recipe.select_on_test else "last" if recipe.protocol == "default" else "validation",
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 

@@ -33,7 +33,7 @@ def evaluate_by(
 ) -> Scores:
     """Score embeddings by how well their neighbours in a distance share their class.
 
-    As `vicinal.evaluation.evaluator`, for distances that are neither cosine nor Euclidean: every pair is compared, which
+    As `vicinal.evaluation.evaluate`, for distances that are neither cosine nor Euclidean: every pair is compared, which
     takes time for n x n x dim numbers, and memory for n. Ties go to the lower index, and no item finds itself.
 
     Args:
