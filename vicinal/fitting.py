@@ -195,15 +195,17 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     """Train on a split without test classes: build everything that the recipe names, and run the loop."""
     settings = recipe.training
     fabric = start_processes(settings)
-    files = None if running.folder is None else RunFiles(Path(running.folder))
-    if files is not None and fabric.is_global_zero:
-        _open_run(files, recipe, running.resume)
     data = _decoded(split.train, recipe)
     validation = None if split.validation is None else _decoded(split.validation, recipe)
 
     embedder = build_embedder(recipe, data).to(fabric.device)
     stands_still = recipe.freeze and embedder.backbone.input.pixels is not None
     kept: dict[str, Any] = {"cache": running.cache, "workers": running.workers, "progress": running.progress}
+    criterion, sampler = build_criterion(recipe, data, embedder.dim), build_sampler(recipe, data)
+    files = None if running.folder is None else RunFiles(Path(running.folder))
+    if files is not None and fabric.is_global_zero:  # no folder is left where something does not fit together
+        _open_run(files, recipe, running.resume)
+
     model: Trainee = FrozenEmbedder(embedder, **kept) if stands_still else embedder
     workers = 0 if stands_still else running.workers
     with fabric.rank_zero_first(local=True):  # of frozen features the others find what the first has computed
@@ -214,7 +216,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     stream = Stream(
         items,
         transform,
-        build_sampler(recipe, data),
+        sampler,
         workers=workers,
         seed=settings.seed,
         skip_bad=recipe.skip_bad,
@@ -228,7 +230,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
         ccp = [ChanceConstrainedProxies(recipe.ccp, embed)]
     outcome = run_training(
         model,
-        build_criterion(recipe, data, embedder.dim),
+        criterion,
         stream,
         settings,
         score=None if validation is None else partial(_scores, data=validation, recipe=recipe),

@@ -59,7 +59,7 @@ def test_a_space_of_ones_own(tmp_path: Path) -> None:
         (["--sampler", "gird"], UnknownName, "did you mean 'grid'"),
         (["--fix", "learning_rat"], UnknownName, "did you mean 'learning_rate'"),
         (["--protocol", "default"], InputError, "needs validation classes"),
-        (["--space", "gone.toml"], InputError, "Cannot read"),
+        (["--space", "gone.toml"], InputError, "Unknown search space 'gone.toml'"),
         (["--storage", "nowhere/at/all.db"], VicinalError, "unable to open database file"),
     ],
 )

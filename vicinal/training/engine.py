@@ -160,12 +160,10 @@ def run_training(
 
     marked, seen = time.perf_counter(), 0
     micro = 0
-    log_files = files if main else None
+    shown = {"progress": progress and main, "tensorboard": tensorboard}
     with (
         asked_to_stop() as stop,
-        Log(
-            log_files, step=state.step, steps=settings.steps, progress=progress and main, tensorboard=tensorboard
-        ) as log,
+        Log(files if main else None, step=state.step, steps=settings.steps, **shown) as log,
     ):
         network.train()
         criterion.train()
