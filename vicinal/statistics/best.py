@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from vicinal.errors import InputError
 from vicinal.statistics.class_scores import class_scores
+from vicinal.statistics.intervals import times_drawn
 
 __all__ = ["probability_of_best"]
 
@@ -49,16 +50,10 @@ def probability_of_best(
     block = max(1, BLOCK // classes)
     for start in range(0, draws, block):
         count = min(block, draws - start)
-        drawn_classes = _drawn(generator, count, classes) * weights
-        drawn_seeds = _drawn(generator, count, seeds)
+        drawn_classes = times_drawn(generator, count, classes) * weights
+        drawn_seeds = times_drawn(generator, count, seeds)
         totals = np.einsum("ds,dsm->dm", drawn_seeds, np.einsum("dc,msc->dsm", drawn_classes, values, optimize=True))
         # Every method of a draw is divided by the same sum of weights, which the order does not see.
         best = np.isclose(totals, totals.max(axis=1, keepdims=True), rtol=1e-12, atol=0)
         shares += (best / best.sum(axis=1, keepdims=True)).sum(axis=0)
     return dict(zip(methods, (shares / draws).tolist(), strict=True))
-
-
-def _drawn(generator: np.random.Generator, draws: int, among: int) -> NDArray[np.float64]:
-    """How often each item comes up when as many are drawn with replacement as there are; one row per draw."""
-    chosen = generator.integers(0, among, (draws, among)) + among * np.arange(draws)[:, None]
-    return np.bincount(chosen.ravel(), minlength=draws * among).reshape(draws, among).astype(np.float64)

@@ -13,7 +13,17 @@ from scipy import stats
 from vicinal.errors import InputError
 from vicinal.statistics.sign_flips import sign_flip
 
-__all__ = ["Difference", "Interval", "class_bootstrap", "class_sums", "paired_difference", "seed_interval"]
+__all__ = [
+    "Difference",
+    "Interval",
+    "class_bootstrap",
+    "class_sums",
+    "paired_difference",
+    "seed_interval",
+    "times_drawn",
+]
+
+BLOCK = 2**20  # drawn classes at once
 
 
 class Interval(NamedTuple):
@@ -85,12 +95,19 @@ def class_bootstrap(
     table = np.column_stack([counts, sums])
     generator = np.random.default_rng(seed)
     totals = np.empty((draws, table.shape[1]))
-    for draw in range(draws):
-        chosen = np.bincount(generator.integers(0, len(counts), len(counts)), minlength=len(counts))
-        totals[draw] = chosen @ table
+    block = max(1, BLOCK // len(counts))
+    for start in range(0, draws, block):
+        stop = min(start + block, draws)
+        totals[start:stop] = times_drawn(generator, stop - start, len(counts)) @ table
     tail = (1 - confidence) / 2
     ends = np.quantile(totals[:, 1:] / totals[:, :1], [tail, 1 - tail], axis=0)
     return [Interval(float(low), float(high)) for low, high in ends.T]
+
+
+def times_drawn(generator: np.random.Generator, draws: int, among: int) -> NDArray[np.float64]:
+    """How often each item comes up when as many are drawn with replacement as there are; one row per draw."""
+    chosen = generator.integers(0, among, (draws, among)) + among * np.arange(draws)[:, None]
+    return np.bincount(chosen.ravel(), minlength=draws * among).reshape(draws, among).astype(np.float64)
 
 
 def paired_difference(
