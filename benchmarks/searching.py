@@ -54,10 +54,12 @@ def compare(n: int, counts: list[int], repeats: int, slow_repeats: int) -> None:
     adding, _ = seconds(lambda: index.add(references))
     print(f"\n{n:,} references, {DIM} dimensions, {CLUSTERS:,} clusters, k = {K}; {searcher!r}")
     print(
-        f"prepared in {preparing:.2f} s (faiss {adding:.2f} s); holds {searcher.nbytes / 2**20:.0f} MiB beside the rows "
-        f"(faiss {references.nbytes / 2**20:.0f} MiB)\n"
+        f"prepared in {preparing:.2f} s (faiss {adding:.2f} s); holds {searcher.nbytes / 2**20:.0f} MiB "
+        f"beside the rows (faiss {references.nbytes / 2**20:.0f} MiB)\n"
     )
-    print("| queries | Searcher, ms | faiss flat, ms | Searcher / faiss | neighbours, ms | Searcher / neighbours | same |")
+    print(
+        "| queries | Searcher, ms | faiss flat, ms | Searcher / faiss | neighbours, ms | Searcher / neighbours | same |"
+    )
     print("|---|---|---|---|---|---|---|")
     for count in counts:
         taken: dict[str, list[float]] = {"searcher": [], "faiss": [], "neighbours": []}
@@ -79,9 +81,10 @@ def compare(n: int, counts: list[int], repeats: int, slow_repeats: int) -> None:
                     raise SystemExit("Searcher and neighbours differ.")
         middle = {side: 1e3 * statistics.median(times) for side, times in taken.items() if times}
         anew_ms = middle.get("neighbours", float("nan"))
+        mine, theirs = middle["searcher"], middle["faiss"]
         print(
-            f"| {count} | {middle['searcher']:.1f} | {middle['faiss']:.1f} | {middle['searcher'] / middle['faiss']:.3f} "
-            f"| {anew_ms:.0f} | {middle['searcher'] / anew_ms:.4f} | {same / total:.5f} |",
+            f"| {count} | {mine:.1f} | {theirs:.1f} | {mine / theirs:.3f} | {anew_ms:.0f} | {mine / anew_ms:.4f} "
+            f"| {same / total:.5f} |",
             flush=True,
         )
 

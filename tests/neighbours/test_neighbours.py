@@ -204,11 +204,9 @@ def test_products_stay_within_their_bound(precision, distance, name):
     product = (laid.left(rows) @ laid.matrix[:200].T).double()
     error = (product + laid.constant - exact_rows(queries, rows, queries)).abs()
     rounding = 2.0**-8 * product.abs() if precision == "bfloat16" else 0.0
-    bound = widths(laid, laid.bounds)[:, None] / 2 + rounding
-    assert (error <= bound).all()
-    assert (widths(laid, laid.bounds) < 4 * 0.02 * (laid.length.max() ** 2 + laid.height.max())).all(), (
-        "no bound to speak of"
-    )
+    width = widths(laid, laid.bounds)
+    assert (error <= width[:, None] / 2 + rounding).all()
+    assert (width < 4 * 0.02 * (laid.length.max() ** 2 + laid.height.max())).all(), "no bound to speak of"
 
 
 @pytest.mark.unit

@@ -12,6 +12,7 @@ not matter which block, thread or rounding put it there.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from threading import Lock
 
@@ -24,7 +25,7 @@ from vicinal.neighbours.exclusion import Exclusion
 from vicinal.neighbours.int8_filter import int8_filter
 from vicinal.neighbours.int8_products import int8_is_fast
 from vicinal.neighbours.int8_references import WIDTH
-from vicinal.neighbours.layout import PADDING, centre, lay_out, widths
+from vicinal.neighbours.layout import PADDING, BoundedLayout, centre, lay_out, widths
 from vicinal.neighbours.parallel import side_by_side
 from vicinal.neighbours.prepared_references import INT8_FROM, PreparedReferences, prepare
 from vicinal.neighbours.scan import scan
@@ -107,7 +108,7 @@ def _search_once(
         right = lay_out(references, mean, step)
         left = right if itself else lay_out(queries, mean, step)
         width = widths(left, right.bounds)
-        task = Task(queries, references, exclusion, k, left, lambda right=right: right, width, rows, consume, filtered)
+        task = Task(queries, references, exclusion, k, left, partial(_same, right), width, rows, consume, filtered)
         if itself and len(rows) == len(queries) and k <= SPARSE_LIMIT and len(rows) * k <= SHARED_LIMIT:
             _both_ways(task, block, progress)
         else:
@@ -160,6 +161,10 @@ def _both_ways(task: Task, block: int, progress: Progress) -> None:
             finish(task, lists[band], rows[band][rows[band] < len(task.queries)])
 
     side_by_side(work, blocks)
+
+
+def _same(layout: BoundedLayout) -> BoundedLayout:
+    return layout
 
 
 def _by_layout(task: Task, block: int, progress: Progress) -> None:

@@ -95,7 +95,8 @@ def _require_finite(matrix: Tensor, name: str) -> None:
     """Raise `NotFinite` with the first offending row; one pass of sums finds the innocent case."""
     step = max(1, FINITE_CHUNK // matrix.shape[1])
     pieces = [matrix[start : start + step] for start in range(0, len(matrix), step)]
-    if bool(torch.isfinite(torch.stack([piece.sum(dtype=torch.float64) for piece in pieces])).all()):
+    kind = matrix.dtype if matrix.dtype == torch.float64 else torch.float32
+    if bool(torch.isfinite(torch.stack([piece.sum(dtype=kind) for piece in pieces])).all()):
         return
     bad = torch.cat([(~torch.isfinite(piece)).any(dim=1) for piece in pieces]).nonzero().squeeze(1)
     if len(bad):

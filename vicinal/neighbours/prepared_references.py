@@ -64,7 +64,7 @@ class PreparedReferences:
         total = sum(side.untyped_storage().nbytes() for side in (self.vectors.scale, self.vectors.offset, self.mean))
         if self.codes is not None:
             total += n * (d + 4 + 4)  # the integers, a bias and the sum of the integers in 4 bytes each
-        for laid in (self.kept, self.pilot and self.pilot.layout):
+        for laid in (self.kept, self.pilot.layout if self.pilot else None):
             if laid is not None:
                 total += sum(part.nbytes for part in (laid.matrix, laid.length, laid.residual, laid.height))
         return total + (self.pilot.index.nbytes if self.pilot else 0)

@@ -108,10 +108,9 @@ def _take_block(
         place, columns = pairs
         shortlist.consider(*_compared(task, rows, place, columns))
         return
-    columns = codes.columns[number]
-    matrix = len(task.right.matrix)
-    last = matrix if number == len(codes.columns) - 1 else columns.stop  # with the padding
-    for start in range(columns.start, last, block):
+    here = codes.columns[number]
+    last = len(task.right.matrix) if number == len(codes.columns) - 1 else here.stop  # with the padding
+    for start in range(here.start, last, block):
         shortlist.take(task.block(rows, slice(start, min(start + block, last))), start)
 
 

@@ -83,10 +83,12 @@ class Searcher:
 
     @property
     def dim(self) -> int:
+        """Numbers in a row."""
         return self._prepared.vectors.rows.shape[1]
 
     @property
     def distance(self) -> str:
+        """How vectors are compared: "cosine" or "euclidean"."""
         return self._prepared.vectors.distance
 
     @property
@@ -117,7 +119,8 @@ class Searcher:
         chosen = allowed.nonzero().squeeze(1)
         if prepared.codes is None or len(chosen) <= DIRECT:
             return self._directly(exact, prepared.vectors, k, chosen)
-        return collect(exact, _with_pilot(prepared, allowed, chosen, k), Exclusion(False, allowed=allowed), k)
+        some = Exclusion(False, allowed=allowed)
+        return collect(exact, _with_pilot(prepared, allowed, chosen, k), some, k, block=self.block)
 
     def _directly(
         self, queries: Vectors, references: Vectors, k: int, chosen: Int64[Tensor, " c"] | None
