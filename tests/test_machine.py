@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from vicinal.backbones.weights import fetch, weights_cache
 from vicinal.data import arrays
@@ -23,18 +22,18 @@ pytestmark = pytest.mark.unit
 def test_the_cache_moves_weights_and_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VICINAL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-    source = tmp_path / "source.pth"
-    torch.save({"weight": torch.ones(2)}, source)
-    name = f"net-{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}.pth"
-    source.rename(tmp_path / name)
-    assert weights_cache() == tmp_path / "cache" / "weights"
-    assert fetch((tmp_path / name).as_uri()) == tmp_path / "cache" / "weights" / name
+    name = f"net-{hashlib.sha256(b'weights').hexdigest()[:8]}.pth"
+    path = tmp_path / "cache" / "weights" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"weights")
+    assert weights_cache() == path.parent
+    assert fetch(f"https://nowhere.invalid/{name}") == path  # found there, and not fetched
 
     data = arrays(np.zeros((3, 16, 16), dtype=np.uint8), np.array([0, 0, 1]))
     embedder = Embedder("convnet", dim=None, options={"widths": [4], "size": 16})
     frozen_features(embedder, data, embedder.transform, progress=False)
     kept = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
-    assert kept == {".", "cache/weights", "cache/features"}
+    assert kept == {"cache/weights", "cache/features"}
 
 
 BLOCKED = """

@@ -83,8 +83,11 @@ def test_it_has_a_head_and_nothing_else(embedder: Embedder, cache: Path) -> None
     model = FrozenEmbedder(embedder, cache=cache, progress=False)
     assert set(model.state_dict()) == {"head.linear.weight", "head.linear.bias"}
     assert [name for name, _ in model.named_parameters()] == ["head.linear.weight", "head.linear.bias"]
-    model.train()
-    assert not embedder.backbone.training
+    modes = [module.training for module in embedder.backbone.modules()]
+    for mode in (False, True):
+        model.train(mode)
+        assert embedder.head.training is mode
+        assert [module.training for module in embedder.backbone.modules()] == modes
 
 
 def test_features_are_looked_up_once_per_run(
