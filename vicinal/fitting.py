@@ -297,7 +297,7 @@ def _scores(model: Trainee, data: Dataset, recipe: Recipe) -> dict[str, float]:
     return chosen
 
 
-def _search_roles(data: Dataset) -> npt.NDArray[np.str_] | None:
+def _search_roles(data: Dataset) -> npt.NDArray[Any] | None:
     """Return who is searched for and who is searched in; None where all items are both."""
     apart = data.roles is not None and {"query", "gallery"} <= set(data.roles.tolist())
     return np.asarray(data.roles, dtype=np.str_) if apart else None
