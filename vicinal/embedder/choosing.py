@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import math
 import platform
@@ -120,7 +121,7 @@ def forget_engines() -> None:
 
 def _fastest(network: nn.Module, first: Tensor, count: int, workers: int, eager_seconds: float) -> tuple[str, str]:
     names = candidates(device_of(network))
-    missing = "onnxruntime" in names and _version("onnxruntime") is None
+    missing = "onnxruntime" in names and not (_installed("onnx") and _installed("onnxruntime"))
     note = "faster with pip install 'vicinal[onnx]'" if missing else ""
     key = _machine_and_shape(network, first, workers)
     known = _read().get(key)
@@ -212,6 +213,11 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def _installed(module: str) -> bool:
+    # by the module, as several packages bring onnxruntime
+    return importlib.util.find_spec(module) is not None
 
 
 def _version(package: str) -> str | None:
