@@ -468,7 +468,7 @@ def test_without_onnxruntime_folded_is_taken_and_the_extra_named(
     images: np.ndarray, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(choosing, "WORTH", 0.0)
-    monkeypatch.setattr(choosing, "_version", lambda package: None)
+    monkeypatch.setattr(choosing, "_installed", lambda module: module != "onnxruntime")
     monkeypatch.setitem(ENGINES, "eager", slowed("eager", 0.01))
     embedder = make()
     embedder.encode(np.concatenate([images] * 3), progress=True)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
@@ -84,16 +85,20 @@ def embed_in_batches(
             start = time.perf_counter()
             yield head, run(first).numpy()
             done = len(head)
-            for positions, rows in _rest(done, count, load, run, choice.engine, pool, batch_size, workers):
-                done = positions.stop
-                rate = (done - len(head)) / max(time.perf_counter() - start, 1e-9)
-                note = f" ({choice.note})" if choice.note else ""
-                bar.update(
-                    task, completed=done, description=f"{label}, {choice.engine.name}, {rate:.0f} {kind}/s{note}"
-                )
-                yield positions, rows
+            rest = _rest(done, count, load, run, choice.engine, pool, batch_size, workers)
+            with closing(rest):  # before the pool is, which would wait for batches that nobody wants any longer
+                for positions, rows in rest:
+                    done = positions.stop
+                    rate = (done - len(head)) / max(time.perf_counter() - start, 1e-9)
+                    bar.update(task, completed=done, description=_said(label, choice, f", {rate:.0f} {kind}/s"))
+                    yield positions, rows
             if done == len(head):
-                bar.update(task, completed=done, description=f"{label}, {choice.engine.name}")
+                bar.update(task, completed=done, description=_said(label, choice))
+
+
+def _said(label: str, choice: Choice, rate: str = "") -> str:
+    note = f" ({choice.note})" if choice.note else ""
+    return escape(f"{label}, {choice.engine.name}{rate}{note}")  # brackets would be taken for colours
 
 
 def usual_workers() -> int:
@@ -134,7 +139,7 @@ def _rest(
     pool: ThreadPoolExecutor,
     batch_size: int,
     workers: int,
-) -> Iterator[tuple[range, Float32[np.ndarray, "b d"]]]:
+) -> Generator[tuple[range, Float32[np.ndarray, "b d"]], None, None]:
     most = min(batch_size, engine.most or batch_size)
     step = max(1, min(most, -(-(count - start) // max(1, workers))))  # a short run is shared out evenly
     batches = (range(first, min(first + step, count)) for first in range(start, count, step))
