@@ -2,8 +2,8 @@
 
     python examples/orderings.py runs/cub
 
-The folder is one that `vicinal compare` wrote. Every pair of losses is tested on the same test classes and seeds, and
-p-values are corrected for the number of pairs (Holm).
+The folder is one that `vicinal compare` wrote. Every two losses are tested on the test classes, seeds and folds that
+both have, and p-values are corrected for the number of pairs (Holm).
 """
 
 from __future__ import annotations
@@ -12,73 +12,52 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from vicinal.report.comparison import Comparison, Entry, read_comparisons
-from vicinal.report.evidence import correlation_of, evidence
-from vicinal.report.summary import class_means, class_queries, lines
-from vicinal.statistics import PairTest, compare_pairs
+from vicinal.results import Leaderboard, leaderboards
+from vicinal.statistics import PairTest
 
 # What is said to be better, and than what; the names are those of `vicinal compare --losses`.
 CLAIMS = [
-    ("multi similarity + valid triplets", "multi similarity", "RAW + VTHM over RAW"),
-    ("multi similarity", "binomial deviance", "RAW over binomial deviance"),
+    ("multi_similarity + valid_triplets", "multi_similarity", "RAW + VTHM over RAW"),
+    ("multi_similarity", "binomial_deviance", "RAW over binomial deviance"),
 ]
-LAST = ("n pair", "triplet + semi hard")
+LAST = ("n_pair", "triplet + semi_hard")
 
 
-def leaderboard(comparison: Comparison) -> Iterator[str]:
+def table(board: Leaderboard) -> Iterator[str]:
     """Yield a Markdown table of all losses: the mean of the folds' models, and the models joined."""
-    joined = {entry.label: entry for entry in comparison.joined}
-    yield "| loss | MAP@R | ± seeds | P@1 | joined MAP@R | joined - separate | classes gained | p | validation MAP@R |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    for line in lines(comparison, comparison.losses):
-        entry = line.entry
-        reach = "" if line.over_seeds is None else f"{(line.over_seeds.high - line.over_seeds.low) / 2:.4f}"
-        cells = ["", "", "", ""]
-        if entry.label in joined:
-            test = joined_over_separate(entry, joined[entry.label], comparison.metric)
-            gain = test.difference if test.first == "joined" else -test.difference
-            won = (1 + test.effect) / 2 if test.first == "joined" else (1 - test.effect) / 2
-            cells = [f"{joined[entry.label].mean('MAP@R'):.4f}", f"{gain:+.4f}", f"{won:.0%}", f"{test.p_single:.2g}"]
-        validation = entry.validation(comparison.metric)
+    score = board.score
+    yield f"| loss | {score} | ± seeds | P@1 | joined {score} | joined - separate | validation {score} |"
+    yield "|---|---|---|---|---|---|---|"
+    for entry in board.of_network():
+        interval = entry.over_seeds(score)
+        reach = "" if interval is None else f"{(interval.high - interval.low) / 2:.4f}"
+        joined = ["", ""]
+        if entry.joined is not None:
+            together = entry.joined.mean(score)
+            joined = [f"{together:.4f}", f"{together - entry.mean(score):+.4f}"]
+        validation = entry.validation(score)
         yield (
-            f"| {entry.label} | {line.mean:.4f} | {reach} | {entry.mean('P@1'):.4f} | {' | '.join(cells)} | "
+            f"| {entry.name} | {entry.mean(score):.4f} | {reach} | {entry.mean('P@1'):.4f} | {' | '.join(joined)} | "
             f"{'' if validation is None else f'{validation:.4f}'} |"
         )
 
 
-def joined_over_separate(separate: Entry, joined: Entry, metric: str) -> PairTest:
-    """Test the joined models of a loss against its separate ones, class by class."""
-    scores = {
-        name: means[None]
-        for name, entry in (("separate", separate), ("joined", joined))
-        if (means := class_means(entry, metric)) is not None
-    }
-    known = np.isfinite(np.concatenate(list(scores.values()))).all(axis=0)
-    queries = class_queries(separate, len(known))[known]
-    return compare_pairs({name: array[:, known] for name, array in scores.items()}, queries=queries)[0]
-
-
-def claims(comparison: Comparison) -> Iterator[str]:
+def claims(board: Leaderboard) -> Iterator[str]:
     """Yield a line on each ordering."""
-    found = evidence(comparison)
-    if found is None:
-        return
-    pairs = {frozenset((pair.first, pair.second)): pair for pair in found.pairs}
-    order = [entry.label for entry in comparison.losses]
-    if "proxy anchor" in order:
-        rank = order.index("proxy anchor") + 1
+    pairs = {frozenset((pair.first, pair.second)): pair for pair in board.pairs()}
+    order = [entry.name for entry in board.of_network()]
+    if "proxy_anchor" in order and len(order) > 1:
+        rank = order.index("proxy_anchor") + 1
         rival = order[0] if rank > 1 else order[1]
-        yield f"proxy anchor is {rank} of {len(order)}: {_told(pairs[frozenset(('proxy anchor', rival))])}"
+        yield f"proxy_anchor is {rank} of {len(order)}: {_told(pairs[frozenset(('proxy_anchor', rival))])}"
     for name in LAST:
         if name in order:
             yield f"{name} is {order.index(name) + 1} of {len(order)}"
     for better, worse, claim in CLAIMS:
         if better in order and worse in order:
             yield f"{claim}: {_told(pairs[frozenset((better, worse))])}"
-    yield f"verdict: {found.verdict.winner} beats {', '.join(found.verdict.beaten) or 'none'}; not told from "
-    yield f"  {', '.join(found.verdict.undecided) or 'none'}"
+    yield f"verdict: {board.verdict()}"
+    yield f"validation -> test: {board.correlation()}"
 
 
 def _told(pair: PairTest) -> str:
@@ -92,11 +71,10 @@ def _told(pair: PairTest) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    for comparison in read_comparisons([parser.parse_args().folder]):
-        print(f"\n{comparison.title}: {len(comparison.records)} trials\n")
-        print("\n".join(leaderboard(comparison)), end="\n\n")
-        print("\n".join(f"- {line}" if not line.startswith(" ") else line for line in claims(comparison)))
-        print(f"- validation -> test: {correlation_of(comparison)}")
+    for board in leaderboards([parser.parse_args().folder]):
+        print(f"\n{board.title}: {len(board.runs)} runs\n")
+        print("\n".join(table(board)), end="\n\n")
+        print("\n".join(f"- {line}" for line in claims(board)))
 
 
 if __name__ == "__main__":

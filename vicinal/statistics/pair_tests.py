@@ -70,7 +70,7 @@ class PairTest:
 class AlignedPair(NamedTuple):
     """Two methods' scores of the same seeds (rows) and classes (columns).
 
-    Args:
+    Attributes:
         first: Name of the method with the higher mean over everything it has scored.
         second: Name of the other.
         first_scores: Seeds by classes.
