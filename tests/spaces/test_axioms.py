@@ -193,3 +193,24 @@ def test_dimensions_that_are_too_few() -> None:
 def test_bad_arguments(what: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         audit(what, **options)
+
+
+def test_a_verdict_is_searched_for_once_and_shared_by_losses_that_measure_alike(tmp_path, monkeypatch):
+    from vicinal.spaces import distances
+
+    searches = []
+    true = distances.audit_distance
+    monkeypatch.setattr(distances, "audit_distance", lambda *a, **o: searches.append(o["name"]) or true(*a, **o))
+    options = {"triples": 20_000, "cache": tmp_path}
+    first = distances.audit("contrastive", **options)
+    assert str(distances.audit("contrastive", **options)) == str(first)
+    other = distances.audit("multi_similarity", **options)
+    assert len(searches) == 1
+    assert (other.kind, other.worst.slack) == (first.kind, first.worst.slack)
+    assert other.subject == "cosine (of multi_similarity)"
+    distances.audit("contrastive", triples=20_000, seed=1, cache=tmp_path)
+    assert len(searches) == 2
+    for path in tmp_path.iterdir():
+        path.write_text("{half")
+    assert str(distances.audit("contrastive", **options)) == str(first)
+    assert len(searches) == 3

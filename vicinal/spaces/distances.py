@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -17,6 +18,7 @@ from vicinal.pairs import cosine, cosine_distance, dot, euclidean, squared_eucli
 from vicinal.spaces.axioms import audit_distance
 from vicinal.spaces.condition import p_max
 from vicinal.spaces.domains import DOMAINS
+from vicinal.spaces.kept_verdicts import kept_verdict
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
 from vicinal.spaces.metric_verdict import Kind, MetricVerdict
 from vicinal.spaces.triples import Distance
@@ -92,6 +94,7 @@ def audit(
     dim: int = 3,
     triples: int = 3_000_000,
     seed: int = 0,
+    cache: Path | None = None,
     **options: Any,
 ) -> MetricVerdict:
     """Say whether a loss or a distance is a metric, a weak-metric or a semi-metric, with the worst triple.
@@ -103,6 +106,8 @@ def audit(
         dim: Coordinates of the points.
         triples: How many triples to try at least.
         seed: Of the random ones.
+        cache: Folder in which verdicts on named losses and distances are kept, so that the search is made once; None
+            searches anew.
         **options: Options of the loss: `audit("metric_cross_entropy", k=0.5, p=0.9)`.
 
     Example:
@@ -116,7 +121,15 @@ def audit(
     where = domain or named.domains[0]
     place = look_up("domain", where, DOMAINS)(dim)
     proved, proof = (named.proved, named.proof) if where in named.domains else (None, "")
-    return audit_distance(named.distance, place, name=name, triples=triples, seed=seed, proved=proved, proof=proof)
+
+    def search() -> MetricVerdict:
+        return audit_distance(named.distance, place, name=name, triples=triples, seed=seed, proved=proved, proof=proof)
+
+    if cache is None or not isinstance(what, str):
+        return search()
+    distance = name.partition(" (of ")[0]
+    inputs = {"distance": distance, "domain": where, "dim": dim, "triples": triples, "seed": seed, "proof": proof}
+    return kept_verdict(cache, inputs, name, search)
 
 
 def _named(what: Any, domain: str | None, options: dict[str, Any]) -> tuple[str, Named]:

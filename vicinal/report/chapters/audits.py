@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.errors import VicinalError
+from vicinal.machine import cache_folder
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Curve, line_chart
 from vicinal.results import Entry, Leaderboard
@@ -39,7 +40,7 @@ def distance_audits(board: Leaderboard) -> list[Chapter]:
 def _verdict(recipe: Mapping[str, Any]) -> MetricVerdict:
     loss = str(recipe.get("loss", ""))
     options = recipe.get("loss_options", {}) if loss in LABEL_LOSSES else {}
-    return audit(loss, triples=TRIPLES, **options)
+    return audit(loss, triples=TRIPLES, cache=cache_folder() / "audits", **options)
 
 
 def _verdicts(verdicts: Mapping[str, MetricVerdict]) -> Table:
