@@ -25,9 +25,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     arguments = parser.parse_args()
     console = Console()
-    recipe = Path(__file__).parents[1] / "recipes" / "glyphs.toml"
     console.print(f"{len(LOSSES)} losses, {arguments.seeds} seeds, {arguments.steps} steps: about three minutes.")
-    found = vc.compare("glyphs", LOSSES, recipe=recipe, seeds=arguments.seeds, steps=arguments.steps, out=arguments.out)
+    found = vc.compare(
+        "glyphs", LOSSES, recipe="glyphs", seeds=arguments.seeds, steps=arguments.steps, out=arguments.out
+    )
     found.print(console)
     console.print(f"The report is {write_report([arguments.out])}", highlight=False, soft_wrap=True)
 

@@ -1,13 +1,21 @@
-"""The public names: what `from vicinal import ...` promises."""
+"""The public names: what `from vicinal import ...` promises, where each is defined, and what importing costs."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import vicinal
+
+# Here a file holds one thing of its own name, and the package's table of names is how it is found.
+ONE_FILE_EACH = ("vicinal.objectives.", "vicinal.data.readers.", "vicinal.backbones.")
 
 
 def modules() -> list[str]:
@@ -23,15 +31,75 @@ def test_all_names_exist_and_are_sorted(name: str) -> None:
     assert [public_name for public_name in public if not hasattr(module, public_name)] == []
 
 
+def test_no_public_name_stands_for_two_things() -> None:
+    meanings: dict[str, dict[int, str]] = defaultdict(dict)
+    for name in modules():
+        if name.startswith("vicinal.cli"):
+            continue  # a verb is the function of the same name, as a command
+        module = importlib.import_module(name)
+        for public in getattr(module, "__all__", []):
+            meanings[public].setdefault(id(getattr(module, public)), name)
+    assert {name: list(places.values()) for name, places in meanings.items() if len(places) > 1} == {}
+
+
+def test_no_function_hides_a_package_or_module() -> None:
+    hidden = []
+    for name in modules():
+        parent, _, last = name.rpartition(".")
+        if parent and not name.startswith(ONE_FILE_EACH):
+            seen = getattr(importlib.import_module(parent), last, None)
+            if not isinstance(seen, ModuleType):
+                hidden.append(name)
+    assert hidden == []
+
+
+def test_file_names_say_what_they_hold_once() -> None:
+    root = Path(vicinal.__file__).parent
+    places = defaultdict(list)
+    for path in root.rglob("*.py"):
+        package = path.parent.relative_to(root).as_posix()
+        if path.stem != "__init__" and package not in ("objectives", "classical", "cli"):
+            places[path.name].append(package)
+    assert {name: packages for name, packages in places.items() if len(packages) > 1} == {}
+
+
 def test_top_level_names() -> None:
-    assert set(vicinal.__all__) >= {"Criterion", "Embedder", "data", "evaluate", "fit", "split"}
+    assert set(vicinal.__all__) >= {"Criterion", "Embedder", "Leaderboard", "Recipe", "Run", "evaluate", "fit", "train"}
+    assert set(dir(vicinal)) == {*vicinal.__all__, "__version__"}
+    assert {name for name in vicinal._MODULES} <= set(vicinal.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'fitt'"):
+        vicinal.fitt  # noqa: B018
+
+
+def said_by_python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_optional_dependencies_are_not_imported_by_import_vicinal() -> None:
-    import subprocess
-    import sys
+    heavy = {"faiss", "timm", "onnx", "onnxruntime", "pyarrow", "pandas", "tensorboard", "optuna", "matplotlib"}
+    heavy |= {"torch", "scipy", "sklearn", "lightning_fabric", "pydantic"}
+    assert said_by_python(f"import vicinal, sys; print(sorted({heavy} & set(sys.modules)))") == "[]"
 
-    optional = {"faiss", "timm", "onnx", "pyarrow", "pandas", "tensorboard"}
-    code = f"import vicinal, sys; print(sorted({optional} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+
+def test_the_list_of_verbs_needs_no_torch() -> None:
+    code = (
+        "import sys\nfrom vicinal.cli.main import main\nsys.argv = ['vicinal', '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\nprint('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    text = said_by_python(code)
+    assert text.endswith("False False")
+    assert "compare" in text
+
+
+def test_criterion_needs_torch_alone() -> None:
+    code = "import vicinal.criterion, sys; print(sorted({'scipy', 'sklearn', 'pydantic', 'PIL'} & set(sys.modules)))"
+    assert said_by_python(code) == "[]"
+
+
+def test_works_where_there_are_no_unix_modules() -> None:
+    code = (
+        "import sys\nsys.modules['fcntl'] = None\nsys.modules['resource'] = None\n"
+        "import vicinal as vc\nfor name in vc.__all__:\n    getattr(vc, name)\n"
+        "import vicinal.cli.compare, vicinal.cli.tune, vicinal.report\nprint('works')"
+    )
+    assert said_by_python(code) == "works"

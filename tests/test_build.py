@@ -11,7 +11,7 @@ import torch
 from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform
 from vicinal.data import Dataset, RandomAffine, RandomResizedCrop, arrays, digits
 from vicinal.errors import InputError, UnknownName
-from vicinal.recipe import Recipe, recipe_from
+from vicinal.recipe import Recipe
 from vicinal.references import Batch, Memory, OneHot, Proxies
 
 pytestmark = pytest.mark.unit
@@ -30,14 +30,14 @@ def vectors() -> Dataset:
 
 
 def test_the_seed_decides_the_weights(images: Dataset) -> None:
-    one, same, other = (build_embedder(recipe_from({**SMALL, "seed": seed}), images) for seed in (0, 0, 1))
+    one, same, other = (build_embedder(Recipe.of({**SMALL, "seed": seed}), images) for seed in (0, 0, 1))
     assert all(map(torch.equal, one.state_dict().values(), same.state_dict().values()))
     assert not torch.equal(one.head.linear.weight, other.head.linear.weight)
 
 
 def test_what_is_frozen(images: Dataset) -> None:
     def trained(**changes: object) -> set[str]:
-        embedder = build_embedder(recipe_from({**SMALL, **changes}), images)
+        embedder = build_embedder(Recipe.of({**SMALL, **changes}), images)
         return {name for name, parameter in embedder.named_parameters() if parameter.requires_grad}
 
     head = {"head.linear.weight", "head.linear.bias"}
@@ -60,7 +60,7 @@ def test_vectors_need_a_linear_backbone_and_images_must_not_have_it(images: Data
 
 def test_references(images: Dataset) -> None:
     def kinds(**changes: object) -> list[type]:
-        return [type(module) for module in build_criterion(recipe_from(changes), images, 3).references]
+        return [type(module) for module in build_criterion(Recipe.of(changes), images, 3).references]
 
     assert kinds(loss="contrastive") == [Batch]
     assert kinds(loss="contrastive", memory=10) == [Batch, Memory]
@@ -70,7 +70,7 @@ def test_references(images: Dataset) -> None:
 
 
 def test_proxies_and_memory_are_made_as_the_recipe_says(images: Dataset) -> None:
-    recipe = recipe_from(
+    recipe = Recipe.of(
         {"loss": "proxy_nca", "proxies_per_class": 2, "proxy_multiplier": 7.0, "memory": 9, "memory_start": 5}
     )
     proxies, memory = build_criterion(recipe, images, 3).references
@@ -80,7 +80,7 @@ def test_proxies_and_memory_are_made_as_the_recipe_says(images: Dataset) -> None
 
 
 def test_losses_on_class_probabilities_get_an_embedder_of_them(images: Dataset) -> None:
-    recipe = recipe_from({**SMALL, "loss": "cross_entropy", "dim": 64})
+    recipe = Recipe.of({**SMALL, "loss": "cross_entropy", "dim": 64})
     embedder = build_embedder(recipe, images)
     probabilities = embedder.encode(images.subset([0, 1]))
     assert probabilities.shape == (2, 3)
@@ -95,11 +95,11 @@ def test_options_and_mining_reach_the_criterion(images: Dataset) -> None:
         "mining": "semi_hard",
         "mining_options": {"margin": 0.2},
     }
-    criterion = build_criterion(recipe_from(values), images, 3)
+    criterion = build_criterion(Recipe.of(values), images, 3)
     assert criterion.options == {"margin": 0.3}
     assert criterion.mining_options == {"margin": 0.2}
     with pytest.raises(UnknownName, match=r"Unknown option of triplet 'margn'; did you mean 'margin'"):
-        build_criterion(recipe_from({"loss": "triplet", "loss_options": {"margn": 1}}), images, 3)
+        build_criterion(Recipe.of({"loss": "triplet", "loss_options": {"margn": 1}}), images, 3)
 
 
 def test_an_alias_is_its_loss(images: Dataset) -> None:
@@ -131,9 +131,9 @@ def test_too_many_classes_are_refused(images: Dataset) -> None:
 
 
 def test_transforms_fit_the_backbone(images: Dataset, vectors: Dataset) -> None:
-    recipe = recipe_from(SMALL)
+    recipe = Recipe.of(SMALL)
     assert train_transform(recipe, build_embedder(recipe, images)) == RandomAffine(16, pixels="grey")
-    named = recipe_from({**SMALL, "images": "thesis"})
+    named = Recipe.of({**SMALL, "images": "thesis"})
     found = train_transform(named, build_embedder(named, images))
     assert isinstance(found, RandomResizedCrop)
     assert (found.size, found.pixels) == (16, "grey")
@@ -142,10 +142,10 @@ def test_transforms_fit_the_backbone(images: Dataset, vectors: Dataset) -> None:
 
 
 def test_a_run_may_start_from_a_saved_embedder(images: Dataset, tmp_path: Path) -> None:
-    former = build_embedder(recipe_from({**SMALL, "seed": 7}), images)
+    former = build_embedder(Recipe.of({**SMALL, "seed": 7}), images)
     former.save(tmp_path / "former")
     start = {"start": str(tmp_path / "former")}
-    begun = build_embedder(recipe_from({**SMALL, **start}), images)
+    begun = build_embedder(Recipe.of({**SMALL, **start}), images)
     assert all(map(torch.equal, begun.state_dict().values(), former.state_dict().values()))
     with pytest.raises(InputError, match="3 dimensions, which does not fit a convnet with 5"):
-        build_embedder(recipe_from({**SMALL, **start, "dim": 5}), images)
+        build_embedder(Recipe.of({**SMALL, **start, "dim": 5}), images)

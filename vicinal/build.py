@@ -13,7 +13,6 @@ from vicinal.data import PIPELINES, Dataset, pipeline
 from vicinal.distributed import world_size
 from vicinal.embedder import Embedder
 from vicinal.errors import InputError, look_up
-from vicinal.objectives import ALIASES, OBJECTIVES, Traits, traits_of
 from vicinal.recipe import Recipe
 from vicinal.references import Batch, Memory, OneHot, Proxies
 from vicinal.sampling import SAMPLERS, Sampler
@@ -34,7 +33,7 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
         raise InputError(
             f"{data.name} holds images, and backbone 'linear' wants feature vectors: use 'convnet' or another."
         )
-    on_simplex = _traits(recipe).usual == "one_hot"  # such losses know items by their class probabilities
+    on_simplex = recipe.traits.usual == "one_hot"  # such losses know items by their class probabilities
     torch.manual_seed(recipe.training.seed)
     embedder = Embedder(
         recipe.backbone,
@@ -59,7 +58,7 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
 
 def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
     """Return the loss of a recipe, with references for the dataset's classes."""
-    traits = _traits(recipe)
+    traits = recipe.traits
     references: list[nn.Module | tuple[nn.Module, float]] = [Batch()]
     if recipe.ccp is not None:
         references = [
@@ -123,7 +122,3 @@ def train_transform(recipe: Recipe, embedder: Embedder) -> Callable[..., Tensor]
     name = recipe.images or ("small" if expects.short_side is None else "thesis")
     look_up("pair of transforms", name, PIPELINES)
     return pipeline(name, size=expects.size, pixels=expects.pixels).train
-
-
-def _traits(recipe: Recipe) -> Traits:
-    return traits_of(look_up("loss", ALIASES.get(recipe.loss, recipe.loss), OBJECTIVES)) or Traits("cosine", paper="")

@@ -1,37 +1,44 @@
-"""From a split to a trained embedder."""
+"""From a recipe to a run, and from a split to a trained embedder."""
 
 from __future__ import annotations
 
-import json
-import math
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 
-from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform
-from vicinal.data import Dataset, Split
-from vicinal.embedder import Card, Embedder
-from vicinal.errors import InputError, look_up
-from vicinal.evaluation import class_distances, covering_radius, evaluate
-from vicinal.recipe import Recipe, recipe_from, recipe_toml
-from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.atomic import write_atomically
-from vicinal.training.engine import LAST, Outcome, train
-from vicinal.training.frozen_features import OneOf, frozen_features, with_features
-from vicinal.training.proxy_pool import embed_pool
+from vicinal.backbones import small_images
+from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform
+from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
+from vicinal.embedder import Card, Embedder
+from vicinal.errors import DataError, InputError
+from vicinal.evaluation import class_distances, covering_radius, spectral_decay
+from vicinal.machine import peak_memory_mib
+from vicinal.recipe import SCORES, Recipe
+from vicinal.results.record import Record
+from vicinal.results.run import Run, RunFiles, TestItems
+from vicinal.results.scoring import queries_by_class, score_test_items, scores_by_class
+from vicinal.training.ccp import ChanceConstrainedProxies
+from vicinal.training.engine import Outcome, run_training
+from vicinal.training.frozen import FrozenEmbedder, Trainee, training_items
+from vicinal.training.hooks import Hook
 from vicinal.training.processes import start_processes
+from vicinal.training.proxy_pool import embed_pool
 from vicinal.training.stream import Stream
 
-__all__ = ["fit"]
+__all__ = ["fit", "train"]
 
-METRICS = ("P@1", "P@R", "MAP@R")
+PACKAGES = ("vicinal", "torch", "numpy", "lightning-fabric")
+OnScore = Callable[[int, dict[str, float]], None]
 
 
 def fit(
@@ -40,12 +47,12 @@ def fit(
     *,
     folder: str | Path | None = None,
     resume: bool = False,
+    hooks: Sequence[Hook] = (),
+    on_score: OnScore | None = None,
     workers: int = 0,
-    skip_bad: bool = False,
     cache: Path | None = None,
     progress: bool = True,
     tensorboard: bool = False,
-    on_score: Callable[[int, dict[str, float]], None] | None = None,
     **changes: Any,
 ) -> Embedder:
     """Train an embedder on the training classes of a split and choose its best step on the validation classes.
@@ -53,166 +60,308 @@ def fit(
     Args:
         split: Classes to train on and to choose by; without validation classes the last step is kept. The test classes
             are never looked at.
-        recipe: What to train, by default a small network with the multi-similarity loss.
+        recipe: What to train, by default a small network with the multi-similarity loss. The split counts, and not what
+            the recipe says of data and protocol.
         folder: Where the run goes (recipe, log, checkpoints, record, model); None keeps nothing on disk.
         resume: Go on with the run in that folder, bit for bit as if it had never stopped.
+        hooks: Take part in training.
+        on_score: Told the step and its validation scores after every evaluation; what it raises ends the training.
         workers: Processes that decode images.
-        skip_bad: Leave out images that cannot be read instead of stopping.
         cache: Where frozen features are kept, by default the user's cache folder.
         progress: Whether to show progress.
         tensorboard: Whether to write TensorBoard events.
-        on_score: Told the step and its validation scores after every evaluation; what it raises ends the training.
         **changes: Names of a recipe or of its training settings, on top of it: `loss="triplet", dim=64, steps=500`.
 
     Returns:
         The embedder with its best weights, in evaluation mode.
 
     Example:
-        >>> from vicinal.data import digits
-        >>> from vicinal.data.splits import split
+        >>> from vicinal.data import digits, split
         >>> embedder = fit(split(digits(), "fixed-validation", validation=0.4), steps=5, progress=False,
         ...                classes_per_batch=3, evaluate_every=5, dim=8)
         >>> embedder.dim
         8
     """
-    recipe = recipe_from(changes, recipe)
+    recipe = _about(split, (recipe or Recipe()).changed(changes))
+    running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
+    fitted = _fit(split.without_test(), recipe, split.hash(), running)
+    _keep(fitted, split, _record(fitted, recipe, split, {}))
+    return fitted.embedder
+
+
+def train(
+    recipe: Recipe,
+    *,
+    data: Dataset | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    hooks: Sequence[Hook] = (),
+    on_score: OnScore | None = None,
+    workers: int = 0,
+    cache: Path | None = None,
+    progress: bool = True,
+    tensorboard: bool = False,
+    keep_model: bool = True,
+    facts: Mapping[str, Any] | None = None,
+) -> Run:
+    """Run a recipe: open and divide its data, train, embed the test classes, score them, and write all of it down.
+
+    Args:
+        recipe: Everything that defines the run.
+        data: The recipe's data where it is open already, or where the recipe names none.
+        folder: Where the run goes; None keeps nothing on disk.
+        resume: Go on with the run in that folder, bit for bit as if it had never stopped.
+        hooks: Take part in training.
+        on_score: Told the step and its validation scores after every evaluation; what it raises ends the training.
+        workers: Processes that decode images.
+        cache: Where frozen features are kept, by default the user's cache folder.
+        progress: Whether to show progress.
+        tensorboard: Whether to write TensorBoard events.
+        keep_model: Whether the trained embedder is kept in the folder.
+        facts: Fields of the record that the caller knows: the run's name in tables, the hash of the data, and so on.
+
+    Returns:
+        The run, with its record and its embedder.
+
+    Example:
+        >>> recipe = Recipe(data="digits", dim=8, classes_per_batch=2, validation=0.4).changed(steps=5)
+        >>> train(recipe, progress=False).record.test["P@1"] > 0.2
+        True
+    """
+    if data is None and recipe.data is None:
+        raise InputError('The recipe names no data: give it as data=, or in the recipe (data = "photos/").')
+    whole = load(str(recipe.data), skip_bad=recipe.skip_bad) if data is None else data
+    known = {"data": "", **(facts or {})}
+    known["data"] = known["data"] or whole.hash()
+    split = recipe.split(whole)
+    if split.test is None:
+        raise DataError(f"{whole.name} has no test classes under protocol {recipe.protocol!r}.")
+    identity = split.hash(data=known["data"])
+    split = recipe.split(_decoded(whole, recipe))  # all views of it, decoded once
+    visible = replace(split, validation=split.test, test=None) if recipe.select_on_test else split.without_test()
+    running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
+    fitted = _fit(visible, recipe, identity, running)
+    if not fitted.writes:
+        return Run(_record(fitted, recipe, visible, known), None, fitted.embedder)
+    test = split.test
+    assert test is not None  # as above, with its images decoded
+    items = TestItems(fitted.model.encode(test), test.labels, _search_roles(test))
+    record = _record(fitted, recipe, visible, {**known, **_test_facts(items, test, fitted.model.distance)})
+    run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
+    if fitted.files is not None:
+        run.save_test_items(items)
+    _keep(fitted, split, record, keep_model=keep_model)
+    return run
+
+
+def _about(split: Split, recipe: Recipe) -> Recipe:
+    """Return the recipe with what a split says of itself, so that the record tells how classes were divided."""
+    if split.protocol not in PROTOCOLS:  # one that was made by hand
+        return recipe.changed(select_on_test=False)
+    folds = None if split.folds == PROTOCOLS[split.protocol] else split.folds
+    return recipe.changed(protocol=split.protocol, fold=split.fold, folds=folds, select_on_test=False)
+
+
+@final
+@dataclass(frozen=True)
+class _Running:
+    """How a run is carried out, which its result does not depend on; the words are those of `fit`."""
+
+    folder: str | Path | None
+    resume: bool
+    hooks: tuple[Hook, ...]
+    on_score: OnScore | None
+    workers: int
+    cache: Path | None
+    progress: bool
+    tensorboard: bool
+
+
+@final
+@dataclass(frozen=True)
+class _Fitted:
+    """What training leaves: the embedder with its best weights, the model that was trained, and how it went."""
+
+    embedder: Embedder
+    model: Trainee
+    outcome: Outcome
+    identity: str
+    instances: tuple[Mapping[str, float], ...]
+    files: RunFiles | None
+    writes: bool  # whether this process is the one that does
+
+
+def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fitted:
+    """Train on a split without test classes: build everything that the recipe names, and run the loop."""
     settings = recipe.training
-    look_up("metric", settings.metric, dict.fromkeys(METRICS))
-    data, validation = split.train, split.validation
     fabric = start_processes(settings)
+    data = _decoded(split.train, recipe)
+    validation = None if split.validation is None else _decoded(split.validation, recipe)
+
     embedder = build_embedder(recipe, data).to(fabric.device)
-    criterion = build_criterion(recipe, data, embedder.dim)
-    sampler = build_sampler(recipe, data)
-    transform = train_transform(recipe, embedder)
-    run = None if folder is None else Path(folder)
-    if run is not None and fabric.is_global_zero:
-        _open_run(run, recipe, resume)
+    stands_still = recipe.freeze and embedder.backbone.input.pixels is not None
+    kept: dict[str, Any] = {"cache": running.cache, "workers": running.workers, "progress": running.progress}
+    criterion, sampler = build_criterion(recipe, data, embedder.dim), build_sampler(recipe, data)
+    files = None if running.folder is None else RunFiles(Path(running.folder))
+    if files is not None and fabric.is_global_zero:  # no folder is left where something does not fit together
+        _open_run(files, recipe, running.resume)
 
-    model: nn.Module = embedder
-    metric = embedder.distance
-    plain_pool = recipe.ccp is not None and recipe.ccp.pool_images == "plain"
-    pool_data, pool_transform = data, embedder.transform if plain_pool else transform
-    if recipe.freeze and transform is not None:
-        kept: dict[str, Any] = {"cache": cache, "workers": workers, "progress": progress}
-        with fabric.rank_zero_first(local=True):  # the others find what the first has computed
-            augmented = frozen_features(embedder, data, transform, copies=recipe.copies, **kept)
-            if validation is not None:
-                plain = frozen_features(embedder, validation, embedder.transform, **kept)
-                validation = with_features(validation, plain)
-            if plain_pool:
-                pool_data = with_features(data, frozen_features(embedder, data, embedder.transform, **kept))
-        data, transform, model = with_features(data, augmented), OneOf(recipe.copies), embedder.head
-        pool_data, pool_transform = (pool_data, None) if plain_pool else (data, transform)
-        workers = 0
-
-    def embed(network: nn.Module, items: Dataset) -> npt.NDArray[np.float32]:
-        if network is embedder:
-            return embedder.encode(items)
-        network.eval()
-        first_copy = torch.from_numpy(np.array(items.items))[:, : embedder.backbone.channels]
-        with torch.inference_mode():
-            return network(first_copy.to(embedder.device)).cpu().numpy()
-
-    def score(network: nn.Module, items: Dataset) -> dict[str, float]:
-        embeddings = embed(network, items)
-        found = evaluate(embeddings, items.labels, full_ranking=False, draws=0, metric=metric)
-        scores = {name: found[name] for name in METRICS}
-        if recipe.ccp is not None:
-            scores["covering radius"] = covering_radius(embeddings, items.labels, metric=metric)
-            scores["inter-class distance"] = class_distances(embeddings, items.labels, metric=metric)[0]
-        return scores
+    model: Trainee = FrozenEmbedder(embedder, **kept) if stands_still else embedder
+    workers = 0 if stands_still else running.workers
+    with fabric.rank_zero_first(local=True):  # of frozen features the others find what the first has computed
+        items, transform = training_items(model, data, train_transform(recipe, embedder), recipe.copies)
+        if validation is not None and stands_still:
+            model.encode(validation)
 
     stream = Stream(
-        data,
+        items,
         transform,
         sampler,
         workers=workers,
         seed=settings.seed,
-        skip_bad=skip_bad,
-        embed=lambda network: torch.from_numpy(embed(network, data)),
+        skip_bad=recipe.skip_bad,
+        embed=lambda _: torch.from_numpy(model.encode(data)),
     )
-    ccp = None
+    ccp = []
     if recipe.ccp is not None:
-        size, drawn = recipe.ccp.pool_size, dict[str, Any](workers=workers, skip_bad=skip_bad)
-        ccp = ChanceConstrainedProxies(
-            recipe.ccp,
-            lambda network, instance: embed_pool(
-                embedder, network, pool_data, pool_transform, size, seed=(settings.seed, instance), **drawn
-            ),
-            min_improvement=settings.min_improvement,
-        )
-    outcome = train(
+        plain = recipe.ccp.pool_images == "plain"
+        pool, drawn = training_items(model, data, embedder.transform) if plain else (items, transform)
+        embed = partial(_proxy_pool, data=pool, transform=drawn, recipe=recipe, workers=workers)
+        ccp = [ChanceConstrainedProxies(recipe.ccp, embed)]
+    outcome = run_training(
         model,
         criterion,
         stream,
         settings,
-        score=None if validation is None else lambda network: score(network, validation),
-        on_score=on_score,
-        ccp=ccp,
-        folder=run,
-        resume=resume,
-        progress=progress,
-        tensorboard=tensorboard,
+        score=None if validation is None else partial(_scores, data=validation, recipe=recipe),
+        on_score=running.on_score,
+        hooks=[*ccp, *running.hooks],
+        files=files,
+        resume=running.resume,
+        identity=identity,
+        progress=running.progress,
+        tensorboard=running.tensorboard,
         fabric=fabric,
     )
     embedder.eval()
-    record = _record(split, recipe, outcome) | ({} if ccp is None else {"instances": ccp.history})
-    embedder.card = _card(split, recipe, record)
-    if run is not None and fabric.is_global_zero:
-        embedder.save(run / "model")
-        write_atomically(run / "record.json", json.dumps(record, indent=2) + "\n")
-    return embedder
+    instances = tuple(ccp[0].history) if ccp else ()
+    return _Fitted(embedder, model, outcome, identity, instances, files, fabric.is_global_zero)
 
 
-def _open_run(run: Path, recipe: Recipe, resume: bool) -> None:
+def _open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:
     """Make the folder of a run; refuse to mix two runs in one."""
-    started = (run / "recipe.toml").exists() or (run / LAST).exists()
+    started = files.recipe.exists() or files.last.exists()
     if started and not resume:
-        raise InputError(f"{run} holds a run already: give --resume to go on with it, or another folder.")
-    text = recipe_toml(recipe)
-    if started and _text(run / "recipe.toml") != text:
+        raise InputError(f"{files.folder} holds a run already: give --resume to go on with it, or another folder.")
+    if started and (not files.recipe.exists() or Recipe.read(files.recipe) != recipe):
         raise InputError(
-            f"{run} was started with another recipe than this one: resume with the same settings (they are in "
-            f"{run / 'recipe.toml'}), or start a new run in another folder."
+            f"{files.folder} was started with another recipe than this one: resume with the same settings (they are in "
+            f"{files.recipe}), or start a new run in another folder."
         )
     try:
-        run.mkdir(parents=True, exist_ok=True)
+        files.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"Cannot make the run's folder {run}: {error.strerror}.") from None
-    write_atomically(run / "recipe.toml", text)
+        raise InputError(f"Cannot make the run's folder {files.folder}: {error.strerror}.") from None
+    write_atomically(files.recipe, recipe.toml())
 
 
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+def _decoded(data: Dataset, recipe: Recipe) -> Dataset:
+    """Return image files as images in memory where the network takes small ones: they are then decoded only once."""
+    small = small_images(recipe.backbone, recipe.backbone_options)
+    if data.kind != "paths" or small is None:
+        return data
+    side, channels = small
+    return in_memory_once(data, side, mode="L" if channels == 1 else "RGB")
 
 
-def _card(split: Split, recipe: Recipe, record: dict[str, Any]) -> Card:
-    return Card(
-        title=f"{recipe.backbone} trained with {recipe.loss} on {split.train.name}",
+def _proxy_pool(
+    model: Trainee, instance: int, *, data: Dataset, transform: Any, recipe: Recipe, workers: int
+) -> torch.Tensor:
+    """Embed the items among which an instance of chance-constrained proxies looks for its proxies."""
+    assert recipe.ccp is not None
+    seed = (recipe.training.seed, instance)
+    return embed_pool(
+        model, data, transform, recipe.ccp.pool_size, seed=seed, workers=workers, skip_bad=recipe.skip_bad
+    )
+
+
+def _scores(model: Trainee, data: Dataset, recipe: Recipe) -> dict[str, float]:
+    """Score a model on the validation classes."""
+    items = TestItems(model.encode(data), data.labels, _search_roles(data))
+    scores = score_test_items(items, model.distance, full_ranking=False, draws=0)
+    chosen = {name: scores[name] for name in SCORES}
+    if recipe.ccp is not None:
+        geometry = {"distance": model.distance}
+        chosen["covering radius"] = covering_radius(items.embeddings, items.labels, **geometry)
+        chosen["inter-class distance"] = class_distances(items.embeddings, items.labels, **geometry)[0]
+    return chosen
+
+
+def _search_roles(data: Dataset) -> npt.NDArray[Any] | None:
+    """Return who is searched for and who is searched in; None where all items are both."""
+    apart = data.roles is not None and {"query", "gallery"} <= set(data.roles.tolist())
+    return np.asarray(data.roles, dtype=np.str_) if apart else None
+
+
+def _test_facts(items: TestItems, test: Dataset, distance: str) -> dict[str, Any]:
+    """Return what a record says of the test classes."""
+    scores = score_test_items(items, distance, full_ranking=False, draws=0)
+    classes = len(test.class_names)
+    return {
+        "test": dict(scores.overall) | {"spectral decay": spectral_decay(items.embeddings)},
+        "gallery": items.roles is not None,
+        "classes": test.class_names,
+        "per_class": {name: scores_by_class(scores, name, classes) for name in SCORES},
+        "queries": queries_by_class(scores, classes),
+    }
+
+
+def _record(fitted: _Fitted, recipe: Recipe, split: Split, facts: Mapping[str, Any]) -> Record:
+    """Return the record of a finished run; without validation classes nothing was chosen."""
+    outcome = fitted.outcome
+    chosen = {name: value for name, value in outcome.best_scores.items() if name in SCORES}
+    known = {
+        "name": recipe.method,
+        "status": "done",
+        "recipe": recipe.model_dump(mode="json") | {"data": recipe.data or split.train.name},
+        "split": fitted.identity,
+        "selected_on": "last" if split.validation is None else "test" if recipe.select_on_test else "validation",
+        "distance": fitted.model.distance,
+        "threads": torch.get_num_threads(),
+        "validation": {} if recipe.select_on_test else chosen,
+        "steps": outcome.steps,
+        "images": outcome.images,
+        "best_step": outcome.best_step,
+        "seconds": outcome.seconds,
+        "peak_memory_mib": peak_memory_mib(),
+        "instances": [
+            {name: value if np.isfinite(value) else None for name, value in instance.items()}
+            for instance in fitted.instances
+        ],
+        "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        **facts,
+    }
+    return Record(**{"key": recipe.key(known.get("data", ""), known["name"]), **known})
+
+
+def _keep(fitted: _Fitted, split: Split, record: Record, *, keep_model: bool = True) -> None:
+    """Give the embedder its card, and write model and record where there is a folder."""
+    fitted.embedder.card = Card(
+        title=f"{record.network[0]} trained with {record.method} on {split.train.name}",
         data={
             "dataset": split.train.name,
             "classes": len(split.train.classes),
             "items": len(split.train),
             "protocol": split.protocol,
-            "split": record["split"],
+            "split": record.split,
         },
-        recipe=recipe_toml(recipe),
-        scores={f"{name} (validation)": value for name, value in record["validation"].items()},
+        recipe=Recipe.of(record.recipe).toml(),
+        scores={f"{name} (validation)": value for name, value in record.validation.items()}
+        | {f"{name} (test)": record.test[name] for name in SCORES if name in record.test},
     )
-
-
-def _record(split: Split, recipe: Recipe, outcome: Outcome) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "protocol": split.protocol,
-        "seed": split.seed,
-        "fold": split.fold,
-        "split": split.hash(),
-        "recipe": recipe.model_dump(),
-        "step": outcome.step,
-        "best_step": outcome.best_step,
-        "validation": {} if math.isnan(outcome.best_score) else {recipe.training.metric: outcome.best_score},
-        "seconds": outcome.seconds,
-        "versions": {name: version(name) for name in ("vicinal", "torch", "numpy", "lightning-fabric")}
-        | {"python": platform.python_version()},
-    }
+    if fitted.files is None or not fitted.writes:
+        return
+    if keep_model:
+        fitted.embedder.save(fitted.files.model)
+    write_atomically(fitted.files.record, record.model_dump_json(indent=2) + "\n")

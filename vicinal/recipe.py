@@ -21,7 +21,9 @@ from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
 from vicinal.training.settings import CCP, Settings
 
-__all__ = ["Recipe", "laid_over", "read_tables"]
+__all__ = ["SCORES", "Recipe", "laid_over", "read_tables"]
+
+SCORES = ("P@1", "P@R", "MAP@R")  # that steps may be chosen by, and that a record has for every class
 
 # Names of earlier versions, which recipes and journals still hold.
 FORMERLY = {"metric": "score"}
@@ -37,6 +39,12 @@ def _one_of(kind: str, table: Mapping[str, Any]) -> AfterValidator:
         return name
 
     return AfterValidator(known)
+
+
+def _scored(settings: Settings) -> Settings:
+    """Check that the score to choose by is one that is computed."""
+    look_up("score", settings.score, dict.fromkeys(SCORES))
+    return settings
 
 
 class Recipe(BaseModel):
@@ -84,7 +92,8 @@ class Recipe(BaseModel):
         (50, 0.2, 'triplet')
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Numbers of a recipe are finite, but an option of a loss may be infinite, which TOML can say.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
     data: str | None = None
     protocol: Annotated[str, _one_of("protocol", PROTOCOLS)] = "fixed-validation"
@@ -117,7 +126,7 @@ class Recipe(BaseModel):
     copies: Annotated[int, Field(ge=1)] = 4
     train_stages: Annotated[int | None, Field(ge=0)] = None
     freeze_batch_norm: bool = False
-    training: Settings = Field(default_factory=Settings)
+    training: Annotated[Settings, AfterValidator(_scored)] = Field(default_factory=Settings)
 
     @classmethod
     def read(cls, *sources: str | Path, **changes: Any) -> Recipe:
@@ -154,13 +163,16 @@ class Recipe(BaseModel):
         tables = self.model_dump()
         loop = tables.pop("training")
         wrong: list[str] = []
-        given = _simple_names_last({**(values or {}), **named})
+        given = _simple_names_last(laid_over({"data": self.data}, {**(values or {}), **named}))
+        if isinstance(given.get("on"), Mapping):
+            del given["on"]  # of data that the recipe does not name
         for table, owner in OPTIONS_OF.items():
             if given.get(owner, tables[owner]) != tables[owner]:  # options of another loss would not fit
                 tables[table] = {}
+        if given.get("protocol", "default") != "default":  # which has classes to choose by that are not tested on
+            tables["select_on_test"] = False
         for name, value in given.items():
-            problem = _put(_with_none(name, value), tables, loop)
-            wrong += [problem] if problem else []
+            wrong += _put(name, _with_none(value), tables, loop)
         try:
             made = Recipe(**tables, training=loop)
         except ValidationError as error:
@@ -192,7 +204,7 @@ class Recipe(BaseModel):
         """Write the recipe as TOML that `read` reads back.
 
         Example:
-            >>> print(Recipe(loss="triplet", loss_options={"margin": 0.1}).toml().splitlines()[7])
+            >>> print(Recipe(loss="triplet", loss_options={"margin": 0.1}).toml().splitlines()[4])
             loss = "triplet"
         """
         values, usual = self.model_dump(mode="json"), Recipe().model_dump(mode="json")
@@ -257,19 +269,43 @@ def read_tables(*sources: str | Path) -> dict[str, Any]:
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a recipe over those of another; tables are joined, unless they are another loss's options.
 
+    Settings of the training loop are moved into their table, where a later recipe finds them however it says them. What
+    a study found best for a loss may differ by dataset: the table `[on.cub]` is laid over all the rest as soon as the
+    data's name is known to be "cub", and does not count elsewhere.
+
     Example:
         >>> laid_over({"loss": "triplet", "loss_options": {"margin": 0.1}}, {"loss": "circle", "dim": 8})
         {'loss': 'circle', 'dim': 8}
+        >>> laid_over({"data": "cub"}, {"memory": 96, "on": {"sop": {"memory": 12800}, "cub": {"memory": 800}}})
+        {'data': 'cub', 'memory': 800}
     """
-    kept = {
-        name: value
-        for name, value in base.items()
-        if not (name in OPTIONS_OF and top.get(OPTIONS_OF[name], base.get(OPTIONS_OF[name])) != base.get(OPTIONS_OF[name]))
-    }
-    for name, value in top.items():
-        both = isinstance(value, Mapping) and isinstance(kept.get(name), Mapping)
-        kept[name] = {**kept[name], **value} if both else value
-    return kept
+    kept, over = _in_tables(base), _in_tables(top)
+    for table, owner in {**OPTIONS_OF, "on": "loss"}.items():
+        before = kept.get(owner, Recipe.model_fields[owner].default)
+        if over.get(owner, before) != before:
+            kept.pop(table, None)
+    for name, value in over.items():
+        former = kept.get(name)
+        if name == "ccp" and isinstance(former, str) and former != "none":
+            former = {"preset": former}
+        kept[name] = {**former, **value} if isinstance(value, Mapping) and isinstance(former, Mapping) else value
+    if kept.get("data") is None or not isinstance(kept.get("on"), Mapping):
+        return kept
+    special = kept.pop("on").get(kept["data"], {})
+    if not isinstance(special, Mapping):
+        raise InputError(f"on.{kept['data']} must be a table of settings; got {special!r}.")
+    return laid_over(kept, special)
+
+
+def _in_tables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values under their present names, with settings of the training loop in its table."""
+    renamed = {FORMERLY.get(name, name): value for name, value in values.items()}
+    table = renamed.get("training", {})
+    if not isinstance(table, Mapping):
+        return renamed  # which `Recipe.of` refuses
+    loop = {FORMERLY.get(name, name): value for name, value in table.items()}
+    loop |= {name: renamed.pop(name) for name in list(renamed) if name in Settings.model_fields}
+    return renamed | ({"training": loop} if loop else {})
 
 
 def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,18 +318,17 @@ def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: renamed[name] for name in sorted(renamed, key=order)}
 
 
-def _put(entry: tuple[str, Any], tables: dict[str, Any], loop: dict[str, Any]) -> str:
-    """Set a value in the table that has its name; return a line on a name that none has."""
-    name, value = entry
+def _put(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> list[str]:
+    """Set a value in the table that has its name; return a line on each name that none has."""
     table, _, option = name.partition(".")
+    option = FORMERLY.get(option, option) if table == "training" else option
     if name == "training":
         if not isinstance(value, Mapping):
-            return f"training must be a table of settings; got {value!r}"
-        for inner, setting in value.items():
-            problem = _put((f"training.{FORMERLY.get(inner, inner)}", setting), tables, loop)
-            if problem:
-                return problem
-    elif table == "training" and option in loop:
+            return [f"training must be a table of settings; got {value!r}"]
+        return [line for inner, setting in value.items() for line in _put(f"training.{inner}", setting, tables, loop)]
+    if table == "ccp" and isinstance(tables["ccp"], str):
+        tables["ccp"] = {"preset": tables["ccp"]}
+    if table == "training" and option in loop:
         loop[option] = value
     elif option and isinstance(tables.get(table), dict | None) and table in tables:
         tables[table] = {**(tables[table] or {}), option: value}
@@ -303,10 +338,10 @@ def _put(entry: tuple[str, Any], tables: dict[str, Any], loop: dict[str, Any]) -
         loop[name] = value
     else:
         return _put_option(name, value, tables, loop)
-    return ""
+    return []
 
 
-def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> str:
+def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> list[str]:
     """Set an option of the loss or of the miner that was given by its name alone."""
     owners = {
         "loss_options": OBJECTIVES.get(ALIASES.get(str(tables["loss"]), str(tables["loss"]))),
@@ -316,9 +351,9 @@ def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, A
     having = [table for table, options in known.items() if name in options]
     if having:
         tables[having[0]] = {**tables[having[0]], name: value}
-        return ""
+        return []
     choices = [*tables, *loop, *(option for options in known.values() for option in options)]
-    return str(UnknownName("setting", name.removeprefix("training."), choices)).split(" Choose from")[0]
+    return [str(UnknownName("setting", name.removeprefix("training."), choices)).split(" Choose from")[0]]
 
 
 def _sentence(details: Any) -> str:
@@ -329,17 +364,21 @@ def _sentence(details: Any) -> str:
     return f"{place}: {details['msg']}; got {details['input']!r}"
 
 
-def _with_none(name: str, value: Any) -> tuple[str, Any]:
+def _with_none(value: Any) -> Any:
+    """Return a value of TOML with None where it says "none"."""
     if isinstance(value, Mapping):
-        return name, dict(_with_none(inner, item) for inner, item in value.items())
-    return name, None if value == "none" else value
+        return {name: _with_none(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_none(item) for item in value]
+    return None if isinstance(value, str) and value == "none" else value
 
 
 def _without_none(value: Any, usual: Any) -> Any:
     """Return a value as TOML can say it: "none" where None is not what is left out."""
     if isinstance(value, dict):
-        inner = {key: _without_none(item, usual.get(key) if isinstance(usual, dict) else ...) for key, item in value.items()}
-        return {key: item for key, item in inner.items() if item is not None}
+        known = usual if isinstance(usual, dict) else {}
+        inner = {name: _without_none(item, known.get(name, ...)) for name, item in value.items()}
+        return {name: item for name, item in inner.items() if item is not None}
     if isinstance(value, list):
         return [_without_none(item, ...) for item in value]
     return ("none" if usual is not None else None) if value is None else value

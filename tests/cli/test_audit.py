@@ -82,4 +82,4 @@ def test_wrong_names_are_explained(tmp_path: Path) -> None:
     assert isinstance(run(app, ["audit", "tripplet"]).exception, UnknownName)
     empty = run(app, ["audit", str(tmp_path)]).exception
     assert isinstance(empty, DataError)
-    assert "is no finished run" in str(empty)
+    assert "holds no finished run" in str(empty)

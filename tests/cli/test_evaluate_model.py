@@ -71,6 +71,6 @@ def test_a_model_in_the_ball_is_scored_by_distance(tmp_path):
     model.save(tmp_path / "model")
     run(tmp_path, "digits", "--json", tmp_path / "scores.json")
     found = json.loads((tmp_path / "scores.json").read_text())
-    assert found["settings"]["metric"] == "euclidean"
+    assert found["settings"]["distance"] == "euclidean"
     by_distance = vc.evaluate(model, vc.data.digits())
     assert found["overall"]["MAP@R"] == pytest.approx(by_distance["MAP@R"], abs=1e-12)

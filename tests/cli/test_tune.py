@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from vicinal.cli.tune import tune
 from vicinal.errors import InputError, UnknownName, VicinalError
-from vicinal.recipe import read_recipe, recipe_from
+from vicinal.recipe import Recipe
 
 pytestmark = pytest.mark.recipe
 
@@ -36,7 +36,7 @@ def test_a_search_leaves_a_recipe_a_figure_and_a_storage(tmp_path: Path) -> None
     assert re.search(r"^loss_options\.margin +0\.1 ", done.output, re.MULTILINE)
     assert "learning_rate" not in done.output
     assert "3 trials by tpe: 3 complete" in done.output
-    recipe = recipe_from(read_recipe(tmp_path / "best.toml"))
+    recipe = Recipe.read(tmp_path / "best.toml")
     assert (recipe.loss, recipe.dim, recipe.training.learning_rate) == ("triplet", 4, 1e-4)
     assert set(recipe.loss_options) == {"margin", "which"}
     assert (tmp_path / "search.png").exists()
@@ -50,7 +50,7 @@ def test_a_space_of_ones_own(tmp_path: Path) -> None:
     done = run("digits", *FLAGS, "--loss", "triplet", *flags, "--out", tmp_path / "best.toml")
     assert done.exit_code == 0, done.output
     assert "4 trials by grid: 4 complete" in done.output
-    assert recipe_from(read_recipe(tmp_path / "best.toml")).dim in (4, 8)
+    assert Recipe.read(tmp_path / "best.toml").dim in (4, 8)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_space_of_ones_own(tmp_path: Path) -> None:
         (["--sampler", "gird"], UnknownName, "did you mean 'grid'"),
         (["--fix", "learning_rat"], UnknownName, "did you mean 'learning_rate'"),
         (["--protocol", "default"], InputError, "needs validation classes"),
-        (["--space", "gone.toml"], InputError, "Cannot read"),
+        (["--space", "gone.toml"], InputError, "Unknown search space 'gone.toml'"),
         (["--storage", "nowhere/at/all.db"], VicinalError, "unable to open database file"),
     ],
 )

@@ -11,14 +11,13 @@ import time
 import numpy as np
 import pytest
 
-from vicinal.comparing import Comparison, compare
+from vicinal.comparing import compare
 from vicinal.comparing.executor import run_in_processes
 from vicinal.data import arrays, load
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
-from vicinal.results import read_records
-from vicinal.results.joined import concatenated
-from vicinal.recipe import recipe_from
+from vicinal.recipe import Recipe
+from vicinal.results import Journal, leaderboards
 
 pytestmark = pytest.mark.recipe
 
@@ -55,14 +54,14 @@ def test_plain_linear_maps_are_compared_by_distance_and_joined_as_they_are(tmp_p
             scores = evaluate(kept["embeddings"], kept["labels"], distance="euclidean", draws=0)
         assert lengths.std() > 0.01
         assert record.test["MAP@R"] == pytest.approx(scores["MAP@R"])
-    joined = concatenated(found.records, [tmp_path])
+    joined = [entry.joined for entry in found.entries]
     assert len(joined) == 3
-    assert all(record.test["MAP@R"] > 0.2 for record in joined)
+    assert all(entry is not None and entry.mean("MAP@R") > 0.2 for entry in joined)
 
 
 def test_every_loss_seed_and_fold_is_a_line_of_the_journal(tmp_path):
     found = run(tmp_path, protocol="reality-check", folds=2, seeds=2, dims=[3, 4])
-    assert len(found.records) == len(read_records(tmp_path)) == 16
+    assert len(found.records) == len(Journal(tmp_path).records()) == 16
     one = found.records[0]
     assert (one.protocol, one.selected_on, one.steps) == ("reality-check", "validation", 6)
     assert len(one.classes) == len(one.per_class["MAP@R"]) == len(one.queries) == 6
@@ -79,11 +78,11 @@ def test_every_loss_seed_and_fold_is_a_line_of_the_journal(tmp_path):
 
 def test_folds_of_the_reality_check_are_joined(tmp_path):
     found = run(tmp_path, protocol="reality-check", seeds=2)
-    (board,) = found.boards
-    assert [len(row.joined) for row in board.rows] == [2, 2]
-    assert {one.test["MAP@R"] for one in board.rows[0].joined} != {one.test["MAP@R"] for one in board.rows[0].records}
-    again = Comparison.read(tmp_path)
-    assert [one.test for one in again.boards[0].joined] == [one.test for one in board.joined]
+    assert [len(entry.joined.records) for entry in found.entries] == [2, 2]
+    first = found.entries[0]
+    assert {one.test["MAP@R"] for one in first.joined.records} != {one.test["MAP@R"] for one in first.records}
+    (again,) = leaderboards([tmp_path])
+    assert [e.joined.by_seed("MAP@R") for e in again.entries] == [e.joined.by_seed("MAP@R") for e in found.entries]
     assert "joined" in str(found)
 
 
@@ -103,17 +102,17 @@ def test_other_conditions_need_another_folder(tmp_path):
 
 
 def test_a_trial_that_fails_is_recorded_and_the_rest_go_on(tmp_path, monkeypatch):
-    work = importlib.import_module("vicinal.comparing.work")
-    true = work.run_trial
+    tasks = importlib.import_module("vicinal.comparing.tasks")
+    true = tasks.train
 
-    def breaking(trial, *arguments, **options):
-        if trial.name == "triplet":
+    def breaking(recipe, **options):
+        if recipe.loss == "triplet":
             raise RuntimeError("It broke.")
-        return true(trial, *arguments, **options)
+        return true(recipe, **options)
 
-    monkeypatch.setattr(work, "run_trial", breaking)
+    monkeypatch.setattr(tasks, "train", breaking)
     found = run(tmp_path)
-    assert {one.name: one.status for one in found.records} == {"triplet": "failed", "contrastive": "done"}
+    assert {run.record.name: run.record.status for run in found.runs} == {"triplet": "failed", "contrastive": "done"}
     assert "It broke." in (found.failed[0].error or "")
     assert "RuntimeError" in (tmp_path / "trials" / found.failed[0].key / "error.txt").read_text()
     assert "failed: triplet" in str(found)
@@ -127,24 +126,24 @@ def test_selection_on_test_is_labelled_and_only_for_the_default_protocol(tmp_pat
     assert {one.selected_on for one in found.records} == {"test"}
     assert "SELECTED ON TEST" in str(found)
     with pytest.raises(InputError, match="validation classes"):
-        run(tmp_path / "b", select_on_test=True)
+        run(tmp_path / "b", protocol="k-fold", folds=2, select_on_test=True)
 
 
 def test_protocols_never_share_a_table(tmp_path):
     run(tmp_path / "a")
     run(tmp_path / "b", protocol="default")
-    merged = Comparison.read(tmp_path / "a", tmp_path / "b")
-    assert [board.records[0].protocol for board in merged.boards] == ["fixed-validation", "default"]
+    merged = leaderboards([tmp_path / "a", tmp_path / "b"])
+    assert [board.records[0].protocol for board in merged] == ["fixed-validation", "default"]
 
 
 def test_folders_of_two_machines_merge(tmp_path):
     run(tmp_path / "a", losses=["triplet"])
     run(tmp_path / "b", losses=["contrastive"])
     run(tmp_path / "both")
-    merged, whole = Comparison.read(tmp_path / "a", tmp_path / "b"), Comparison.read(tmp_path / "both")
-    scores = [{row.name: row.mean("MAP@R") for row in one.boards[0].rows} for one in (merged, whole)]
+    (merged,), (whole,) = leaderboards([tmp_path / "a", tmp_path / "b"]), leaderboards([tmp_path / "both"])
+    scores = [{entry.name: entry.mean("MAP@R") for entry in board.entries} for board in (merged, whole)]
     assert scores[0] == scores[1]
-    assert merged.boards[0].verdicts == whole.boards[0].verdicts
+    assert merged.verdict() == whole.verdict()
 
 
 def test_a_better_loss_wins_and_the_verdict_says_so(tmp_path):
@@ -155,15 +154,16 @@ def test_a_better_loss_wins_and_the_verdict_says_so(tmp_path):
         clusters(classes=60, per_class=6, noise=2.0),
         ["multi_similarity", weak],
         out=tmp_path / "out",
-        recipe=recipe_from(settings),
+        recipe=Recipe.of(settings),
         seeds=3,
         jobs=1,
         progress=False,
     )
-    (verdict,) = found.boards[0].verdicts.values()
+    verdict = found.verdict()
     assert verdict.winner == "multi_similarity"
     assert verdict.significant
-    assert "learning_rate 1e-09 instead of 0.02" in found.records[1].demands
+    (demands,) = {one.demands for one in found.records if one.name == "weak"}
+    assert "learning_rate 1e-09 instead of 0.02" in demands
 
 
 def test_mistakes_of_all_losses_are_reported_before_anything_runs(tmp_path):
@@ -228,7 +228,7 @@ SETTINGS = {
 
 
 def scores(folder):
-    return sorted((one.name, one.seed, one.best_step, one.test["MAP@R"]) for one in read_records(folder))
+    return sorted((one.name, one.seed, one.best_step, one.test["MAP@R"]) for one in Journal(folder).records())
 
 
 def test_killed_and_started_again_it_comes_to_the_same(tmp_path):
@@ -247,7 +247,7 @@ def test_killed_and_started_again_it_comes_to_the_same(tmp_path):
         time.sleep(0.005)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    before = read_records(tmp_path / "killed") if (tmp_path / "killed" / "journal.jsonl").exists() else []
+    before = Journal(tmp_path / "killed").records()
     assert len(before) < 4
     whole = load(tmp_path / "items.npz")
     for out in ("killed", "whole"):

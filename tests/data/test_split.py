@@ -108,6 +108,31 @@ def test_without_test_nothing_of_the_test_is_left() -> None:
     assert parts.hash() != split(toy(), "fixed-validation").hash()
 
 
+def test_the_hash_of_the_data_stands_for_its_content() -> None:
+    data = toy(12)
+    other = replace(data, items=data.items + 1)
+    parts = split(data, "reality-check", fold=1)
+    known = parts.hash(data=data.hash())
+    assert known == split(data, "reality-check", fold=1).hash(data=data.hash())
+    different = [
+        parts.hash(),
+        split(other, "reality-check", fold=1).hash(data=other.hash()),
+        split(data, "reality-check", fold=2).hash(data=data.hash()),
+        split(data, "reality-check", fold=1, seed=3).hash(data=data.hash()),
+        split(data, "k-fold", fold=1, folds=4).hash(data=data.hash()),
+        split(data, "reality-check", fold=1, folds=5).hash(data=data.hash()),
+        parts.without_test().hash(data=data.hash()),
+    ]
+    assert len({known, *different}) == 1 + len(different)
+
+
+def test_a_split_knows_its_folds() -> None:
+    data = toy()
+    assert [split(data, protocol, fold=1).folds for protocol in ("k-fold", "reality-check")] == [10, 4]
+    assert split(data, "k-fold", fold=1, folds=3).folds == 3
+    assert split(data, "fixed-validation").folds is None
+
+
 def test_a_class_on_both_sides_is_refused() -> None:
     data = toy(4)
     with pytest.raises(InputError, match=r"1 classes are on both sides.*c01 \(train and test\)"):

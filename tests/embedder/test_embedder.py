@@ -108,9 +108,8 @@ def test_batches_and_workers_do_not_change_order_or_values(embedder, images, wor
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_other_precision_and_memory_order_stay_close(embedder, images):
+def test_bfloat16_stays_close(embedder, images):
     expected = embedder.encode(images)
-    np.testing.assert_allclose(embedder.encode(images, channels_last=True), expected, atol=1e-5)
     half = embedder.encode(images, precision="bfloat16")
     assert half.dtype == np.float32
     np.testing.assert_allclose(half, expected, atol=0.05)

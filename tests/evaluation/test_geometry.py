@@ -20,7 +20,6 @@ from vicinal.evaluation import (
     spectral_decay,
     uniformity,
 )
-
 from vicinal.neighbours import neighbours
 
 pytestmark = pytest.mark.unit

@@ -1,4 +1,4 @@
-"""The 8-bit sieve: it may let too much through, never too little."""
+"""The 8-bit filter: it may let too much through, never too little."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 import vicinal.neighbours.blocked_search as search_module
 from vicinal.neighbours import neighbours
+from vicinal.neighbours.int8_filter import PATIENCE, Int8Filter, Side, int8_filter
+from vicinal.neighbours.int8_products import LARGEST, int8_is_fast
 from vicinal.neighbours.layout import LOWEST, centre
-from vicinal.neighbours.int8_filter import LARGEST, PATIENCE, Side, Sieve, sieve, sieve_is_fast
 from vicinal.neighbours.similarity import exact_rows, vectors
 from vicinal.neighbours.task import Task
 
 pytestmark = [
     pytest.mark.unit,
-    pytest.mark.skipif(not sieve_is_fast(), reason="needs a CPU with AVX2 and a torch with FBGEMM"),
+    pytest.mark.skipif(not int8_is_fast(), reason="needs a CPU with AVX2 and a torch with FBGEMM"),
 ]
 
 DISTANCES = ("cosine", "euclidean")
@@ -42,8 +43,8 @@ def awkward(n: int, d: int, seed: int = 0) -> dict[str, torch.Tensor]:
     }
 
 
-def pairs(made: Sieve, rows: int, columns: int, bars: torch.Tensor, column_bars: torch.Tensor) -> torch.Tensor:
-    """A mask of the pairs that the sieve lets through; all of them where it is of no use."""
+def pairs(made: Int8Filter, rows: int, columns: int, bars: torch.Tensor, column_bars: torch.Tensor) -> torch.Tensor:
+    """A mask of the pairs that the filter lets through; all of them where it is of no use."""
     through = torch.zeros(rows * columns, dtype=torch.bool)
     made.in_vain = 0
     hits = made.hits(slice(0, rows), 0, bars, column_bars)
@@ -64,14 +65,14 @@ def everything(monkeypatch):
 def test_no_pair_that_clears_a_bar_is_lost(name, distance, everything):
     for d in (3, 515):
         points = awkward(128, d)[name]
-        queries, references = vectors(points[:64], points, distance=distance)
-        mean = centre(references)
-        made = sieve(queries, references, mean, 128)
+        queries, _ = vectors(points, distance=distance)
+        mean = centre(queries)
+        made = int8_filter(queries, mean, 128)
         if made is None:
             assert name in ("one row", "constant rows")
             continue
         constant = float(mean @ mean) if distance == "cosine" else 0.0
-        keys = exact_rows(queries, torch.arange(64), references) - constant
+        keys = exact_rows(queries, torch.arange(64), queries) - constant
         for rank in (0, 10, 100):  # of the pair that sets the bar
             bars = keys.sort(dim=1, descending=True).values[:, rank].float() - 1e-6
             column_bars = keys.sort(dim=0, descending=True).values[rank // 2].float() - 1e-6
@@ -89,7 +90,7 @@ def test_integer_products_are_exact_up_to_a_level(seed, d, lean):
     drawn = torch.rand(64, d, generator=generator) < (lean + 1) / 2
     integers = torch.where(drawn, LARGEST, -LARGEST).to(torch.int8)
     side = Side(integers, torch.zeros(64, dtype=torch.float64))
-    made = Sieve(side, side, 1.0, 64)
+    made = Int8Filter(side, side, 1.0, 64)
     exact = integers.double() @ integers.double().T
     bars = exact.flatten()[torch.randint(0, 4096, (128,), generator=generator)].float()
     through = pairs(made, 64, 64, bars[:64], bars[64:])
@@ -103,7 +104,7 @@ def test_integer_products_are_exact_up_to_a_level(seed, d, lean):
 def test_columns_and_rows_with_a_larger_residual_are_let_through_more_easily(everything):
     integers = torch.zeros(64, 4, dtype=torch.int8)
     excess = torch.arange(64, dtype=torch.float64) / 64
-    made = Sieve(Side(integers, excess), Side(integers, excess), 0.01, 64)
+    made = Int8Filter(Side(integers, excess), Side(integers, excess), 0.01, 64)
     bars = torch.full((64,), 1.0)
     through = pairs(made, 64, 64, bars, torch.full((64,), torch.inf))
     bound = excess[:, None] + excess
@@ -113,7 +114,7 @@ def test_columns_and_rows_with_a_larger_residual_are_let_through_more_easily(eve
 
 def test_without_a_bar_there_is_no_answer():
     side = Side(torch.zeros(64, 4, dtype=torch.int8), torch.zeros(64, dtype=torch.float64))
-    made = Sieve(side, side, 1.0, 64)
+    made = Int8Filter(side, side, 1.0, 64)
     bars = torch.full((64,), 5.0)
     assert len(made.hits(slice(0, 64), 0, bars, bars)) == 0
     bars[3] = LOWEST
@@ -137,10 +138,10 @@ def test_spread_out_points_need_few_whole_blocks(distance, monkeypatch):
 
 def test_points_that_it_cannot_tell_apart_make_it_give_up(monkeypatch):
     made = []
-    monkeypatch.setattr(search_module, "sieve", lambda *given: made.append(sieve(*given)) or made[0])
+    monkeypatch.setattr(search_module, "int8_filter", lambda *given: made.append(int8_filter(*given)) or made[0])
     asked = []
-    plain = Sieve._products
-    monkeypatch.setattr(Sieve, "_products", lambda self, *given: asked.append(1) or plain(self, *given))
+    plain = Int8Filter._products
+    monkeypatch.setattr(Int8Filter, "_products", lambda self, *given: asked.append(1) or plain(self, *given))
     points = torch.randn(20, 64, generator=torch.Generator().manual_seed(0)).repeat(100, 1)
     points += 1e-3 * torch.randn(2000, 64, generator=torch.Generator().manual_seed(1))
     found = neighbours(points, 5, precision="int8", block=64)

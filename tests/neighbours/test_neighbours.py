@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InputError, NotFinite, UnknownName
 from vicinal.neighbours import neighbours
+from vicinal.neighbours.blocked_search import fastest_precision, search
+from vicinal.neighbours.exact_order import nearest_exactly
 from vicinal.neighbours.exclusion import Exclusion
-from vicinal.neighbours.layout import Panel, centre, panel, widths
-from vicinal.neighbours.blocked_search import fastest_precision, nearest_exactly, search
+from vicinal.neighbours.layout import BoundedLayout, centre, lay_out, widths
 from vicinal.neighbours.similarity import exact_pairs, exact_rows, vectors
 
 DISTANCES = ("cosine", "euclidean")
@@ -198,14 +199,14 @@ def test_exact_comparison_is_symmetric_and_near_the_truth(distance, dimensions):
 def test_products_stay_within_their_bound(precision, distance, name):
     points = clouds(200)[name]
     queries, _ = vectors(points, distance=distance)
-    laid: Panel = panel(queries, centre(queries), precision)
+    laid: BoundedLayout = lay_out(queries, centre(queries), precision)
     rows = torch.arange(200)
     product = (laid.left(rows) @ laid.matrix[:200].T).double()
     error = (product + laid.constant - exact_rows(queries, rows, queries)).abs()
     rounding = 2.0**-8 * product.abs() if precision == "bfloat16" else 0.0
-    bound = widths(laid, laid)[:, None] / 2 + rounding
-    assert (error <= bound).all()
-    assert (widths(laid, laid) < 4 * 0.02 * (laid.length.max() ** 2 + laid.height.max())).all(), "no bound to speak of"
+    width = widths(laid, laid.bounds)
+    assert (error <= width[:, None] / 2 + rounding).all()
+    assert (width < 4 * 0.02 * (laid.length.max() ** 2 + laid.height.max())).all(), "no bound to speak of"
 
 
 @pytest.mark.unit
@@ -214,8 +215,8 @@ def test_rows_that_overflow_are_done_again(monkeypatch):
     import vicinal.neighbours.blocked_search as module
 
     done = []
-    plain = module._exactly
-    monkeypatch.setattr(module, "_exactly", lambda task: done.append(len(task.rows)) or plain(task))
+    plain = module.every_reference
+    monkeypatch.setattr(module, "every_reference", lambda task, rows: done.append(len(rows)) or plain(task, rows))
     points = torch.cat([torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.ones(100, 4)])
     for precision in PRECISIONS:
         assert torch.equal(neighbours(points, 5, precision=precision).indices, exact(points, 5, "cosine"))
@@ -285,7 +286,7 @@ def test_scikit_learn_agrees(distance):
     rng = np.random.default_rng(0)
     queries, references = rng.standard_normal((80, 24)), rng.standard_normal((130, 24))
     distances, indices = (
-        NearestNeighbors(n_neighbors=7, distance=distance, algorithm="brute").fit(references).kneighbors(queries)
+        NearestNeighbors(n_neighbors=7, metric=distance, algorithm="brute").fit(references).kneighbors(queries)
     )
     found = neighbours(queries, 7, gallery=references, distance=distance)
     assert np.array_equal(found.indices.numpy(), indices)

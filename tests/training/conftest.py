@@ -63,7 +63,7 @@ def stream(data: Dataset) -> Callable[..., Stream]:
 @pytest.fixture
 def settings() -> Callable[..., Settings]:
     def make(**changes: object) -> Settings:
-        usual = {"steps": 12, "learning_rate": 0.05, "evaluate_every": 4, "log_every": 2, "metric": "score"}
+        usual = {"steps": 12, "learning_rate": 0.05, "evaluate_every": 4, "log_every": 2, "score": "score"}
         return Settings(**{**usual, **changes})
 
     return make

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,11 @@ from vicinal.criterion import Criterion
 from vicinal.data import Dataset
 from vicinal.errors import InputError, Interrupted
 from vicinal.references import Batch, Proxies
+from vicinal.results.run import RunFiles
 from vicinal.training.ccp import ChanceConstrainedProxies, proxy_radius, proxy_spread
-from vicinal.training.engine import train
-from vicinal.training.settings import CCP
+from vicinal.training.engine import run_training
+from vicinal.training.settings import CCP, Settings
+from vicinal.training.state import TrainingState
 
 pytestmark = pytest.mark.recipe
 
@@ -47,15 +50,21 @@ def on_proxies() -> Criterion:
     return Criterion("contrastive_c2", references=[Proxies(5, 4, per_class=2), (Batch(), 0.1)])
 
 
+def training(network: nn.Module, on_proxies: Criterion) -> TrainingState:
+    """A run at its start, chosen by MAP@R."""
+    return TrainingState(Fabric(accelerator="cpu"), network, on_proxies, Settings(), scored=True)
+
+
 def run(ccp: ChanceConstrainedProxies, scores: list[float], on_proxies: Criterion, network: nn.Module) -> list[Any]:
     """Show the driver scores at steps 10, 20, ...; each time the weights have moved by one."""
-    fabric = Fabric(accelerator="cpu")
-    ccp.start(fabric, network, on_proxies)
+    state = training(network, on_proxies)
+    ccp.start(state)
     ended = []
     for number, score in enumerate(scores, start=1):
         with torch.no_grad():
             network.backbone.bias += 1.0
-        ended.append(ccp.observe(10 * number, score, {"MAP@R": score}, fabric, network, on_proxies))
+        state.step = 10 * number
+        ended.append(ccp.after_evaluation(state, {"MAP@R": score, "P@1": score / 2}))
     return ended
 
 
@@ -108,27 +117,35 @@ def test_scores_that_are_nan_end_an_instance_with_the_present_weights(
     torch.testing.assert_close(ccp.state_dict()["_anchor"]["backbone.bias"], start + 2)
 
 
-def test_the_pull_is_the_gradient_of_the_proximal_term(data: Dataset, model: Make, on_proxies: Criterion) -> None:
+def test_the_pull_is_the_gradient_of_the_proximal_term(
+    data: Dataset, model: Make, on_proxies: Criterion, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network, ccp = model(), alternation(data, patience=1, proximal_weight=0.3)
     inputs, labels = torch.from_numpy(data.items), torch.from_numpy(data.labels)
+
+    state = training(network, on_proxies)
+    scaler = SimpleNamespace(get_scale=lambda: 8.0)
 
     def gradients(pulled: float | None) -> dict[str, Tensor]:
         network.zero_grad()
         on_proxies.zero_grad()
         on_proxies(network(inputs), labels).backward()
         if pulled is not None:
-            ccp.pull(network, pulled)
+            with monkeypatch.context() as patch:
+                if pulled != 1.0:  # as float16 training has it
+                    patch.setattr(state.fabric.strategy.precision, "scaler", scaler, raising=False)
+                assert state.loss_scale == pulled
+                ccp.before_step(state)
         named = [*network.named_parameters(), ("proxies", on_proxies.references[0].vectors)]
         return {name: parameter.grad.clone() for name, parameter in named}
 
-    fabric = Fabric(accelerator="cpu")
-    ccp.start(fabric, network, on_proxies)
+    ccp.start(state)
     before, pulled = gradients(None), gradients(1.0)
     assert all(torch.equal(before[name], pulled[name]) for name in before)  # nothing pulls in the first instance
 
     previous = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
     for score in (0.5, 0.1):
-        ccp.observe(1, score, {}, fabric, network, on_proxies)
+        ccp.after_evaluation(state, {"MAP@R": score})
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter += torch.randn_like(parameter)
@@ -152,12 +169,12 @@ def test_proxies_start_far_from_the_origin_and_go_far_from_where_they_were() -> 
     pool = torch.tensor([[[1.0, 0.0], [3.0, 0.0], [-2.0, 0.0], [2.5, 0.0]]])
     on_proxies = Criterion("contrastive_c2", references=Proxies(1, 2, per_class=2), normalise="none")
     ccp = ChanceConstrainedProxies(CCP(proxies_per_class=2, patience=1, monitor="fresh"), lambda *_: pool)
-    network, fabric = nn.Linear(1, 1), Fabric(accelerator="cpu")
-    ccp.start(fabric, network, on_proxies)
+    state = training(nn.Linear(1, 1), on_proxies)
+    ccp.start(state)
     proxies = on_proxies.references[0]
     assert proxies.vectors.tolist() == [[3.0, 0.0], [-2.0, 0.0]]
-    ccp.observe(1, 0.5, {}, fabric, network, on_proxies)
-    ended = ccp.observe(2, 0.5, {}, fabric, network, on_proxies)
+    assert ccp.after_evaluation(state, {"MAP@R": 0.5}) is None
+    ended = ccp.after_evaluation(state, {"MAP@R": 0.5})
     # From 3 and -2 the farthest is 1 (2 away from 3), then 2.5 (0.5 away).
     assert proxies.vectors.tolist() == [[1.0, 0.0], [2.5, 0.0]]
     assert ended is not None
@@ -173,7 +190,7 @@ def test_selection_after_normalisation_sees_directions_only() -> None:
             "contrastive_c1", references=Proxies(1, 2, per_class=2), geometry="dot", normalise="ball"
         )
         ccp = ChanceConstrainedProxies(CCP(proxies_per_class=2, selection=selection), lambda *_: pool)
-        ccp.start(Fabric(accelerator="cpu"), nn.Linear(1, 1), on_proxies)
+        ccp.start(training(nn.Linear(1, 1), on_proxies))
         vectors[selection] = on_proxies.references[0].vectors.tolist()
     assert vectors["raw"] == [[20.0, 0.0], [10.0, 0.0]]
     assert vectors["normalised"][0] == [1.0, 0.0]
@@ -197,17 +214,17 @@ def test_without_proxies_or_scores_it_says_what_is_missing(
     data: Dataset, model: Make, criterion: Make, stream: Make, settings: Make, on_proxies: Criterion
 ) -> None:
     with pytest.raises(InputError, match=r"need proxies among the references: give the criterion references=\[\(Prox"):
-        train(
+        run_training(
             model(),
             criterion(),
             stream(),
             settings(),
-            ccp=alternation(data),
+            hooks=[alternation(data)],
             score=lambda _: {"score": 0},
             progress=False,
         )
     with pytest.raises(InputError, match="train with validation classes and evaluate_every above 0"):
-        train(model(), on_proxies, stream(), settings(), ccp=alternation(data), progress=False)
+        run_training(model(), on_proxies, stream(), settings(), hooks=[alternation(data)], progress=False)
 
 
 def script(values: list[float]) -> Callable[[nn.Module], dict[str, float]]:
@@ -222,7 +239,9 @@ def test_the_loop_alternates_and_logs(
     ccp = alternation(data, patience=1, proximal_weight=1e-3)
     wanted = settings(steps=24, evaluate_every=4)
     scores = script([0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
-    outcome = train(model(), on_proxies, stream(), wanted, score=scores, ccp=ccp, folder=tmp_path, progress=False)
+    outcome = run_training(
+        model(), on_proxies, stream(), wanted, score=scores, hooks=[ccp], files=RunFiles(tmp_path), progress=False
+    )
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     instances = [line for line in lines if "instance" in line]
     assert [(line["instance"], line["step"], line["score"]) for line in instances] == [
@@ -231,7 +250,7 @@ def test_the_loop_alternates_and_logs(
         (3, 24, 0.1),
     ]
     assert {"proxy spread", "proxy radius", "next proxy spread", "next proxy radius"} < set(instances[0])
-    assert (outcome.best_step, outcome.best_score) == (4, 0.5)
+    assert (outcome.best_step, outcome.best_scores) == (4, {"score": 0.5})
 
 
 @pytest.mark.parametrize("restart", ["best", "continue"])
@@ -247,8 +266,14 @@ def test_resume_in_the_midst_of_an_instance_is_bit_identical(
         network = model()
         loss = Criterion("contrastive_c2", references=[Proxies(5, 4, per_class=2), (Batch(), 0.1)])
         ccp = alternation(data, patience=2, proximal_weight=0.01, restart=restart, monitor=monitor)
-        options = {"score": script(scores), "ccp": ccp, "folder": folder, "resume": resume, "progress": False}
-        train(network, loss, source, wanted, **options)
+        options = {
+            "score": script(scores),
+            "hooks": [ccp],
+            "files": RunFiles(folder),
+            "resume": resume,
+            "progress": False,
+        }
+        run_training(network, loss, source, wanted, **options)
         return [*network.state_dict().values(), *loss.state_dict().values()], ccp
 
     whole, expected = go(tmp_path / "whole", stream(), values)

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from vicinal.atomic import remove_partial_files, write_atomically
 from vicinal.errors import DataError
 from vicinal.training import checkpoint
-from vicinal.atomic import remove_partial_files, write_atomically
 from vicinal.training.checkpoint import (
     load_checkpoint,
     random_state,
@@ -113,7 +113,7 @@ def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "VERSION", 99)
         save_checkpoint(tmp_path / "last.ckpt", {"step": 1})
-    with pytest.raises(DataError, match=r"version 99; this vicinal reads version 1(.|\n)*Resume with the vicinal"):
+    with pytest.raises(DataError, match=r"version 99; this vicinal reads version 2(.|\n)*Resume with the vicinal"):
         load_checkpoint(tmp_path / "last.ckpt")
 
 
@@ -149,7 +149,7 @@ def test_text_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     def fail(*_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(checkpoint.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(DataError, match=r"Could not write .*recipe\.toml: .*Read-only file system"):
         write_atomically(tmp_path / "recipe.toml", "other\n")
     assert (tmp_path / "recipe.toml").read_text(encoding="utf-8") == "größe = 1\n"

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from vicinal.data import Dataset
-from vicinal.errors import DataError, InputError, NotFinite, UnknownName
+from vicinal.errors import DataError, InputError, Interrupted, NotFinite, UnknownName
+from vicinal.results.run import RunFiles
 from vicinal.sampling import hard_class_sampler
 from vicinal.training.checkpoint import load_checkpoint
-from vicinal.training.engine import Interrupted, train
+from vicinal.training.engine import run_training
 
 pytestmark = pytest.mark.recipe
 
@@ -90,12 +91,13 @@ def test_the_loop_is_the_loop_one_would_write(
     changes: dict[str, Any], hand: dict[str, Any], model: Make, criterion: Make, stream: Make, settings: Make
 ) -> None:
     ours, loss = model(), criterion("proxy_anchor")
-    outcome = train(ours, loss, stream(), settings(**changes), progress=False)
+    outcome = run_training(ours, loss, stream(), settings(**changes), progress=False)
     theirs, expected = model(), criterion("proxy_anchor")
     by_hand(theirs, expected, stream(), 12, **hand)
     assert equal(weights(ours, loss), weights(theirs, expected))
-    assert outcome.step == outcome.best_step == 12
-    assert math.isnan(outcome.best_score)
+    assert outcome.steps == outcome.best_step == 12
+    assert outcome.images == 12 * 6 * changes.get("accumulate", 1)
+    assert outcome.best_scores == {}
     assert not ours.training
 
 
@@ -110,7 +112,7 @@ def test_warm_up_holds_the_backbone_still_and_moves_the_head(
         seen[4 * len(seen) + 4] = (equal(weights(scored.backbone), backbone), equal(weights(scored.head), head))
         return {"score": 0.0}
 
-    train(network, criterion(), stream(), settings(warm_up=8), score=score, progress=False)
+    run_training(network, criterion(), stream(), settings(warm_up=8), score=score, progress=False)
     assert seen == {4: (True, False), 8: (True, False), 12: (False, False)}
 
 
@@ -126,14 +128,20 @@ def test_best_weights_are_kept_and_early_stopping_stops(
 
     network = model()
     wanted = settings(steps=100, patience=2)
-    outcome = train(network, criterion(), stream(), wanted, score=score, folder=tmp_path, progress=False)
-    assert (outcome.step, outcome.best_step, outcome.best_score) == (16, 8, pytest.approx(0.3))
+    outcome = run_training(
+        network, criterion(), stream(), wanted, score=score, files=RunFiles(tmp_path), progress=False
+    )
+    assert (outcome.steps, outcome.best_step, outcome.images) == (16, 8, 16 * 6)
+    assert outcome.best_scores == pytest.approx({"score": 0.3, "other": 0.0})
     assert equal(weights(network), seen[1])
     assert equal(list(load_checkpoint(tmp_path / "best.ckpt")["model"].values()), seen[1])
 
     again = model()
-    resumed = train(again, criterion(), stream(), wanted, score=score, folder=tmp_path, resume=True, progress=False)
-    assert (resumed.step, resumed.best_step) == (16, 8)
+    resumed = run_training(
+        again, criterion(), stream(), wanted, score=score, files=RunFiles(tmp_path), resume=True, progress=False
+    )
+    assert (resumed.steps, resumed.images, resumed.best_step) == (16, 16 * 6, 8)
+    assert resumed.best_scores == outcome.best_scores
     assert equal(weights(again), seen[1])
     assert len(seen) == 4
 
@@ -142,30 +150,36 @@ def test_a_budget_of_time_ends_with_a_scored_step_and_is_not_spent_twice(
     model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
 ) -> None:
     wanted = settings(steps=10**9, seconds=0.5, evaluate_every=10**8)
-    parts: dict[str, Any] = {"score": lambda _: {"score": 0.5}, "folder": tmp_path, "progress": False}
-    outcome = train(model(), criterion(), stream(), wanted, **parts)
-    assert 1 <= outcome.step < 10**8
-    assert outcome.best_step == outcome.step
+    parts: dict[str, Any] = {"score": lambda _: {"score": 0.5}, "files": RunFiles(tmp_path), "progress": False}
+    outcome = run_training(model(), criterion(), stream(), wanted, **parts)
+    assert 1 <= outcome.steps < 10**8
+    assert outcome.best_step == outcome.steps
     assert outcome.seconds >= 0.5
-    assert train(model(), criterion(), stream(), wanted, resume=True, **parts).step == outcome.step
+    assert run_training(model(), criterion(), stream(), wanted, resume=True, **parts).steps == outcome.steps
 
 
 def test_a_score_that_is_nan_is_never_the_best(model: Make, criterion: Make, stream: Make, settings: Make) -> None:
     scores = iter([math.nan, 0.5, math.nan])
-    outcome = train(model(), criterion(), stream(), settings(), score=lambda _: {"score": next(scores)}, progress=False)
-    assert (outcome.best_step, outcome.best_score) == (8, 0.5)
+    outcome = run_training(
+        model(), criterion(), stream(), settings(), score=lambda _: {"score": next(scores)}, progress=False
+    )
+    assert (outcome.best_step, outcome.best_scores) == (8, {"score": 0.5})
 
 
 def test_an_unknown_score_is_named(model: Make, criterion: Make, stream: Make, settings: Make) -> None:
     with pytest.raises(UnknownName, match=r"Unknown score 'MAP@r'; did you mean 'MAP@R'\?"):
-        train(model(), criterion(), stream(), settings(metric="MAP@r"), score=lambda _: {"MAP@R": 1.0}, progress=False)
+        run_training(
+            model(), criterion(), stream(), settings(score="MAP@r"), score=lambda _: {"MAP@R": 1.0}, progress=False
+        )
 
 
 def test_the_log_has_losses_statistics_and_scores(
     model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
 ) -> None:
     loss = criterion(mining="valid_triplets")
-    train(model(), loss, stream(), settings(), score=lambda _: {"score": 0.5}, folder=tmp_path, progress=False)
+    run_training(
+        model(), loss, stream(), settings(), score=lambda _: {"score": 0.5}, files=RunFiles(tmp_path), progress=False
+    )
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == [2, 4, 6, 8, 10, 12]
     assert [line["step"] for line in lines if "score" in line] == [4, 8, 12]
@@ -193,11 +207,11 @@ def test_a_signal_saves_says_how_to_go_on_and_resumes_exactly(
 ) -> None:
     wanted = settings(accumulate=accumulate, schedule="cosine")
     whole, whole_loss = model(), criterion("proxy_anchor", mining="random")
-    train(whole, whole_loss, stream(), wanted, folder=tmp_path / "whole", progress=False)
+    run_training(whole, whole_loss, stream(), wanted, files=RunFiles(tmp_path / "whole"), progress=False)
 
     def run(source: Any, resume: bool) -> list[Tensor]:
         network, loss = model(), criterion("proxy_anchor", mining="random")
-        train(network, loss, source, wanted, folder=tmp_path / "run", resume=resume, progress=False)
+        run_training(network, loss, source, wanted, files=RunFiles(tmp_path / "run"), resume=resume, progress=False)
         return weights(network, loss)
 
     source = acting(stream(), 7, lambda: os.kill(os.getpid(), number))
@@ -221,7 +235,7 @@ def test_a_second_ctrl_c_acts_at_once(model: Make, criterion: Make, stream: Make
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest-xdist ignores it
     try:
         with pytest.raises(KeyboardInterrupt):
-            train(model(), criterion(), acting(stream(), 3, twice), settings(), progress=False)
+            run_training(model(), criterion(), acting(stream(), 3, twice), settings(), progress=False)
     finally:
         signal.signal(signal.SIGINT, former)
 
@@ -243,17 +257,19 @@ def test_a_nan_loss_names_step_items_reason_and_checkpoint(
     batches = [batch.indices.tolist() for _ in range(4) for batch in source]
     loss = criterion(explode(7, lambda matrix: matrix.sum() * torch.nan))
     with pytest.raises(NotFinite) as caught:
-        train(model(), loss, stream(), settings(), folder=tmp_path, progress=False)
+        run_training(model(), loss, stream(), settings(), files=RunFiles(tmp_path), progress=False)
     message = str(caught.value)
     assert "stopped at step 7" in message
     assert f"items {', '.join(map(str, batches[6]))}." in message
     assert "The loss is nan" in message
     assert "learning rate (0.05) is too high" in message
     assert f"The last good checkpoint is {tmp_path / 'last.ckpt'}." in message
-    assert load_checkpoint(tmp_path / "last.ckpt")["step"] == 4
+    assert load_checkpoint(tmp_path / "last.ckpt")["progress"]["step"] == 4
 
-    resumed = train(model(), criterion(), stream(), settings(), folder=tmp_path, resume=True, progress=False)
-    assert resumed.step == 12
+    resumed = run_training(
+        model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), resume=True, progress=False
+    )
+    assert resumed.steps == 12
 
 
 def test_weights_that_overflow_are_told_by_step(
@@ -263,7 +279,7 @@ def test_weights_that_overflow_are_told_by_step(
     with pytest.raises(
         NotFinite, match=r"stopped at step \d+.*embeddings hold NaN or infinity.*\(1e\+38\) is too high"
     ):
-        train(model(), criterion(), stream(), wild, folder=tmp_path, progress=False)
+        run_training(model(), criterion(), stream(), wild, files=RunFiles(tmp_path), progress=False)
     assert not (tmp_path / "last.ckpt").exists()
 
 
@@ -272,9 +288,17 @@ def test_a_nan_gradient_of_a_finite_loss_does_not_reach_the_checkpoint(
 ) -> None:
     loss = criterion(explode(8, lambda matrix: (matrix * 0).sum().sqrt()))
     with pytest.raises(NotFinite, match=r"stopped at step 8.*weights backbone\.weight hold NaN.*last good checkpoint"):
-        train(model(), loss, stream(), settings(), score=lambda _: {"score": 1.0}, folder=tmp_path, progress=False)
+        run_training(
+            model(),
+            loss,
+            stream(),
+            settings(),
+            score=lambda _: {"score": 1.0},
+            files=RunFiles(tmp_path),
+            progress=False,
+        )
     state = load_checkpoint(tmp_path / "last.ckpt")
-    assert state["step"] == 4
+    assert state["progress"]["step"] == 4
     assert all(tensor.isfinite().all() for tensor in state["model"].values())
 
 
@@ -289,30 +313,30 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_former_one(
         real(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.training.checkpoint.os.replace", full)
+        patch.setattr("vicinal.atomic.os.replace", full)
         with pytest.raises(DataError, match="No space left on device"):
-            train(model(), criterion(), stream(), settings(), folder=tmp_path, progress=False)
-    assert load_checkpoint(tmp_path / "last.ckpt")["step"] == 4
+            run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), progress=False)
+    assert load_checkpoint(tmp_path / "last.ckpt")["progress"]["step"] == 4
     assert sorted(os.listdir(tmp_path)) == ["last.ckpt", "metrics.jsonl"]
 
 
 def test_a_damaged_checkpoint_is_refused(
     model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
 ) -> None:
-    train(model(), criterion(), stream(), settings(), folder=tmp_path, progress=False)
+    run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), progress=False)
     path = tmp_path / "last.ckpt"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(DataError, match="is damaged"):
-        train(model(), criterion(), stream(), settings(), folder=tmp_path, resume=True, progress=False)
+        run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), resume=True, progress=False)
 
 
 def test_resume_with_other_data_is_refused(
     model: Make, criterion: Make, stream: Make, settings: Make, data: Dataset, tmp_path: Path
 ) -> None:
-    train(model(), criterion(), stream(), settings(), folder=tmp_path, progress=False)
+    run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), progress=False)
     other = replace(stream(), sampler=hard_class_sampler(data.labels, 2, 3), embed=lambda _: torch.zeros(30, 4))
     with pytest.raises(InputError, match="same data"):
-        train(model(), criterion(), other, settings(), folder=tmp_path, resume=True, progress=False)
+        run_training(model(), criterion(), other, settings(), files=RunFiles(tmp_path), resume=True, progress=False)
 
 
 def test_hard_classes_get_embeddings_at_every_evaluation(
@@ -330,7 +354,7 @@ def test_hard_classes_get_embeddings_at_every_evaluation(
     network = model()
     modes: list[bool] = []
     network.backbone.register_forward_pre_hook(lambda module, _: modes.append(module.training))
-    train(network, criterion(), stream(sampler, embed=embed), settings(), progress=False)
+    run_training(network, criterion(), stream(sampler, embed=embed), settings(), progress=False)
     assert len(calls) == 3
     assert modes.count(True) == 12  # training goes on in training mode after each look
     centroids = sampler.state_dict()["next_centroids"]
@@ -350,7 +374,7 @@ def test_bfloat16_is_close_to_float32(
     for precision in ("32-true", "bf16-mixed"):
         network, folder = model(), tmp_path / precision
         wanted = settings(precision=precision, log_every=1, learning_rate=0.01)
-        train(network, criterion("multi_similarity"), stream(), wanted, folder=folder, progress=False)
+        run_training(network, criterion("multi_similarity"), stream(), wanted, files=RunFiles(folder), progress=False)
         assert all(tensor.dtype == torch.float32 and tensor.isfinite().all() for tensor in weights(network))
         lines = (folder / "metrics.jsonl").read_text().splitlines()
         losses[precision] = torch.tensor([json.loads(line)["loss"] for line in lines])
@@ -361,4 +385,4 @@ def test_bfloat16_is_close_to_float32(
 def test_an_accelerator_that_is_not_there_is_told(model: Make, criterion: Make, stream: Make, settings: Make) -> None:
     absent = "cuda" if not torch.cuda.is_available() else "mps"
     with pytest.raises(InputError, match=re.escape(f"accelerator='{absent}'") + ".*Use accelerator='auto'"):
-        train(model(), criterion(), stream(), settings(accelerator=absent), progress=False)
+        run_training(model(), criterion(), stream(), settings(accelerator=absent), progress=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from vicinal.errors import DataError, MissingExtra
+from vicinal.results.run import RunFiles
 from vicinal.training import log as module
 from vicinal.training.log import Log
 
@@ -20,19 +21,19 @@ def lines(folder: Path) -> list[dict[str, float | None]]:
 
 
 def test_lines_are_json_and_what_is_not_finite_is_null(tmp_path: Path) -> None:
-    with Log(tmp_path, step=0, steps=10, progress=False) as log:
+    with Log(RunFiles(tmp_path), step=0, steps=10, progress=False) as log:
         log.write(1, {"loss": 0.5, "hardest_positive": math.nan})
         log.advance(1)
     assert lines(tmp_path) == [{"step": 1, "loss": 0.5, "hardest_positive": None}]
 
 
 def test_a_resumed_log_drops_later_and_broken_lines(tmp_path: Path) -> None:
-    with Log(tmp_path, step=0, steps=10, progress=False) as log:
+    with Log(RunFiles(tmp_path), step=0, steps=10, progress=False) as log:
         for step in (2, 4, 6):
             log.write(step, {"loss": step / 2})
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 8, "lo')
-    with Log(tmp_path, step=4, steps=10, progress=False) as log:
+    with Log(RunFiles(tmp_path), step=4, steps=10, progress=False) as log:
         log.write(6, {"loss": 0.0})
     assert lines(tmp_path) == [{"step": 2, "loss": 1.0}, {"step": 4, "loss": 2.0}, {"step": 6, "loss": 0.0}]
 
@@ -45,7 +46,7 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    with Log(tmp_path, step=0, steps=1, progress=False) as log:
+    with Log(RunFiles(tmp_path), step=0, steps=1, progress=False) as log:
         (tmp_path / "metrics.jsonl").unlink()
         (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
         with pytest.raises(DataError, match=r"Could not write the log .*No space left(.|\n)*last checkpoint"):
@@ -68,9 +69,9 @@ def test_tensorboard_writes_events_or_says_how_to_install_it(tmp_path: Path) -> 
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
         with pytest.raises(MissingExtra, match=r"pip install 'vicinal\[tensorboard\]'"):
-            Log(tmp_path, step=0, steps=1, progress=False, tensorboard=True)
+            Log(RunFiles(tmp_path), step=0, steps=1, progress=False, tensorboard=True)
     else:
-        with Log(tmp_path, step=0, steps=1, progress=False, tensorboard=True) as log:
+        with Log(RunFiles(tmp_path), step=0, steps=1, progress=False, tensorboard=True) as log:
             log.write(1, {"loss": 1.0})
         assert list((tmp_path / "tensorboard").iterdir())
 
@@ -78,6 +79,6 @@ def test_tensorboard_writes_events_or_says_how_to_install_it(tmp_path: Path) -> 
 def test_a_resumed_tensorboard_purges_later_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Path, int]] = []
     monkeypatch.setattr(module, "_tensorboard", lambda folder, step: calls.append((folder, step)))
-    with Log(tmp_path, step=7, steps=10, progress=False, tensorboard=True):
+    with Log(RunFiles(tmp_path), step=7, steps=10, progress=False, tensorboard=True):
         pass
     assert calls == [(tmp_path, 7)]

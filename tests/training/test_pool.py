@@ -12,6 +12,7 @@ from PIL import Image
 from vicinal.data import Dataset, Fit, RandomAffine, arrays, folder
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError
+from vicinal.training.frozen import FrozenEmbedder
 from vicinal.training.frozen_features import OneOf
 from vicinal.training.proxy_pool import draw_pool, embed_pool
 
@@ -42,20 +43,20 @@ def vectors() -> Dataset:
 def test_embeddings_end_before_the_normalisation(vectors: Dataset) -> None:
     embedder = Embedder("linear", dim=2, options={"features": 5}, normalisation="sphere")
     embedder.train()
-    pool = embed_pool(embedder, embedder, vectors, None, 4, seed=(0, 1))
+    pool = embed_pool(embedder, vectors, None, 4, seed=(0, 1))
     assert not embedder.training
     rows = draw_pool(vectors.labels, 4, np.random.default_rng((0, 1)))
     with torch.no_grad():
         expected = embedder.head.linear(embedder.features(torch.from_numpy(vectors.items[rows.ravel()])))
     torch.testing.assert_close(pool, expected.view(3, 4, 2))
-    of_head = embed_pool(embedder, embedder.head, vectors, None, 4, seed=(0, 1))
+    of_head = embed_pool(FrozenEmbedder(embedder), vectors, None, 4, seed=(0, 1))
     torch.testing.assert_close(of_head, pool)
 
 
 def test_copies_are_drawn_by_the_seed(vectors: Dataset) -> None:
     embedder = Embedder("linear", dim=None, options={"features": 1})
     copies = arrays(np.arange(60.0).reshape(12, 5), vectors.labels)
-    pools = [embed_pool(embedder, embedder.head, copies, OneOf(5), 4, seed=seed) for seed in ((0, 1), (0, 1), (0, 2))]
+    pools = [embed_pool(FrozenEmbedder(embedder), copies, OneOf(5), 4, seed=seed) for seed in ((0, 1), (0, 1), (0, 2))]
     assert torch.equal(pools[0], pools[1])
     assert not torch.equal(pools[0], pools[2])
     assert all(
@@ -67,8 +68,8 @@ def test_a_small_class_shows_its_items_in_several_versions() -> None:
     images = np.random.default_rng(0).integers(0, 255, (4, 16, 16), dtype=np.uint8)
     data = arrays(images, np.array([0, 0, 1, 1]))
     embedder = Embedder("convnet", dim=3, options={"widths": [4], "size": 16})
-    augmented = embed_pool(embedder, embedder, data, RandomAffine(16, pixels="grey"), 6)
-    plain = embed_pool(embedder, embedder, data, Fit(16, pixels="grey"), 6)
+    augmented = embed_pool(embedder, data, RandomAffine(16, pixels="grey"), 6)
+    plain = embed_pool(embedder, data, Fit(16, pixels="grey"), 6)
     for class_ in range(2):
         assert len(torch.unique(augmented[class_], dim=0)) == 6
         assert len(torch.unique(plain[class_], dim=0)) == 2
@@ -90,11 +91,11 @@ def test_another_item_stands_for_one_that_cannot_be_read(with_a_bad_image: Datas
     embedder = Embedder("convnet", dim=3, options={"widths": [4], "size": 16})
     transform = Fit(16, pixels="grey")
     with pytest.raises(DataError, match=r"1 item of a batch cannot be read"):
-        embed_pool(embedder, embedder, with_a_bad_image, transform, 3)
-    pool = embed_pool(embedder, embedder, with_a_bad_image, transform, 3, skip_bad=True)
+        embed_pool(embedder, with_a_bad_image, transform, 3)
+    pool = embed_pool(embedder, with_a_bad_image, transform, 3, skip_bad=True)
     assert pool.shape == (2, 3, 3)
     assert pool.isfinite().all()
     for name in ("b/0", "b/1"):
         (tmp_path / f"{name}.png").write_bytes(b"")
     with pytest.raises(DataError, match=r"no item of these classes that were drawn for proxies can be read.\n.*b"):
-        embed_pool(embedder, embedder, with_a_bad_image, transform, 3, skip_bad=True)
+        embed_pool(embedder, with_a_bad_image, transform, 3, skip_bad=True)

@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from vicinal.cli.main import app
 from vicinal.training.processes import is_first_process, start_processes
 from vicinal.training.settings import Settings
 
@@ -49,6 +48,8 @@ def test_alone_without_torchrun() -> None:
 
 
 def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
+    from vicinal.cli.main import app
+
     done = torchrun(tmp_path, "--run", str(tmp_path / "two"), *FLAGS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("The model is in") == 1
@@ -60,7 +61,7 @@ def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
         torch.testing.assert_close(
             two[name], one[name], rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
         )
-    scores = [json.loads((tmp_path / run / "test.json").read_text())["overall"]["MAP@R"] for run in ("one", "two")]
+    scores = [json.loads((tmp_path / run / "record.json").read_text())["test"]["MAP@R"] for run in ("one", "two")]
     assert scores[1] == pytest.approx(scores[0], abs=1e-4)
     losses = {run: logged(tmp_path / run) for run in ("one", "two")}
     assert losses["two"] == pytest.approx(losses["one"], rel=1e-5)

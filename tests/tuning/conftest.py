@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vicinal.data import Split, arrays, split
-from vicinal.recipe import Recipe, recipe_from
+from vicinal.recipe import Recipe
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def blobs() -> Split:
 
 @pytest.fixture
 def recipe() -> Recipe:
-    return recipe_from(
+    return Recipe.of(
         {"loss": "triplet", "backbone": "linear", "dim": 4, "steps": 4, "evaluate_every": 2, "classes_per_batch": 3}
     )
 
@@ -38,7 +38,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Recipe], flo
         def fit(view: Split, recipe: Recipe, *, progress: bool, cache: Any, on_score: Callable[..., None]) -> None:
             assert view.test is None
             tried.append(recipe)
-            steps, metric = recipe.training.steps, recipe.training.metric
+            steps, metric = recipe.training.steps, recipe.training.score
             value = score(recipe)
             on_score(steps // 2, {metric: value / 2})
             on_score(steps, {metric: value})

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from vicinal.recipe import Recipe
-from vicinal.tuning import Choice, Range, Trial, Tuned
+from vicinal.tuning import Attempt, Choice, Range, Tuned
 from vicinal.tuning.search_figure import plot_search
 
 
 def test_every_setting_has_a_panel(tmp_path: Path) -> None:
     values = {"loss_options.margin": 0.2, "loss_options.which": "hard", "learning_rate": 1e-3}
     trials = (
-        Trial(0, "complete", values, 0.5, {4: 0.5}, 1.0),
-        Trial(1, "pruned", {**values, "learning_rate": 1e-5}, 0.2, {2: 0.2}, 0.5),
-        Trial(2, "failed", values, None, {}, 0.1, "NotFinite: The loss is nan."),
-        Trial(3, "complete", {**values, "loss_options.which": "all"}, 0.7, {4: 0.7}, 1.0),
+        Attempt(0, "complete", values, 0.5, {4: 0.5}, 1.0),
+        Attempt(1, "pruned", {**values, "learning_rate": 1e-5}, 0.2, {2: 0.2}, 0.5),
+        Attempt(2, "failed", values, None, {}, 0.1, "NotFinite: The loss is nan."),
+        Attempt(3, "complete", {**values, "loss_options.which": "all"}, 0.7, {4: 0.7}, 1.0),
     )
     space = {
         "loss_options.margin": Range(0.0, 1.0),

@@ -11,12 +11,11 @@ from vicinal.criterion import Criterion
 from vicinal.errors import InputError
 from vicinal.mining import MINERS
 from vicinal.objectives import OBJECTIVES, options_of
-from vicinal.recipe import Recipe, recipe_from
+from vicinal.recipe import Recipe
 from vicinal.tuning import Choice, Range, search_space
-from vicinal.tuning.names import start_of, value_of, with_values
 from vicinal.tuning.in_turn import grid_plan
 from vicinal.tuning.ranges import flat_space
-from vicinal.tuning.search_spaces import LOSS_SPACES, MINER_SPACES
+from vicinal.tuning.search_spaces import LOSS_SPACES, MINER_SPACES, start_of
 
 pytestmark = pytest.mark.unit
 
@@ -87,8 +86,8 @@ def test_losses_take_every_level_of_their_space(loss: str) -> None:
     space = search_space(recipe)
     start = start_of(recipe, space)
     for _, name, level in grid_plan(space, start, trials=1000):
-        changed = with_values(recipe, {**start, name: level})
-        assert value_of(changed, name) == level
+        changed = recipe.changed({**start, name: level})
+        assert changed.value(name) == level
         if not name.startswith("loss_options"):
             continue
         try:
@@ -122,10 +121,10 @@ def test_a_grid_is_thinned_to_the_number_of_trials() -> None:
 
 
 def test_settings_by_name() -> None:
-    recipe = recipe_from({"loss": "triplet", "ccp": "paper", "steps": 7})
-    assert value_of(recipe, "steps") == value_of(recipe, "training.steps") == 7
-    assert value_of(recipe, "ccp.proximal_weight") == 2e-4
+    recipe = Recipe.of({"loss": "triplet", "ccp": "paper", "steps": 7})
+    assert recipe.value("steps") == recipe.value("training.steps") == 7
+    assert recipe.value("ccp.proximal_weight") == 2e-4
     assert list(search_space(recipe))[-3:] == ["ccp.proximal_weight", "ccp.proxies_per_class", "learning_rate"]
-    changed = with_values(recipe, {"ccp.proxies_per_class": 3, "training.steps": 9})
+    changed = recipe.changed({"ccp.proxies_per_class": 3, "training.steps": 9})
     assert changed.ccp is not None
     assert (changed.ccp.proxies_per_class, changed.ccp.restart, changed.training.steps) == (3, "best", 9)

@@ -18,7 +18,7 @@ import sqlalchemy
 
 from vicinal.data import Split
 from vicinal.errors import DataError
-from vicinal.recipe import Recipe, recipe_toml
+from vicinal.recipe import Recipe
 from vicinal.tuning import Range, Tuned, tune
 
 WORKER = Path(__file__).parent / "worker.py"
@@ -36,7 +36,7 @@ def folder(blobs: Split, recipe: Recipe, tmp_path: Path) -> Path:
     names = np.concatenate([np.array(view.class_names)[view.labels] for view in views]).astype(int)
     order = np.argsort(names, kind="stable")
     np.savez(tmp_path / "blobs.npz", X=np.concatenate([view.items for view in views])[order], y=names[order])
-    (tmp_path / "recipe.toml").write_text(recipe_toml(recipe))
+    (tmp_path / "recipe.toml").write_text(recipe.toml())
     (tmp_path / "space.toml").write_text(SPACE_TOML)
     return tmp_path
 

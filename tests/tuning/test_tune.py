@@ -14,9 +14,8 @@ import pytest
 from vicinal.data import Split
 from vicinal.errors import InputError, Interrupted, NotFinite, UnknownName
 from vicinal.fitting import fit
-from vicinal.recipe import Recipe, read_recipe, recipe_from
+from vicinal.recipe import Recipe
 from vicinal.tuning import Choice, Range, search_space, tune
-from vicinal.tuning.names import value_of
 
 Plant = Callable[[Callable[[Recipe], float]], list[Recipe]]
 MARGIN = {"loss_options.margin": Range(0.0, 1.0, step=0.1)}
@@ -24,7 +23,7 @@ QUIET: dict[str, Any] = {"progress": False}
 
 
 def margin(recipe: Recipe) -> float:
-    return float(value_of(recipe, "loss_options.margin"))
+    return float(recipe.value("loss_options.margin"))
 
 
 def peak(recipe: Recipe) -> float:
@@ -62,7 +61,7 @@ def test_the_first_trial_is_the_recipe_as_given(blobs: Split, recipe: Recipe, pl
         tried = planted(peak)
         tuned = tune(blobs, recipe, trials=3, sampler=sampler, space=MARGIN, **QUIET)
         assert margin(tried[0]) == tuned.trials[0].values["loss_options.margin"] == 0.1
-        given = recipe_from({"loss_options": {"margin": 1.25}}, recipe)  # beyond the range, which is widened
+        given = recipe.changed({"loss_options": {"margin": 1.25}})  # beyond the range, which is widened
         tune(blobs, given, trials=2, sampler=sampler, space=MARGIN, **QUIET)
         assert margin(tried[3]) == 1.25
 
@@ -87,7 +86,7 @@ def test_the_grid_finds_the_optimum_of_a_separable_score(blobs: Split, recipe: R
 
     def score(recipe: Recipe) -> float:
         rate = np.log10(recipe.training.learning_rate) + 3.5
-        kind = value_of(recipe, "loss_options.which") == "semi_hard"
+        kind = recipe.value("loss_options.which") == "semi_hard"
         return 0.5 * peak(recipe) + 0.2 * kind - 0.01 * rate**2 - 0.001 * (recipe.dim - 5) ** 2
 
     tried = planted(score)
@@ -117,7 +116,7 @@ def test_where_every_trial_fails_the_first_error_is_told(blobs: Split, recipe: R
     with pytest.raises(
         InputError, match=r"None of 3 trials came to an end. The first one: InputError: .*use backbone="
     ):
-        tune(blobs, recipe_from({"backbone": "convnet"}, recipe), trials=3, **QUIET)
+        tune(blobs, recipe.changed({"backbone": "convnet"}), trials=3, **QUIET)
 
 
 def test_hopeless_trials_are_given_up(blobs: Split, recipe: Recipe, planted: Plant) -> None:
@@ -156,15 +155,15 @@ def test_what_comes_out_prints_as_a_table_and_reads_as_a_recipe(
     blobs: Split, recipe: Recipe, planted: Plant, tmp_path: Any
 ) -> None:
     planted(peak)
-    tuned = tune(blobs, recipe, trials=12, sampler="grid", space=MARGIN, metric="P@1", prune=False, **QUIET)
+    tuned = tune(blobs, recipe, trials=12, sampler="grid", space=MARGIN, score="P@1", prune=False, **QUIET)
     head, row, *_ = str(tuned).splitlines()
     assert head.split() == ["setting", "given", "best", "importance", "searched"]
     assert row.split() == ["loss_options.margin", "0.1", "0.7", "1.00", "0", "to", "1"]
     assert "triplet: P@1 1.0000 on the validation classes in trial 7; as given 0.6400" in str(tuned)
     (tmp_path / "tuned.toml").write_text(tuned.to_toml())
-    read = recipe_from(read_recipe(tmp_path / "tuned.toml"))
+    read = Recipe.read(tmp_path / "tuned.toml")
     assert read == tuned.recipe
-    assert (read.training.metric, read.loss_options) == ("P@1", {"margin": 0.7})
+    assert (read.training.score, read.loss_options) == ("P@1", {"margin": 0.7})
 
 
 def test_bad_input(blobs: Split, recipe: Recipe) -> None:
@@ -177,8 +176,8 @@ def test_bad_input(blobs: Split, recipe: Recipe) -> None:
         search(trials=0)
     with pytest.raises(UnknownName, match="Unknown sampler 'tpx'; did you mean 'tpe'"):
         search(sampler="tpx")
-    with pytest.raises(UnknownName, match="Unknown metric 'R@1'"):
-        search(metric="R@1")
+    with pytest.raises(InputError, match="Unknown score 'R@1'"):
+        search(score="R@1")
     with pytest.raises(InputError) as caught:
         search(space={"loss_options.margn": MARGIN["loss_options.margin"], "weights": Range(0, 1), "dimm": Range(0, 1)})
     assert "Unknown setting in loss_options 'margn'; did you mean 'margin'" in str(caught.value)
@@ -202,7 +201,7 @@ def test_the_space_of_a_recipe(recipe: Recipe) -> None:
     assert list(search_space(recipe)) == ["loss_options.margin", "loss_options.which", "learning_rate"]
     rate = search_space(recipe)["learning_rate"]
     assert (rate.low, rate.high) == pytest.approx((1e-5, 1e-3))
-    mined = recipe_from({"loss": "raw", "mining": "valid_triplets"}, recipe)
+    mined = recipe.changed({"loss": "raw", "mining": "valid_triplets"})
     assert "mining_options.margin" in search_space(mined)
-    several = search_space(recipe_from({"loss": "soft_triple"}, recipe))
+    several = search_space(recipe.changed({"loss": "soft_triple"}))
     assert {"proxy_multiplier", "proxies_per_class"} <= set(several)

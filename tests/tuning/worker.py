@@ -19,9 +19,8 @@ import torch
 from vicinal.data import Split, split
 from vicinal.data.opening import load
 from vicinal.fitting import fit as real_fit
-from vicinal.recipe import Recipe, read_recipe, recipe_from
+from vicinal.recipe import Recipe, read_tables
 from vicinal.tuning import tune
-from vicinal.tuning.names import value_of
 from vicinal.tuning.ranges import flat_space
 
 torch.set_num_threads(1)
@@ -29,7 +28,7 @@ module = sys.modules["vicinal.tuning.study"]
 
 
 def toy_fit(view: Split, recipe: Recipe, *, progress: bool, cache: Any, on_score: Callable[..., None]) -> None:
-    margin, rate = value_of(recipe, "loss_options.margin"), recipe.training.learning_rate
+    margin, rate = recipe.value("loss_options.margin"), recipe.training.learning_rate
     value = 1.0 - (margin - 0.7) ** 2 - 0.1 * (rate * 1e3 - 0.5) ** 2
     on_score(2, {"MAP@R": value / 2})
     on_score(4, {"MAP@R": value})
@@ -60,8 +59,8 @@ def slow_fit(*arguments: Any, **options: Any) -> None:
 
 def main(folder: Path, trials: int, how: str) -> None:
     view = split(load(str(folder / "blobs.npz")), "fixed-validation", validation=0.4)
-    recipe = recipe_from(read_recipe(folder / "recipe.toml"))
-    space = flat_space(read_recipe(folder / "space.toml"))
+    recipe = Recipe.read(folder / "recipe.toml")
+    space = flat_space(read_tables(folder / "space.toml"))
     names = ["tpe", "gp", "random", "grid", "real"] if how == "stuck" else ["one", "two", "three"]
     for name in names:
         if os.fork() == 0:

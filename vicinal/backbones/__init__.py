@@ -6,7 +6,7 @@
 
 from vicinal.backbones.backbone import Backbone, Input
 from vicinal.backbones.freezing import frozen_modules
-from vicinal.backbones.table import BACKBONES, Facts, build_backbone
+from vicinal.backbones.table import BACKBONES, Facts, build_backbone, small_images
 from vicinal.backbones.weights import fetch, load_weights
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "fetch",
     "frozen_modules",
     "load_weights",
+    "small_images",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from vicinal.backbones.timm import timm
 from vicinal.backbones.weights import load_weights
 from vicinal.errors import InputError, look_up
 
-__all__ = ["BACKBONES", "Facts", "build_backbone"]
+__all__ = ["BACKBONES", "Facts", "build_backbone", "small_images"]
 
 TORCHVISION = "https://download.pytorch.org/models"
 CADENE = "https://data.lip6.fr/cadene/pretrainedmodels"
@@ -33,11 +33,13 @@ class Facts:
         build: Makes it, with random weights; its keyword arguments are the backbone's options.
         weights: Where its published ImageNet weights are; the file name carries their SHA-256.
         unused: Prefixes of the parameters in that file that a feature extractor has no use for.
+        small: For networks of small images, the side and the channels that they take, from their options.
     """
 
     build: Callable[..., Backbone]
     weights: str | None = None
     unused: tuple[str, ...] = ()
+    small: Callable[..., tuple[int, int]] | None = None
 
 
 BACKBONES: dict[str, Facts] = {
@@ -46,7 +48,7 @@ BACKBONES: dict[str, Facts] = {
     "googlenet": Facts(googlenet, f"{TORCHVISION}/googlenet-1378be20.pth", ("fc.", "aux1.", "aux2.")),
     "bn_inception": Facts(bn_inception, f"{CADENE}/bn_inception-52deb4733.pth", ("last_linear.",)),
     "mobilenet_v2": Facts(mobilenet_v2, f"{TORCHVISION}/mobilenet_v2-b0353104.pth", ("classifier.",)),
-    "convnet": Facts(convnet),
+    "convnet": Facts(convnet, small=lambda size=32, in_channels=1, **_: (size, in_channels)),
     "linear": Facts(linear),
     "timm": Facts(timm),
 }
@@ -80,3 +82,14 @@ def build_backbone(name: str, weights: str | Path | None = None, **options: Any)
     if source is not None:
         load_weights(backbone, source, unused=facts.unused)
     return backbone
+
+
+def small_images(name: str, options: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return side and channels of the small images that a network takes, without building it; None for large ones.
+
+    Example:
+        >>> small_images("convnet", {"size": 28}), small_images("resnet50", {})
+        ((28, 1), None)
+    """
+    facts = look_up("backbone", name, BACKBONES)
+    return None if facts.small is None else facts.small(**options)

@@ -5,37 +5,50 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from vicinal.cli.values import parse_pairs
+from vicinal.cli.values import given, whole_numbers, words
 from vicinal.comparing import compare as run_comparison
 from vicinal.comparing.budget import budget_settings
-from vicinal.errors import InputError
+from vicinal.recipes import losses_beside
 
 __all__ = ["compare"]
 
 
 def compare(
-    data: Annotated[str, typer.Argument(help="A dataset's name (glyphs, digits), a folder, a table or an .npz file.")],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="A dataset's name (glyphs, digits), a folder, a table or an .npz file; not needed where the recipe "
+            "names it."
+        ),
+    ] = None,
     losses: Annotated[
         str,
-        typer.Option(help="Separated by commas: triplet, triplet+semi_hard, contrastive+memory, mine.toml, recipes/."),
-    ],
+        typer.Option(
+            help="Separated by commas: triplet, triplet+semi_hard, contrastive+memory, mine.toml, thesis/losses; by "
+            "default those of the recipe's study."
+        ),
+    ] = "",
     out: Annotated[Path, typer.Option(help="Folder of the comparison; the same command goes on with it.")] = Path(
         "runs/comparison"
     ),
-    recipe: Annotated[Path | None, typer.Option(help="TOML file of what all losses share; flags override it.")] = None,
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="What all losses share: a recipe's name or TOML file; several are laid over each other."),
+    ] = None,
     protocol: Annotated[
-        str, typer.Option(help="default, fixed-validation, k-fold, reality-check or query-gallery.")
-    ] = "fixed-validation",
+        str | None,
+        typer.Option(help="default, fixed-validation (by default), k-fold, reality-check or query-gallery."),
+    ] = None,
     folds: Annotated[int | None, typer.Option(help="How many, if not the protocol's own number.")] = None,
     seeds: Annotated[int, typer.Option(help="How often all of it is repeated.")] = 1,
     dims: Annotated[str, typer.Option(help="Lengths of the embeddings, separated by commas.")] = "",
     backbones: Annotated[str, typer.Option("--backbones", "--backbone", help="Networks, separated by commas.")] = "",
-    budget: Annotated[str | None, typer.Option(help="Of each trial: 500 (steps), 90s, 5m or 1h of training.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Of each run: 500 (steps), 90s, 5m or 1h of training.")] = None,
     ccp: Annotated[
         bool, typer.Option("--ccp", help="Run each loss with chance-constrained proxies, too: loss and loss+ccp.")
     ] = False,
@@ -46,15 +59,15 @@ def compare(
     option: Annotated[
         list[str] | None, typer.Option("-o", "--option", help="Any other setting of a recipe: name=value.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Trials at a time; threads are divided among them.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time; threads are divided among them.")] = None,
     ray: Annotated[str | None, typer.Option(help="Run on Ray: 'local', or the address of a cluster.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes that decode images, for each trial.")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes that decode images, for each run.")] = 0,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     select_on_test: Annotated[
         bool, typer.Option("--select-on-test", help="Choose steps by the test classes, as many papers did; labelled.")
     ] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
-    models: Annotated[bool, typer.Option(help="Keep the trained model of every trial.")] = True,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
+    models: Annotated[bool, typer.Option(help="Keep the trained model of every run.")] = True,
     report: Annotated[bool, typer.Option(help="Write report.html when all is done.")] = True,
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
@@ -62,41 +75,42 @@ def compare(
 
     Killed anywhere and started again with the same command, it runs only what is missing.
     """
-    flags: dict[str, Any] = {"weights": weights, "freeze": freeze or None}
-    given = {name: value for name, value in flags.items() if value is not None}
-    given |= parse_pairs(option or [], "--option")
-    if budget is not None:
-        given |= budget_settings(budget)
-    found = run_comparison(
+    flags = {
+        "weights": weights,
+        "freeze": freeze,
+        "protocol": protocol,
+        "folds": folds,
+        "select_on_test": select_on_test,
+        "skip_bad": skip_bad,
+    }
+    changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
+    named = words(losses) or [loss for name in recipe or [] for loss in losses_beside(name)]
+    board = run_comparison(
         data,
-        _with_ccp(_words(losses)) if ccp else _words(losses),
+        _with_ccp(named) if ccp else named,
         out=out,
         recipe=recipe,
-        dims=_numbers(dims),
-        backbones=_words(backbones),
+        dims=whole_numbers(dims, "--dims"),
+        backbones=words(backbones),
         seeds=seeds,
-        protocol=protocol,
-        folds=folds,
         tune=tune,
         sampler=sampler,
-        select_on_test=select_on_test,
         jobs=jobs,
         ray=ray,
         workers=workers,
-        skip_bad=skip_bad,
         keep_models=models,
         retry_failed=retry_failed,
         progress=progress,
         command=shlex.join(["vicinal", *sys.argv[1:]]),
-        **given,
+        **changes,
     )
     console = Console()
-    found.print(console)
-    console.print(f"The journal and the trials are in {out}.", highlight=False, soft_wrap=True)
-    if report and found.boards:
+    board.print(console)
+    console.print(f"The journal and the runs are in {out}.", highlight=False, soft_wrap=True)
+    if report:
         _write_report(out, console)
-    if found.failed:
-        console.print(f"{len(found.failed)} trials failed; run them again with --retry-failed.", highlight=False)
+    if board.failed:
+        console.print(f"{len(board.failed)} runs failed; run them again with --retry-failed.", highlight=False)
         raise typer.Exit(1)
 
 
@@ -108,16 +122,5 @@ def _write_report(out: Path, console: Console) -> None:
 
 def _with_ccp(losses: list[str]) -> list[str]:
     """Put each loss's twin behind it; recipes say themselves what they want."""
-    plain = [loss for loss in losses if not loss.endswith((".toml", "+ccp")) and not Path(loss).is_dir()]
+    plain = [loss for loss in losses if not loss.endswith((".toml", "+ccp")) and "/" not in loss]
     return [twin for loss in losses for twin in ([loss, f"{loss}+ccp"] if loss in plain else [loss])]
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(word) for word in _words(text)]
-    except ValueError:
-        raise InputError(f"--dims must be whole numbers separated by commas, such as 64,128; got {text!r}.") from None

@@ -9,6 +9,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from vicinal.atomic import replacing
 from vicinal.data.checks import Listing, dataset_from
 from vicinal.data.dataset import Dataset
 from vicinal.data.opening import load, recognise
@@ -16,7 +17,7 @@ from vicinal.data.readers import arrays
 from vicinal.data.readers.layout import SUFFIXES, images_below
 from vicinal.embedder import Embedder
 from vicinal.embedder.encoding import Precision
-from vicinal.atomic import replacing
+from vicinal.embedder.engines import EngineName
 from vicinal.errors import DataError, InputError
 
 __all__ = ["embed", "open_inputs"]
@@ -33,11 +34,17 @@ def embed(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The .npz file to write.")] = Path("embeddings.npz"),
     batch_size: Annotated[int, typer.Option(min=1, help="Items per forward pass.")] = 32,
-    workers: Annotated[int, typer.Option(min=0, help="Threads that open images ahead of the network.")] = 2,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Threads that open images and run the network.", show_default="one per core"),
+    ] = None,
+    engine: Annotated[
+        EngineName, typer.Option(help="What runs the network; auto takes the fastest that gives the same embeddings.")
+    ] = "auto",
     precision: Annotated[
-        Precision, typer.Option(help="bfloat16 is faster only where the processor has it.")
+        Precision, typer.Option(help="bfloat16, of the engine eager, is faster only where the processor has it.")
     ] = "float32",
-    channels_last: Annotated[bool, typer.Option(help="Feed images in this memory order.")] = False,
+    channels_last: Annotated[bool, typer.Option(hidden=True)] = False,
     skip_bad: Annotated[bool, typer.Option(help="Leave out items that cannot be read instead of stopping.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
@@ -47,6 +54,9 @@ def embed(
     """
     if out.suffix != ".npz":
         raise InputError(f"--out must end in .npz; got {out}.")
+    console = Console(stderr=True)
+    if channels_last:
+        console.print("--channels-last has no effect any longer: engines choose the order of memory.", soft_wrap=True)
     embedder = Embedder.load(model)
     data, labelled = open_inputs(inputs, skip_bad=skip_bad)
     result = {
@@ -54,8 +64,8 @@ def embed(
             data,
             batch_size=batch_size,
             workers=workers,
+            engine=engine,
             precision=precision,
-            channels_last=channels_last,
             progress=progress,
         )
     }
@@ -67,7 +77,11 @@ def embed(
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
         np.savez(file, allow_pickle=False, **result)
-    Console(stderr=True).print(f"{out}: {len(data):,} embeddings of {embedder.dim} numbers", soft_wrap=True)
+    console.print(
+        f"{out}: {len(data):,} embeddings of {embedder.dim} numbers, engine {embedder.encoded_by or engine}",
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 def open_inputs(inputs: str, *, skip_bad: bool = False) -> tuple[Dataset, bool]:

@@ -7,15 +7,15 @@ from typing import Annotated, Literal
 
 import numpy as np
 import typer
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from vicinal.cli.values import whole_numbers
 from vicinal.data import PROTOCOLS, Dataset, load, split
 from vicinal.embedder import Embedder
 from vicinal.errors import InputError
-from vicinal.evaluation.evaluator import evaluate as evaluate_embeddings
 from vicinal.evaluation.embedding_files import Table, read_table
+from vicinal.evaluation.evaluator import evaluate as evaluate_embeddings
 
 __all__ = ["evaluate"]
 
@@ -42,9 +42,13 @@ def evaluate(
         Path | None, typer.Option(help="References, if the embeddings are queries to search in other items.")
     ] = None,
     gallery_labels: Annotated[Path | None, typer.Option(help="Labels of the references.")] = None,
-    metric: Annotated[
+    distance: Annotated[
         Literal["cosine", "euclidean"] | None,
-        typer.Option(help="How two embeddings are compared; by default as the model has it, and by cosine for files."),
+        typer.Option(
+            "--distance",
+            "--metric",
+            help="How two embeddings are compared; by default as the model has it, and by cosine for files.",
+        ),
     ] = None,
     k: Annotated[str, typer.Option(help="The k of R@k, separated by commas.")] = "1,2,4,8",
     full_ranking: Annotated[
@@ -67,7 +71,7 @@ def evaluate(
     A dataset with queries and a gallery is searched as such.
     Files may also hold sequences (column sequence): references of a query's own sequence are then ignored.
     """
-    ks = _whole_numbers(k)
+    ks = whole_numbers(k, "--k")
     _require_drawable(plot)
     if what.is_dir():
         if data is None:
@@ -107,7 +111,7 @@ def evaluate(
             gallery_labels=None if others is None else others.labels,
             sequences=items.sequences,
             gallery_sequences=None if others is None else others.sequences,
-            metric=metric or usual,
+            distance=distance or usual,
             k=ks,
             full_ranking=full_ranking,
             clustering=clustering,
@@ -152,15 +156,12 @@ def _embedded(embedder: Embedder, scored: Dataset, protocol: str | None, progres
     return table(scored), None
 
 
-def _whole_numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--k must be whole numbers separated by commas, such as 1,2,4,8; got {text!r}.") from None
-
-
 def _require_drawable(path: Path | None) -> None:
     """Find out before minutes of work that a figure cannot be written."""
+    if path is None:
+        return
+    from matplotlib.figure import Figure  # slow to import
+
     kinds = Figure().canvas.get_supported_filetypes()
-    if path is not None and path.suffix[1:].lower() not in kinds:
+    if path.suffix[1:].lower() not in kinds:
         raise InputError(f"--plot must end in one of {', '.join(f'.{kind}' for kind in sorted(kinds))}; got {path}.")

@@ -1,36 +1,78 @@
-"""`vicinal VERB ...`: the table of verbs."""
+"""`vicinal VERB ...`: the table of verbs; a verb's module is imported when the verb is called."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperCommand, TyperGroup
 
-from vicinal.cli.audit import audit
-from vicinal.cli.compare import compare
-from vicinal.cli.data import data
-from vicinal.cli.embed import embed
-from vicinal.cli.evaluate import evaluate
-from vicinal.cli.losses import losses
-from vicinal.cli.report import report
-from vicinal.cli.tournament import tournament
-from vicinal.cli.train import train
-from vicinal.cli.tune import tune
-from vicinal.cli.weights import weights
 from vicinal.errors import Interrupted, VicinalError
+
+__all__ = ["VERBS", "app", "main"]
+
+START, COMPARE, INSIDE, WORK = "Start here", "Compare", "Look inside", "Put to work"
+
+
+class Verb(NamedTuple):
+    """A line of the table of verbs: the panel it is shown in, and what it does."""
+
+    panel: str
+    help: str
+
+
+# Each is the function of that name in the module of that name in `vicinal.cli`.
+VERBS = {
+    "data": Verb(START, "Read data, check it, and say what is in it."),
+    "losses": Verb(START, "List every loss with its geometry, what it needs, and its paper."),
+    "recipes": Verb(START, "List the recipes that come with vicinal, with their data, protocol and cost."),
+    "train": Verb(START, "Train an embedder and score it on the classes it has not seen."),
+    "compare": Verb(COMPARE, "Train losses under equal conditions and say which one wins, with intervals."),
+    "report": Verb(COMPARE, "Write a page about comparisons, and its twin in Markdown."),
+    "tune": Verb(COMPARE, "Search for the settings of a loss that score best on validation classes."),
+    "tournament": Verb(COMPARE, "Rank methods over several experiments, and say which differences are real."),
+    "evaluate": Verb(INSIDE, "Score embeddings, or a model on a dataset, with intervals."),
+    "weights": Verb(INSIDE, "Draw the weight of a pair over its similarity."),
+    "audit": Verb(INSIDE, "Say whether a loss is a metric, with the worst triple; for a run also bounds."),
+    "embed": Verb(WORK, "Write the embeddings of images or feature vectors to one .npz file."),
+}
+
+
+class Verbs(TyperGroup):
+    """Lists all verbs from the table, and imports the one that is called: most of them need torch, which takes long."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for name, verb in VERBS.items():
+            self.commands[name] = TyperCommand(name, help=verb.help, rich_help_panel=verb.panel)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the verb itself, to be run."""
+        name, shown, rest = super().resolve_command(ctx, args)
+        if name is None or shown is None:
+            return name, shown, rest
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        single.command(name)(getattr(import_module(f"vicinal.cli.{name}"), name))
+        return name, typer.main.get_command(single), rest
+
 
 app = typer.Typer(
     name="vicinal",
+    cls=Verbs,
     help="Deep metric learning: train, compare, inspect and search embeddings.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 
-for verb in (audit, compare, data, embed, evaluate, losses, report, tournament, train, tune, weights):
-    app.command()(verb)
+
+@app.callback()
+def _verbs() -> None:
+    """Deep metric learning: train, compare, inspect and search embeddings."""
 
 
 def main() -> None:

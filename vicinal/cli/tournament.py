@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from vicinal.statistics import plot_critical_difference, read_scores, thesis_tables, verdict
+from vicinal.errors import InputError
+from vicinal.results import Leaderboard, leaderboards, thesis_tables
+from vicinal.statistics import Tournament, plot_critical_difference, read_scores, verdict
 from vicinal.statistics import tournament as hold
 from vicinal.statistics.ranking import Missing
 
@@ -23,11 +25,13 @@ MISSING: dict[str | None, Missing] = {
 
 
 def tournament(
-    table: Annotated[
-        Path | None,
+    what: Annotated[
+        list[Path] | None,
         typer.Argument(
-            help="A CSV file: one row per experiment with a column per method, or the columns experiment, method, "
-            "score. Without it: the 10 losses of the thesis 'Metric learning: a deep dive' (2020) on CUB."
+            metavar="[RUNS...|TABLE]",
+            help="Folders that `vicinal compare` wrote, or a CSV file: one row per experiment with a column per "
+            "method, or the columns experiment, method, score. Without it: the 10 losses of the thesis 'Metric "
+            "learning: a deep dive' (2020) on CUB.",
         ),
     ] = None,
     level: Annotated[float, typer.Option(help="Of the tests: below which a p-value is significant.")] = 0.05,
@@ -43,27 +47,58 @@ def tournament(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Rank methods over several experiments, and say which differences are real; the higher a score the better."""
-    scores = thesis_tables() if table is None else read_scores(table)
-    found = hold(scores, level=level, missing=MISSING[drop])
-    outcome = verdict(found)
-    tests = found.pairs() if pairs else []
+    boards = leaderboards(what) if what and all(path.is_dir() for path in what) else []
+    if boards:
+        ranked = [(board.title, board.ranks) for board in boards]
+        missing = [title for title, ranks in ranked if ranks is None]
+        if missing:
+            raise InputError(
+                f"Ranks of {missing[0]} need at least two methods and two experiments (seeds, folds or networks) that "
+                "have them all: compare more, or read the leaderboard with `vicinal report`."
+            )
+        found = [(title, ranks) for title, ranks in ranked if ranks is not None]
+    elif what:
+        if len(what) > 1:
+            raise InputError(f"Give one table, or folders of comparisons; got {', '.join(map(str, what))}.")
+        found = [("", hold(read_scores(what[0]), level=level, missing=MISSING[drop]))]
+    else:
+        thesis = "R@1 on CUB of 10 losses x 3 networks x 4 sizes (Psomas 2020, Tables 6-8)"
+        found = [(thesis, hold(thesis_tables(), level=level, missing=MISSING[drop]))]
     if plot is not None:
-        plot_critical_difference(found, theme=theme).savefig(plot, dpi=150)
+        for number, (_, ranks) in enumerate(found):
+            path = plot if not number else plot.with_stem(f"{plot.stem}-{number + 1}")
+            plot_critical_difference(ranks, theme=theme).savefig(path, dpi=150)
     if as_json:
-        record = {
-            "standings": [asdict(row) for row in found.table()],
-            "experiments": found.experiments,
-            "friedman": asdict(found.friedman) if found.friedman else None,
-            "critical difference": found.critical_difference,
-            "groups": found.groups,
-            "pairs": [asdict(test) for test in tests],
-            "verdict": asdict(outcome),
-        }
-        typer.echo(json.dumps(record, indent=2))
+        records = [_record(ranks, pairs) for _, ranks in found]
+        typer.echo(json.dumps(records if len(records) > 1 else records[0], indent=2))
         return
-    source = ["R@1 on CUB of 10 losses x 3 networks x 4 sizes (Psomas 2020, Tables 6-8)", ""] if table is None else []
-    blocks = [*source, str(found), "", str(outcome)]
-    if tests:
+    typer.echo("\n\n".join(_text(title, ranks, pairs, level) for title, ranks in found))
+    for board in boards:
+        typer.echo(f"\n{_by_classes(board)}")
+
+
+def _record(ranks: Tournament, pairs: bool) -> dict[str, Any]:
+    return {
+        "standings": [asdict(row) for row in ranks.table()],
+        "experiments": ranks.experiments,
+        "friedman": asdict(ranks.friedman) if ranks.friedman else None,
+        "critical difference": ranks.critical_difference,
+        "groups": ranks.groups,
+        "pairs": [asdict(test) for test in ranks.pairs()] if pairs else [],
+        "verdict": asdict(verdict(ranks)),
+    }
+
+
+def _text(title: str, ranks: Tournament, pairs: bool, level: float) -> str:
+    blocks = [*([title, ""] if title else []), str(ranks), "", str(verdict(ranks))]
+    if pairs:
+        tests = ranks.pairs()
         blocks += ["", "Every two methods, experiment by experiment (p corrected by Holm):", *map(str, tests)]
         blocks += ["", str(verdict(tests, level=level))]
-    typer.echo("\n".join(blocks))
+    return "\n".join(blocks)
+
+
+def _by_classes(board: Leaderboard) -> str:
+    """What the leaderboard says of the same runs, class by class."""
+    told = [str(board.verdict(network)) for network in board.networks if board.verdict(network) is not None]
+    return "\n".join(["Class by class, as the leaderboard has it:", *told])

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from vicinal.cli.values import parse_pairs
-from vicinal.data import load, split
-from vicinal.fitting import fit
-from vicinal.recipe import read_recipe, recipe_from
-from vicinal.scoring import score_embedder
-from vicinal.atomic import write_atomically
+from vicinal.cli.values import given, parse_pairs
+from vicinal.errors import InputError
+from vicinal.fitting import train as run_recipe
+from vicinal.recipe import Recipe
+from vicinal.results import RunFiles, score_test_items
 from vicinal.training.processes import is_first_process
 
 __all__ = ["train"]
 
 
 def train(
-    data: Annotated[str, typer.Argument(help="A dataset's name (glyphs, digits), a folder, a table or an .npz file.")],
-    run: Annotated[Path, typer.Option(help="Folder of the run: recipe, log, checkpoints, record and model.")],
-    recipe: Annotated[Path | None, typer.Option(help="A TOML file; flags override it.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="A dataset's name (glyphs, digits), a folder, a table or an .npz file; not needed where the recipe "
+            "names it."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "--run", help="Folder of the run: recipe, log, checkpoints, record and model.")
+    ] = Path("runs/first"),
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="A recipe's name or TOML file; several are laid over each other, and flags over them."),
+    ] = None,
     loss: Annotated[str | None, typer.Option(help="See `vicinal losses`.")] = None,
     mining: Annotated[str | None, typer.Option(help="A miner, such as valid_triplets.")] = None,
     ccp: Annotated[
@@ -34,19 +44,24 @@ def train(
     learning_rate: Annotated[float | None, typer.Option(help="Of the backbone.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
     seed: Annotated[int | None, typer.Option(help="Of the split and of training; 0 unless the recipe says.")] = None,
-    protocol: Annotated[str, typer.Option(help="How classes are divided.")] = "fixed-validation",
+    protocol: Annotated[str | None, typer.Option(help="How classes are divided; fixed-validation by default.")] = None,
     fold: Annotated[int | None, typer.Option(help="Which fold validates, for k-fold and reality-check.")] = None,
     option: Annotated[
-        list[str] | None, typer.Option("-o", "--option", help="Any other setting of a recipe: name=value.")
+        list[str] | None,
+        typer.Option("-o", "--option", help="Any other setting of a recipe, or option of the loss: name=value."),
     ] = None,
-    loss_option: Annotated[list[str] | None, typer.Option(help="Option of the loss: name=value.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    loss_option: Annotated[list[str] | None, typer.Option(help="Option of the loss: name=value.", hidden=True)] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the folder; its own recipe says how.")
+    ] = False,
     workers: Annotated[int, typer.Option(help="Processes that decode images.")] = 0,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Train an embedder and score it on the classes it has not seen."""
-    flags: dict[str, Any] = {
+    flags = {
+        "data": data,
         "loss": loss,
         "mining": mining,
         "ccp": ccp,
@@ -55,23 +70,22 @@ def train(
         "dim": dim,
         "steps": steps,
         "learning_rate": learning_rate,
-        "freeze": freeze or None,
+        "freeze": freeze,
         "seed": seed,
+        "protocol": protocol,
+        "fold": fold,
+        "skip_bad": skip_bad,
     }
-    given = {name: value for name, value in flags.items() if value is not None}
-    given |= parse_pairs(option or [], "--option")
-    file = read_recipe(recipe) if recipe else {}
-    if loss_option:
-        given["loss_options"] = {**file.get("loss_options", {}), **parse_pairs(loss_option, "--loss-option")}
-    wanted = recipe_from({**file, **given})
-    divided = split(load(data, skip_bad=skip_bad), protocol, seed=wanted.training.seed, fold=fold)
-    embedder = fit(
-        divided, wanted, folder=run, resume=resume, workers=workers, skip_bad=skip_bad, tensorboard=tensorboard
-    )
+    changes = given(flags, option)
+    own = parse_pairs(loss_option or [], "--loss-option")
+    changes |= {f"loss_options.{name}": value for name, value in own.items()}
+    started = RunFiles(out).recipe
+    wanted = Recipe.read(*([started] if resume and started.exists() and not recipe else recipe or []), **changes)
+    if wanted.data is None:
+        raise InputError("What is to be trained on? Give a dataset's name or path: vicinal train photos/")
+    run = run_recipe(wanted, folder=out, resume=resume, workers=workers, tensorboard=tensorboard, progress=progress)
     if not is_first_process():
         return
-    if divided.test is not None:
-        scores = score_embedder(embedder, divided.test, progress=True)
-        typer.echo(str(scores))
-        write_atomically(run / "test.json", scores.to_json())
-    typer.echo(f"The model is in {run / 'model'}; embed with it: vicinal embed {run / 'model'} PHOTOS --out out.npz")
+    typer.echo(str(score_test_items(run.test_items(), run.record.distance)))
+    model = run.files.model
+    typer.echo(f"The model is in {model}; embed with it: vicinal embed {model} PHOTOS --out out.npz")

@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from vicinal.cli.values import parse_pairs
-from vicinal.data import load, split
-from vicinal.errors import UnknownName
-from vicinal.recipe import read_recipe, recipe_from
 from vicinal.atomic import write_atomically
+from vicinal.cli.values import given
+from vicinal.data import load
+from vicinal.errors import InputError, UnknownName
+from vicinal.recipe import Recipe, read_tables
+from vicinal.recipes import find_space
 from vicinal.tuning import search_space
 from vicinal.tuning import tune as search
-from vicinal.tuning.search_figure import plot_search
 from vicinal.tuning.ranges import flat_space
+from vicinal.tuning.search_figure import plot_search
 
 __all__ = ["tune"]
 
 
 def tune(
-    data: Annotated[str, typer.Argument(help="A dataset's name (glyphs, digits), a folder, a table or an .npz file.")],
-    trials: Annotated[int, typer.Option(help="Settings to try, those already in the storage included.")],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="A dataset's name (glyphs, digits), a folder, a table or an .npz file; not needed where the recipe "
+            "names it."
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Settings to try, those already in the storage included.")] = 30,
     out: Annotated[Path, typer.Option(help="Where the best recipe goes.")] = Path("tuned.toml"),
     figure: Annotated[Path | None, typer.Option(help="Draw the search to this file (.png, .svg, .pdf).")] = None,
     sampler: Annotated[str, typer.Option(help="tpe, gp, random or grid.")] = "tpe",
     storage: Annotated[
         str | None, typer.Option(help="A file or the address of a database; the same command goes on from it.")
     ] = None,
-    metric: Annotated[str, typer.Option(help="MAP@R, P@R or P@1.")] = "MAP@R",
-    space: Annotated[Path | None, typer.Option(help="A TOML file of ranges and choices to search instead.")] = None,
+    score: Annotated[
+        str | None, typer.Option("--score", "--metric", help="What to raise: MAP@R (by default), P@R or P@1.")
+    ] = None,
+    space: Annotated[
+        str | None, typer.Option(help="Ranges and choices to search instead: a TOML file, or one of vicinal's by name.")
+    ] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Leave this setting as it is, such as learning_rate.")] = None,
     prune: Annotated[bool, typer.Option(help="Give up trials that stay below the median.")] = True,
-    recipe: Annotated[Path | None, typer.Option(help="A TOML file; flags override it.")] = None,
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="A recipe's name or TOML file; several are laid over each other, and flags over them."),
+    ] = None,
     loss: Annotated[str | None, typer.Option(help="See `vicinal losses`.")] = None,
     mining: Annotated[str | None, typer.Option(help="A miner, such as valid_triplets.")] = None,
     ccp: Annotated[
@@ -46,14 +60,15 @@ def tune(
     learning_rate: Annotated[float | None, typer.Option(help="Of the backbone; where the search starts.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
     seed: Annotated[int, typer.Option(help="Of the split and of the search.")] = 0,
-    protocol: Annotated[str, typer.Option(help="How classes are divided.")] = "fixed-validation",
+    protocol: Annotated[str | None, typer.Option(help="How classes are divided; fixed-validation by default.")] = None,
     fold: Annotated[int | None, typer.Option(help="Which fold validates, for k-fold and reality-check.")] = None,
     option: Annotated[
         list[str] | None, typer.Option("-o", "--option", help="Any other setting of a recipe: name=value.")
     ] = None,
 ) -> None:
     """Search for the settings of a loss that score best on validation classes."""
-    flags: dict[str, Any] = {
+    flags = {
+        "data": data,
         "loss": loss,
         "mining": mining,
         "ccp": ccp,
@@ -62,21 +77,24 @@ def tune(
         "dim": dim,
         "steps": steps,
         "learning_rate": learning_rate,
-        "freeze": freeze or None,
+        "freeze": freeze,
+        "protocol": protocol,
+        "fold": fold,
+        "score": score,
     }
-    given = {name: value for name, value in flags.items() if value is not None}
-    wanted = recipe_from({**(read_recipe(recipe) if recipe else {}), **given, **parse_pairs(option or [], "--option")})
-    varied = flat_space(read_recipe(space)) if space else search_space(wanted)
+    wanted = Recipe.read(*(recipe or []), **given(flags, option)).changed(seed=seed)
+    if wanted.data is None:
+        raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
+    varied = flat_space(read_tables(find_space(space))) if space else search_space(wanted)
     for name in fix or []:
         if name not in varied:
             raise UnknownName("setting that is searched", name, varied)
         del varied[name]
     tuned = search(
-        split(load(data), protocol, seed=seed, fold=fold),
+        wanted.split(load(wanted.data, skip_bad=wanted.skip_bad)),
         wanted,
         trials=trials,
         sampler=sampler,
-        metric=metric,
         storage=storage,
         seed=seed,
         space=varied,
@@ -87,4 +105,4 @@ def tune(
     if figure is not None:
         plot_search(tuned).savefig(figure, dpi=150)
         typer.echo(f"The search is drawn in {figure}.")
-    typer.echo(f"The best recipe is in {out}; train with it: vicinal train {data} --recipe {out} --run runs/tuned")
+    typer.echo(f"The best recipe is in {out}; train with it: vicinal train --recipe {out} --out runs/tuned")

@@ -1,14 +1,14 @@
-"""name=value on the command line."""
+"""What people type: name=value pairs, lists with commas, and the recipe that flags make."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vicinal.errors import InputError
 
-__all__ = ["parse_pairs"]
+__all__ = ["given", "parse_pairs", "whole_numbers", "words"]
 
 
 def parse_pairs(texts: Iterable[str], flag: str) -> dict[str, Any]:
@@ -28,3 +28,37 @@ def parse_pairs(texts: Iterable[str], flag: str) -> dict[str, Any]:
         except json.JSONDecodeError:
             pairs[name] = value
     return pairs
+
+
+def given(flags: Mapping[str, Any], options: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the settings that flags name, without those left out, and those of `--option name=value` over them.
+
+    Example:
+        >>> given({"dim": 8, "loss": None, "freeze": False}, ["steps=5"])
+        {'dim': 8, 'steps': 5}
+    """
+    named = {name: value for name, value in flags.items() if value is not None and value is not False}
+    return named | parse_pairs(options or [], "--option")
+
+
+def words(text: str) -> list[str]:
+    """Read a list with commas.
+
+    Example:
+        >>> words("triplet, circle,")
+        ['triplet', 'circle']
+    """
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def whole_numbers(text: str, flag: str) -> list[int]:
+    """Read whole numbers with commas.
+
+    Example:
+        >>> whole_numbers("64,128", "--dims")
+        [64, 128]
+    """
+    try:
+        return [int(word) for word in words(text)]
+    except ValueError:
+        raise InputError(f"{flag} must be whole numbers separated by commas, such as 64,128; got {text!r}.") from None

@@ -1,4 +1,4 @@
-"""Compare losses: the grid of trials, run side by side, one journal, one leaderboard."""
+"""Compare losses: the grid of runs, side by side, one journal, one leaderboard."""
 
 from __future__ import annotations
 
@@ -13,80 +13,69 @@ from typing import Any
 import torch
 
 from vicinal.build import build_criterion, build_sampler
-from vicinal.compare.comparison import Comparison
 from vicinal.comparing.conditions import comparison_folder, conditions
-from vicinal.comparing.shared_features import compute_features
 from vicinal.comparing.contestants import Contestant, contestants, needs
-from vicinal.comparing.executor import Ended, cores, run_here, run_in_processes
+from vicinal.comparing.executor import Ended, run_here, run_in_processes
 from vicinal.comparing.progress import Shown
-from vicinal.comparing.work import RunTrial, TuneLoss, decode, decoded
-from vicinal.data import Dataset, load, split
-from vicinal.errors import InputError, Interrupted, VicinalError, look_up
-from vicinal.fitting import METRICS
-from vicinal.results import Trial, folds_of, read_records, trial_folder, write_record
-from vicinal.results.record import JOURNAL
-from vicinal.protocols.run import failed
-from vicinal.recipe import Recipe, read_recipe, recipe_from
+from vicinal.comparing.shared_features import compute_features
+from vicinal.comparing.tasks import RunContestant, TuneContestant
+from vicinal.data import PROTOCOLS, Dataset, load
+from vicinal.errors import InputError, Interrupted, VicinalError
+from vicinal.machine import cores
+from vicinal.recipe import Recipe, read_tables
+from vicinal.results import Journal, Leaderboard, leaderboards
 
 __all__ = ["compare"]
 
 
 def compare(
-    data: str | Path | Dataset,
+    data: str | Path | Dataset | None,
     losses: Sequence[str | Path],
     *,
     out: str | Path,
-    recipe: Recipe | str | Path | None = None,
+    recipe: Recipe | str | Path | Sequence[str | Path] | None = None,
     dims: Sequence[int] = (),
     backbones: Sequence[str] = (),
     seeds: int = 1,
-    protocol: str = "fixed-validation",
-    folds: int | None = None,
     tune: int = 0,
     sampler: str = "tpe",
-    select_on_test: bool = False,
     jobs: int | None = None,
     ray: str | None = None,
     workers: int = 0,
-    skip_bad: bool = False,
     cache: Path | None = None,
     keep_models: bool = True,
     retry_failed: bool = False,
     progress: bool = True,
     command: str = "",
     **changes: Any,
-) -> Comparison:
+) -> Leaderboard:
     """Train every loss under the same conditions, on every seed and fold, and compare what comes out.
 
-    Killed at any moment and called again with the same arguments, it runs only what is missing. Every trial is a line
-    of `journal.jsonl` in the folder `out`; one that fails is recorded with its error, and the rest go on.
+    Killed at any moment and called again with the same arguments, it runs only what is missing. Every run is a line of
+    `journal.jsonl` in the folder `out`; one that fails is recorded with its error, and the rest go on.
 
     Args:
-        data: A dataset, its name or its path.
+        data: A dataset, its name or its path; None for that of the recipe.
         losses: "triplet", "triplet+semi_hard" (with a miner), "contrastive+memory" (with past batches),
-            "contrastive+ccp" (with chance-constrained proxies), the path of a TOML recipe, or a folder of them.
+            "contrastive+ccp" (with chance-constrained proxies), a recipe by its name or path, or a folder of them.
         out: Folder of the comparison.
-        recipe: Conditions that all share: a recipe, or the path of one.
+        recipe: Conditions that all share: a recipe, or the name or path of one; several are laid over each other.
         dims: Lengths of embeddings to compare at, by default the recipe's.
         backbones: Networks to compare with, by default the recipe's.
         seeds: How often all of it is repeated.
-        protocol: How classes are divided.
-        folds: How many, if not the protocol's own number.
         tune: Trials of the search for each loss's settings, the same number for each; 0 takes them as given. The search
             sees the validation classes of the first seed and fold alone, and its result serves all seeds and folds.
         sampler: Which sampler chooses in that search.
-        select_on_test: Report the step that is best on the *test* classes, as many papers did. The result is labelled.
-        jobs: Trials at a time, among which threads are divided; by default one for each processor up to 4, and one
+        jobs: Runs at a time, among which threads are divided; by default one for each processor up to 4, and one
             where there is a GPU.
-        ray: Address of a Ray cluster to run trials on ("local" starts one here); None runs them here.
+        ray: Address of a Ray cluster to run on ("local" starts one here); None runs them here.
         workers: Processes that decode images, for each trial.
-        skip_bad: Leave out images that cannot be read instead of stopping.
         cache: Where frozen features are kept, by default the user's cache folder.
-        keep_models: Whether every trial keeps its trained embedder.
-        retry_failed: Run trials again that failed before.
+        keep_models: Whether every run keeps its trained embedder.
+        retry_failed: Run again what failed before.
         progress: Whether to show progress.
         command: What repeats the comparison, for the records.
-        **changes: Settings of a recipe that override everything: `steps=500, freeze=True`.
+        **changes: Settings of a recipe that override everything: `steps=500, protocol="reality-check", freeze=True`.
 
     Raises:
         InputError: Listing all mistakes of all recipes, before anything runs.
@@ -95,137 +84,133 @@ def compare(
 
     Example:
         >>> import tempfile
-        >>> found = compare("digits", ["triplet", "proxy_anchor"], out=tempfile.mkdtemp(), steps=5, dim=8,
+        >>> board = compare("digits", ["triplet", "proxy_anchor"], out=tempfile.mkdtemp(), steps=5, dim=8,
         ...                 classes_per_batch=2, jobs=1, progress=False, protocol="k-fold", folds=2)
-        >>> len(found.records)
+        >>> len(board.runs)
         4
     """
-    folder = Path(out)
-    base = _values(recipe)
-    entries = contestants(losses, base, changes)
     if seeds < 1 or (jobs is not None and jobs < 1) or tune < 0:
         raise InputError(f"seeds and jobs must be at least 1 and tune at least 0; got {seeds}, {jobs} and {tune}.")
-    whole = load(data, skip_bad=skip_bad) if not isinstance(data, Dataset) else data
-    dataset = whole.name if isinstance(data, Dataset) else str(data)
-    grid = _grid(entries, dims, backbones, seeds, folds_of(protocol, folds))
-    blank = Trial("", dataset, "", protocol, 0, None, entries[0].recipe, folds, select_on_test=select_on_test)
-    _check(grid, whole, blank)
+    base = _tables(recipe)
+    entries = contestants(losses, base, changes if data is None else {**changes, "data": _name(data)})
+    whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
+    grid = _grid(entries, dims, backbones, seeds)
+    _check(grid, whole)
     jobs = jobs or (1 if torch.cuda.is_available() else min(4, cores()))
-    blank = replace(blank, data=whole.hash())
-    trials = [
-        replace(blank, name=one.name, recipe=one.recipe, demands=one.demands, seed=seed, fold=fold)
-        for one, seed, fold in grid
-    ]
-    stated = conditions(trials[0], tune, sampler)
-    with comparison_folder(folder, stated), _stoppable(folder):
-        decodings = dict.fromkeys([None, *(decoded(trial.recipe, whole) for trial in trials)])
-        views = {how: decode(whole, how) for how in decodings}
-        compute_features(trials, whole, cache=cache, workers=workers, progress=progress)
-        run = {"jobs": jobs, "threads": max(1, cores() // jobs), "ray": ray}
+    execute = {"jobs": jobs, "threads": max(1, cores() // jobs), "ray": ray}
+    folder, data_hash = Path(out), whole.hash()
+    run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command)
+    with comparison_folder(folder, conditions(entries[0].recipe, data_hash, tune, sampler)), _stoppable(folder):
+        recipes = [contestant.recipe for contestant in grid]
+        compute_features(recipes, whole, cache=cache, workers=workers, progress=progress)
         if tune:
-            work = TuneLoss(views, folder, tune, sampler, cache)
-            trials, broken = _tuned(trials, work, tune, run, progress)
-            for trial, reason in broken:
-                write_record(folder, failed(trial, reason, trial_folder(folder, trial.key), command=command))
-        _run(
-            trials, RunTrial(views, folder, cache, workers, skip_bad, keep_models, command), run, retry_failed, progress
-        )
-        wanted = {trial.key for trial in trials}
-        return Comparison.of([one for one in read_records(folder) if one.key in wanted], folder)
+            grid, broken = _tuned(grid, TuneContestant(whole, folder, tune, sampler, cache), execute, progress)
+            for contestant, reason in broken:
+                Journal(folder).append(run.failed(contestant, reason))
+        _run(grid, run, execute, retry_failed, progress)
+        keys = [run.key(contestant) for contestant in grid]
+        return leaderboards([folder], keys=keys)[0]
 
 
-def _values(recipe: Recipe | str | Path | None) -> Mapping[str, Any]:
+def _tables(recipe: Recipe | str | Path | Sequence[str | Path] | None) -> Mapping[str, Any]:
     if isinstance(recipe, Recipe):
         return recipe.model_dump()
-    return {} if recipe is None else read_recipe(recipe)
+    return read_tables(*([recipe] if isinstance(recipe, str | Path) else recipe or []))
 
 
-def _grid(
-    entries: Sequence[Contestant],
-    dims: Sequence[int],
-    backbones: Sequence[str],
-    seeds: int,
-    folds: Sequence[int | None],
-) -> list[tuple[Contestant, int, int | None]]:
-    """Return all trials, such that every loss has its first result before any has its second."""
-    sizes: Sequence[int | None] = dims or [entries[0].recipe.dim]
+def _name(data: str | Path | Dataset) -> str:
+    return data.name if isinstance(data, Dataset) else str(data)
+
+
+def _load(recipe: Recipe) -> Dataset:
+    if recipe.data is None:
+        raise InputError("What is to be compared on? Give a dataset, its name or its path, or a recipe that names one.")
+    return load(recipe.data, skip_bad=recipe.skip_bad)
+
+
+def _grid(entries: Sequence[Contestant], dims: Sequence[int], backbones: Sequence[str], seeds: int) -> list[Contestant]:
+    """Return all runs, such that every loss has its first result before any has its second."""
+    first = entries[0].recipe
+    count = first.folds or PROTOCOLS[first.protocol]
+    folds: Sequence[int | None] = [None] if count is None else range(count)
+    sizes: Sequence[int | None] = dims or [first.dim]
     return [
-        (replace(one, recipe=recipe_from({"backbone": backbone, "dim": dim, "seed": seed}, one.recipe)), seed, fold)
+        replace(entry, recipe=entry.recipe.changed(seed=seed, fold=fold, backbone=backbone, dim=dim))
         for seed in range(seeds)
         for fold in folds
-        for backbone in backbones or [entries[0].recipe.backbone]
+        for backbone in backbones or [first.backbone]
         for dim in sizes
-        for one in entries
+        for entry in entries
     ]
 
 
-def _check(grid: Sequence[tuple[Contestant, int, int | None]], data: Dataset, blank: Trial) -> None:
+def _check(grid: Sequence[Contestant], data: Dataset) -> None:
     """Build every loss on the data before anything runs, and report all that is wrong at once."""
-    _, seed, fold = grid[0]
-    train = split(data, blank.protocol, seed=seed, fold=fold, folds=blank.folds).train
-    if blank.select_on_test and blank.protocol != "default":
+    first = grid[0].recipe
+    if first.select_on_test and first.protocol != "default":
         raise InputError(
-            f"Choosing steps by the test classes goes with protocol 'default', not {blank.protocol!r}, which has "
+            f"Choosing steps by the test classes goes with protocol 'default', not {first.protocol!r}, which has "
             "validation classes for it."
         )
+    train = first.split(data).train
     wrong: dict[str, None] = {}
-    for one in {entry.name: entry for entry, _, _ in grid}.values():
+    for contestant in {contestant.name: contestant for contestant in grid}.values():
         try:
-            look_up("metric", one.recipe.training.metric, dict.fromkeys(METRICS))
-            build_criterion(one.recipe, train, one.recipe.dim or 8)
-            build_sampler(one.recipe, train)
+            build_criterion(contestant.recipe, train, contestant.recipe.dim or 8)
+            build_sampler(contestant.recipe, train)
         except VicinalError as error:
-            wrong[f"{one.name}: {error}"] = None
+            wrong[f"{contestant.name}: {error}"] = None
     if wrong:
         raise InputError("The comparison has mistakes:\n" + "\n".join(f"  - {line}" for line in wrong))
 
 
 def _tuned(
-    trials: Sequence[Trial], work: TuneLoss, budget: int, run: Mapping[str, Any], progress: bool
-) -> tuple[list[Trial], list[tuple[Trial, str]]]:
-    """Search for each loss's settings once, and return the trials with them, and those whose search failed."""
-    first: dict[str, Trial] = {}
-    for trial in trials:
-        first.setdefault(trial.name, trial)
-    found: dict[str, Recipe | str] = {}
+    grid: Sequence[Contestant], search: TuneContestant, execute: Mapping[str, Any], progress: bool
+) -> tuple[list[Contestant], list[tuple[Contestant, str]]]:
+    """Search for each loss's settings once; return the runs with them, and those whose search failed."""
+    first: dict[str, Contestant] = {}
+    for contestant in grid:
+        first.setdefault(contestant.name, contestant)
+    outcomes: dict[str, Recipe | str] = {}
     with Shown("tuning", len(first), progress) as shown:
-        for ended in _ended(list(first.values()), work, shown.started, run):
-            found[ended.task.name] = ended.result if ended.result is not None else ended.error
+        for ended in _ended(list(first.values()), search, shown.started, execute):
+            outcomes[ended.task.name] = ended.result if ended.result is not None else ended.error
             shown.ended(ended.task)
     ready, broken = [], []
-    for trial in trials:
-        best = found[trial.name]
+    for contestant in grid:
+        best, own = outcomes[contestant.name], contestant.recipe
         if isinstance(best, str):
-            broken.append((trial, f"The search for its settings failed: {best}"))
-        else:
-            own = {"backbone": trial.recipe.backbone, "dim": trial.recipe.dim, "seed": trial.seed}
-            former = needs(trial.recipe)  # the search may have changed what these say
-            demands = (*needs(best), *(word for word in trial.demands if word not in former))
-            ready.append(replace(trial, recipe=recipe_from(own, best), demands=demands, tuning_trials=budget))
+            broken.append((contestant, f"The search for its settings failed: {best}"))
+            continue
+        former = needs(own)  # the search may have changed what these say
+        demands = (*needs(best), *(word for word in contestant.demands if word not in former))
+        recipe = best.changed(seed=own.training.seed, fold=own.fold, backbone=own.backbone, dim=own.dim)
+        ready.append(replace(contestant, recipe=recipe, demands=demands, tuning_trials=search.trials))
     return ready, broken
 
 
-def _run(trials: Sequence[Trial], work: RunTrial, run: Mapping[str, Any], retry_failed: bool, progress: bool) -> None:
-    """Run the trials that the journal lacks."""
-    past = read_records(work.out) if (work.out / JOURNAL).exists() else []
-    finished = {record.key for record in past if record.status == "done" or not retry_failed}
-    missing = [trial for trial in trials if trial.key not in finished]
-    with Shown("trials", len(trials), progress, completed=len(trials) - len(missing)) as shown:
-        for ended in _ended(missing, work, shown.started, run):
-            folder = trial_folder(work.out, ended.task.key)
-            record = ended.result or failed(ended.task, ended.error, folder, command=work.command)
-            write_record(work.out, record)
+def _run(
+    grid: Sequence[Contestant], run: RunContestant, execute: Mapping[str, Any], retry_failed: bool, progress: bool
+) -> None:
+    """Run what the journal lacks."""
+    journal = Journal(run.out)
+    finished = {record.key for record in journal.records() if record.status == "done" or not retry_failed}
+    missing = [contestant for contestant in grid if run.key(contestant) not in finished]
+    with Shown("runs", len(grid), progress, completed=len(grid) - len(missing)) as shown:
+        for ended in _ended(missing, run, shown.started, execute):
+            record = ended.result or run.failed(ended.task, ended.error)
+            journal.append(record)
             shown.ended(ended.task, record)
 
 
-def _ended(tasks: Sequence[Any], work: Any, started: Any, run: Mapping[str, Any]) -> Iterator[Ended[Any, Any]]:
-    if run["ray"] is not None:
+def _ended(tasks: Sequence[Any], work: Any, started: Any, execute: Mapping[str, Any]) -> Iterator[Ended[Any, Any]]:
+    if execute["ray"] is not None:
         from vicinal.comparing.ray_executor import run_on_ray
 
-        return run_on_ray(tasks, work, started, address=run["ray"], threads=run["threads"])
-    if run["jobs"] == 1:
+        return run_on_ray(tasks, work, started, address=execute["ray"], threads=execute["threads"])
+    if execute["jobs"] == 1:
         return run_here(tasks, work, started)
-    return run_in_processes(tasks, work, started, jobs=run["jobs"], threads=run["threads"])
+    return run_in_processes(tasks, work, started, jobs=execute["jobs"], threads=execute["threads"])
 
 
 @contextmanager
@@ -243,7 +228,7 @@ def _stoppable(folder: Path) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, Interrupted):
         raise Interrupted(
-            f"The comparison was stopped. Finished trials are in {folder / JOURNAL}: give the same command to go on."
+            f"The comparison was stopped. Finished runs are in {Journal(folder).path}: give the same command to go on."
         ) from None
     finally:
         if former is not None:

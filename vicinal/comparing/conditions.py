@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
+from vicinal.atomic import write_atomically
 from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS, flat
 from vicinal.errors import DataError, InputError
-from vicinal.results import Trial
-from vicinal.atomic import write_atomically
+from vicinal.recipe import Recipe
 
 __all__ = ["comparison_folder", "conditions"]
 
 CONDITIONS, LOCK = "conditions.json", ".lock"
 # What may differ between the trials of one comparison.
-VARIED = (*OF_THE_LOSS, *DEMANDS, "backbone", "backbone_options", "dim", "seed")
+VARIED = (*OF_THE_LOSS, *DEMANDS, "backbone", "backbone_options", "dim", "seed", "fold", "data")
 
 
-def conditions(trial: Trial, tune: int, sampler: str) -> dict[str, Any]:
-    """Return all that the trials of a comparison have in common."""
-    recipe = trial.recipe.model_dump(mode="json")
-    if recipe["weights"] is not None:
-        recipe["weights"] = Path(recipe["weights"]).name
-    shared = {name: value for name, value in flat(recipe).items() if name not in VARIED}
-    return {
-        "data": trial.data,
-        "protocol": trial.protocol,
-        "folds": trial.folds,
-        "select_on_test": trial.select_on_test,
-        "tune": tune,
-        "sampler": sampler if tune else None,
-        **shared,
-    }
+def conditions(recipe: Recipe, data: str, tune: int, sampler: str) -> dict[str, Any]:
+    """Return all that the runs of a comparison have in common.
+
+    Args:
+        recipe: Of any of them.
+        data: Hash of the dataset's content.
+        tune: Trials of the search for each loss's settings.
+        sampler: Which sampler chooses in it.
+    """
+    values = recipe.model_dump(mode="json")
+    if values["weights"] is not None:
+        values["weights"] = Path(values["weights"]).name
+    shared = {name: value for name, value in flat(values).items() if name not in VARIED}
+    return {"data": data, **shared, "tune": tune, "sampler of the search": sampler if tune else None}
 
 
 @contextmanager
@@ -48,21 +48,22 @@ def comparison_folder(folder: Path, stated: dict[str, Any]) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("w")
+        lock = FileLock(folder / LOCK, timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise InputError(
+            f"Another process is at work on the comparison in {folder}: wait for it, or choose another --out."
+        ) from None
     except OSError as error:
         raise DataError(
             f"Cannot write to the comparison's folder {folder}: {error.strerror}.",
             hint="Choose another one with --out.",
         ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"Another process is at work on the comparison in {folder}: wait for it, or choose another --out."
-            ) from None
+    try:
         _agree(folder, stated)
         yield
+    finally:
+        lock.release()
 
 
 def _agree(folder: Path, stated: dict[str, Any]) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from vicinal.errors import InputError, UnknownName, VicinalError, look_up
 from vicinal.mining import MINERS
-from vicinal.objectives import ALIASES, OBJECTIVES, traits_of
-from vicinal.recipe import Recipe, read_recipe, recipe_from
+from vicinal.objectives import ALIASES, OBJECTIVES
+from vicinal.recipe import Recipe, laid_over, read_tables
+from vicinal.recipes import expand
 
 __all__ = ["Contestant", "contestants", "needs"]
 
@@ -58,11 +59,18 @@ class Contestant:
         name: What tables call it.
         recipe: Its settings.
         demands: What it asks for that others do not, in words.
+        tuning_trials: How many trials chose its settings.
     """
 
     name: str
     recipe: Recipe
-    demands: tuple[str, ...]
+    demands: tuple[str, ...] = ()
+    tuning_trials: int = 0
+
+    def __str__(self) -> str:
+        recipe = self.recipe
+        fold = "" if recipe.fold is None else f", fold {recipe.fold}"
+        return f"{self.name} ({recipe.backbone}-{recipe.dim}, seed {recipe.training.seed}{fold})"
 
 
 def contestants(
@@ -72,8 +80,8 @@ def contestants(
 
     Args:
         losses: "triplet", "triplet+semi_hard" (with a miner), "contrastive+memory" (with past batches),
-            "contrastive+ccp" (with chance-constrained proxies), the path of a TOML recipe, or a folder of them.
-        base: Settings that all share, as `read_recipe` returns them; where there are none, those of the first recipe
+            "contrastive+ccp" (with chance-constrained proxies), a recipe by its name or path, or a folder of them.
+        base: Settings that all share, as `read_tables` returns them; where there are none, those of the first recipe
             among the losses. Those of a loss are kept for that loss alone.
         flags: Settings that override everything, recipes of single losses included.
 
@@ -83,11 +91,11 @@ def contestants(
     """
     if not losses:
         raise InputError("A comparison needs at least one loss: see `vicinal losses`.")
-    texts = _expanded(losses)
+    texts = [single for text in map(str, losses) for single in (expand(text) if _is_recipe(text) else [text])]
     shared, over = flat(base or {}), flat(flags or {})
     mistakes: list[str] = []
-    if not shared and texts[0].endswith(".toml"):  # a whole recipe states the conditions, too
-        shared = {name: value for name, value in flat(read_recipe(texts[0])).items() if name not in OF_THE_LOSS}
+    if not shared and _is_recipe(texts[0]):  # a whole recipe states the conditions, too
+        shared = {name: value for name, value in flat(read_tables(texts[0])).items() if name not in OF_THE_LOSS}
     common = _attempt(shared | over, mistakes) or Recipe()
     found: list[Contestant] = []
     names: list[str] = []
@@ -103,7 +111,8 @@ def contestants(
         if shared.get("loss") == own.get("loss"):
             values |= {setting: shared[setting] for setting in OF_THE_LOSS if setting in shared}
         values |= USUAL.get(str(own.get("loss")), {})
-        values |= own | {setting: value for setting, value in over.items() if setting not in OF_THE_LOSS}
+        flags_of_all = {setting: value for setting, value in over.items() if setting not in OF_THE_LOSS}
+        values = laid_over({**values, "data": common.data}, own) | flags_of_all
         if values.get("memory") is True:
             batch = common.classes_per_batch * common.samples_per_class
             values["memory"] = shared.get("memory") or MEMORY_BATCHES * batch
@@ -125,24 +134,15 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**training, **rest} if isinstance(training, Mapping) else dict(values)
 
 
-def _expanded(losses: Iterable[str | Path]) -> list[str]:
-    """Replace folders by the recipes in them."""
-    found: list[str] = []
-    for text in map(str, losses):
-        if Path(text).is_dir():
-            files = sorted(Path(text).glob("*.toml"))
-            if not files:
-                raise InputError(f"The folder {text} holds no recipes: no *.toml in it.")
-            found += map(str, files)
-        else:
-            found.append(text)
-    return found
+def _is_recipe(text: str) -> bool:
+    """Whether a person named a recipe or a folder of them, and not a loss."""
+    return text.endswith(".toml") or "/" in text or Path(text).is_dir()
 
 
 def _described(text: str) -> tuple[str, dict[str, Any]]:
     """Return the name of a contestant, and the settings that its description makes."""
-    if text.endswith(".toml"):
-        return Path(text).stem, flat(read_recipe(text))
+    if _is_recipe(text):
+        return Path(text).stem, flat(read_tables(text))
     loss, *extras = text.split("+")
     look_up("loss", loss, {**OBJECTIVES, **ALIASES})
     own: dict[str, Any] = {"loss": loss}
@@ -161,7 +161,7 @@ def _described(text: str) -> tuple[str, dict[str, Any]]:
 def _attempt(values: Mapping[str, Any], mistakes: list[str]) -> Recipe | None:
     """Make a recipe, or note what is wrong with it."""
     try:
-        return recipe_from(values)
+        return Recipe.of(values)
     except InputError as error:
         mistakes += str(error).split("\n  - ")[1:] or [str(error)]
         return None
@@ -181,14 +181,13 @@ def _differing(recipe: Recipe, common: Recipe) -> list[str]:
 def needs(recipe: Recipe) -> list[str]:
     """Return in words what a loss brings along: its miner, memory or proxies."""
     words = []
-    traits = traits_of(OBJECTIVES[ALIASES.get(recipe.loss, recipe.loss)])
     if recipe.mining is not None:
         words.append(f"miner {recipe.mining}")
     if recipe.memory:
         words.append(f"memory of {recipe.memory} past embeddings")
     if recipe.ccp is not None:
         words.append(f"chance-constrained proxies, {recipe.ccp.proxies_per_class} per class")
-    elif traits is not None and traits.usual == "proxies":
+    elif recipe.traits.usual == "proxies":
         words.append(f"proxies, {recipe.proxies_per_class} per class, learning rate x{recipe.proxy_multiplier:.3g}")
     return words
 

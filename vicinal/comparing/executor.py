@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from vicinal.errors import Interrupted
 
-__all__ = ["Ended", "cores", "run_here", "run_in_processes"]
+__all__ = ["Ended", "run_here", "run_in_processes"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -29,13 +29,6 @@ class Ended(Generic[Task, Result]):
     task: Task
     result: Result | None
     error: str = ""
-
-
-def cores() -> int:
-    """Return how many processors this process may use."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(allowed, int(asked)) if asked.isdigit() and int(asked) else allowed
 
 
 def run_here(

@@ -8,14 +8,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from vicinal.results import Record, Trial
+from vicinal.comparing.contestants import Contestant
+from vicinal.results import Record
 
 __all__ = ["Shown"]
 
 
 @final
 class Shown:
-    """A bar with what is done, what is running and the time left; a line above it for each trial that ends."""
+    """A bar with what is done, what is running and the time left; a line above it for each run that ends."""
 
     def __init__(self, what: str, total: int, progress: bool, completed: int = 0) -> None:
         self._bar = Progress(
@@ -40,22 +41,22 @@ class Shown:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
-    def started(self, trial: Trial) -> None:
-        """Note that a trial runs."""
-        self._running.append(_words(trial))
+    def started(self, contestant: Contestant) -> None:
+        """Note that a run has begun."""
+        self._running.append(str(contestant))
         self._show()
 
-    def ended(self, trial: Trial, record: Record | None = None) -> None:
-        """Note that a trial came to its end, and say how."""
-        self._running.remove(_words(trial))
+    def ended(self, contestant: Contestant, record: Record | None = None) -> None:
+        """Note that a run came to its end, and say how."""
+        self._running.remove(str(contestant))
         self._bar.advance(self._task)
         if self._bar.disable:
             return
         if record is not None and record.status == "failed":
-            self._bar.console.print(f"[red]failed[/] {escape(_words(trial))}: {escape(record.error or '')}")
+            self._bar.console.print(f"[red]failed[/] {escape(str(contestant))}: {escape(record.error or '')}")
         elif record is not None:
             self._bar.console.print(
-                f"{escape(_words(trial))}: MAP@R {record.test['MAP@R']:.4f}, P@1 {record.test['P@1']:.4f} "
+                f"{escape(str(contestant))}: MAP@R {record.test['MAP@R']:.4f}, P@1 {record.test['P@1']:.4f} "
                 f"[dim]in {record.seconds:.0f} s[/]",
                 highlight=False,
             )
@@ -63,8 +64,3 @@ class Shown:
 
     def _show(self) -> None:
         self._bar.update(self._task, running=", ".join(self._running))
-
-
-def _words(trial: Trial) -> str:
-    fold = "" if trial.fold is None else f", fold {trial.fold}"
-    return f"{trial.name} ({trial.recipe.backbone}-{trial.recipe.dim}, seed {trial.seed}{fold})"

@@ -1,4 +1,4 @@
-"""Frozen features, computed before the trials that share them start."""
+"""Frozen features, computed before the runs that share them start."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from pathlib import Path
 
 from vicinal.build import build_embedder, train_transform
 from vicinal.data import Dataset
-from vicinal.results import Trial
-from vicinal.training.frozen_features import frozen_features
+from vicinal.recipe import Recipe
+from vicinal.training.frozen import FrozenEmbedder
 
 __all__ = ["compute_features"]
 
 
 def compute_features(
-    trials: Sequence[Trial], data: Dataset, *, cache: Path | None, workers: int, progress: bool
+    recipes: Sequence[Recipe], data: Dataset, *, cache: Path | None, workers: int, progress: bool
 ) -> None:
-    """Put the features that trials with a frozen backbone need in the cache, once for all of them."""
-    for trial in {trial.recipe.backbone: trial for trial in trials if trial.recipe.freeze}.values():
-        embedder = build_embedder(trial.recipe, data)
-        transform = train_transform(trial.recipe, embedder)
+    """Put the features that runs with a frozen backbone need in the cache, once for all of them."""
+    for recipe in {recipe.backbone: recipe for recipe in recipes if recipe.freeze}.values():
+        embedder = build_embedder(recipe, data)
+        transform = train_transform(recipe, embedder)
         if transform is None:
             continue
-        split = trial.split(data)
+        split = recipe.split(data)
         learnt = {*split.train.class_names, *(split.validation.class_names if split.validation else ())}
-        pool = data.of_classes([at for at, name in enumerate(data.class_names) if name in learnt])
-        frozen_features(
-            embedder, pool, transform, copies=trial.recipe.copies, cache=cache, workers=workers, progress=progress
-        )
-        frozen_features(embedder, data, embedder.transform, cache=cache, workers=workers, progress=progress)
+        pool = data.of_classes([label for label, name in enumerate(data.class_names) if name in learnt])
+        frozen = FrozenEmbedder(embedder, cache=cache, workers=workers, progress=progress)
+        frozen.features_of(pool, transform, recipe.copies)
+        frozen.features_of(data, embedder.transform, 1)

@@ -3,14 +3,14 @@
 `load` opens anything by name or path; the readers (`cub`, `folder`, `table`, ...) open one layout each.
 """
 
+from vicinal.data.contact_sheets import contact_sheet
 from vicinal.data.dataset import Dataset
-from vicinal.data.opening import READERS, load, recognise
 from vicinal.data.loader import Batch, batches
-from vicinal.data.memory import in_memory
+from vicinal.data.memory import in_memory, in_memory_once
+from vicinal.data.opening import READERS, load, recognise
 from vicinal.data.pipelines import PIPELINES, TRANSFORMS, Pipeline, as_transform, describe, pipeline, restore
 from vicinal.data.pixels import PIXELS, to_tensor
 from vicinal.data.readers import arrays, cars196, cub, digits, folder, glyphs, inshop, omniglot, sop, table
-from vicinal.data.contact_sheets import contact_sheet
 from vicinal.data.splits import PROTOCOLS, Split, split
 from vicinal.data.transforms import CentreCrop, Fit, RandomAffine, RandomCrop, RandomResizedCrop, Transform
 
@@ -41,6 +41,7 @@ __all__ = [
     "folder",
     "glyphs",
     "in_memory",
+    "in_memory_once",
     "inshop",
     "load",
     "omniglot",

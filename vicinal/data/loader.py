@@ -118,6 +118,30 @@ def batches(
             yield Batch(images, torch.from_numpy(dataset.labels[indices.numpy()]), indices)
 
 
+def open_items(
+    dataset: Dataset, transform: Callable[..., Tensor], items: Indices, seeds: Sequence[Sequence[int]]
+) -> Tensor:
+    """Return a few items as one tensor, in this thread.
+
+    Args:
+        dataset: Where the items are.
+        transform: From an image (or vector) to a tensor; any callable that `as_transform` takes.
+        items: Which.
+        seeds: Of the generator that the transform gets, for each item.
+
+    Raises:
+        DataError: Naming the files that cannot be read.
+    """
+    drawn = as_transform(transform)
+    opened = [
+        _open(dataset, drawn, int(item), np.random.default_rng(seed)) for item, seed in zip(items, seeds, strict=True)
+    ]
+    images, _, bad = _collate(opened)
+    if bad:
+        _report(dataset, bad, skip_bad=False)
+    return images
+
+
 def _fetch(
     dataset: Dataset,
     transform: Callable[..., Tensor] | None,
@@ -140,9 +164,14 @@ def _fetch(
         )
     if dataset.kind != "vectors":
         raise InputError(f"{dataset.name} holds {dataset.kind}; they need a transform, got None.")
-    rows = torch.from_numpy(np.array(dataset.items))
+    rows = np.asarray(dataset.items)  # perhaps mapped from a file: only what a batch needs is read
     chosen = (torch.tensor([key.item for key in batch], dtype=torch.int64) for batch in keys)
-    return ((rows[indices], indices, []) for indices in chosen)
+    return ((torch.from_numpy(_wide(rows[indices.numpy()])), indices, []) for indices in chosen)
+
+
+def _wide(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Return rows that are kept in half precision as networks take them."""
+    return rows.astype(np.float32) if rows.dtype == np.float16 else rows
 
 
 def _batches_of_rows(
@@ -169,18 +198,21 @@ class _Items:
     seed: int
 
     def __getitem__(self, key: _Key) -> tuple[int, Tensor] | _Bad:
-        rng = np.random.default_rng([self.seed, *key])
-        if self.dataset.kind == "vectors":
-            return key.item, self.transform(self.dataset.item(key.item), rng)
+        return _open(self.dataset, self.transform, key.item, np.random.default_rng([self.seed, *key]))
+
+
+def _open(dataset: Dataset, transform: Transform, item: int, rng: np.random.Generator) -> tuple[int, Tensor] | _Bad:
+    if dataset.kind == "vectors":
+        return item, transform(dataset.item(item), rng)
+    try:
+        return item, transform(dataset.open(item), rng)
+    except Exception:
+        # Only a file that cannot be decoded at all is bad; anything else is the transform's own error.
         try:
-            return key.item, self.transform(self.dataset.open(key.item), rng)
-        except Exception:
-            # Only a file that cannot be decoded at all is bad; anything else is the transform's own error.
-            try:
-                self.dataset.image(key.item)
-            except IMAGE_ERRORS as error:
-                return _Bad(key.item, f"{type(error).__name__}: {error}")
-            raise
+            dataset.image(item)
+        except IMAGE_ERRORS as error:
+            return _Bad(item, f"{type(error).__name__}: {error}")
+        raise
 
 
 def _keys(plan: Iterable[Indices], epoch: int, first: int) -> Iterator[list[_Key]]:

@@ -38,6 +38,7 @@ class Split:
         protocol: Name of the protocol that made the split.
         seed: Seed of what was drawn at random.
         fold: Which fold validates, or None.
+        folds: How many there are, or None.
 
     Raises:
         InputError: If a class is in two of the views.
@@ -49,6 +50,7 @@ class Split:
     protocol: str = "custom"
     seed: int = 0
     fold: int | None = None
+    folds: int | None = None
 
     def __post_init__(self) -> None:
         views = {"train": self.train, "validation": self.validation, "test": self.test}
@@ -87,10 +89,16 @@ class Split:
         """The same split with the test classes removed: what tuning is given."""
         return replace(self, test=None)
 
-    def hash(self) -> str:
-        """SHA-256 of the protocol and of the content of the views."""
-        views = (self.train, self.validation, self.test)
-        contents = [None if view is None else view.hash() for view in views]
+    def hash(self, data: str | None = None) -> str:
+        """SHA-256 of the protocol and of the content of the views.
+
+        Args:
+            data: Hash of the dataset that the views are of, where it is known: the views' classes then say the rest.
+        """
+        contents = [
+            None if view is None else view.hash() if data is None else [data, *view.class_names]
+            for view in (self.train, self.validation, self.test)
+        ]
         parts = [self.protocol, self.seed, self.fold, *contents]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -139,8 +147,9 @@ def split(
     if protocol == "query-gallery":
         _need_query_and_gallery(data)
     if usual is not None:
+        folds = usual if folds is None else folds
         pool = np.sort(np.concatenate([train, held_out]))
-        held_out = _fold_of(pool, protocol, seed, fold, usual if folds is None else folds)
+        held_out = _fold_of(pool, protocol, seed, fold, folds)
         train = np.setdiff1d(pool, held_out)
     elif protocol == "default":
         train, held_out = np.sort(np.concatenate([train, held_out])), held_out[:0]
@@ -154,6 +163,7 @@ def split(
         protocol=protocol,
         seed=seed,
         fold=fold,
+        folds=folds,
     )
 
 

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from vicinal.backbones import Backbone, build_backbone, frozen_modules
 from vicinal.embedder.card import Card
-from vicinal.embedder.encoding import Precision, autocast, batches, progress_bar
+from vicinal.embedder.choosing import Choice
+from vicinal.embedder.encoding import Precision, embed_in_batches, stack
+from vicinal.embedder.engines import EngineName
 from vicinal.embedder.folder import Config, read_folder, write_folder
 from vicinal.embedder.head import Head, Normalisation, Pooling, pool
 from vicinal.embedder.inputs import Inputs, prepare, reader
@@ -79,6 +81,7 @@ class Embedder(nn.Module):
         self.transform = transform or default_transform(backbone.input)
         self.card = card or Card()
         self.frozen: tuple[str, ...] = ()
+        self.encoded_by = ""  # the engine of the last `encode`, and why it was not another
 
     @property
     def dim(self) -> int:
@@ -98,6 +101,10 @@ class Embedder(nn.Module):
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Return the embeddings of transformed images [n, c, h, w] or vectors [n, c]."""
         return self.head(self.backbone(inputs))
+
+    def unnormalised(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Return what `forward` normalises."""
+        return self.head.unnormalised(self.backbone(inputs))
 
     def features(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n c"]:
         """Return the pooled features, from which `head` makes the embeddings."""
@@ -131,41 +138,48 @@ class Embedder(nn.Module):
         inputs: Inputs,
         *,
         batch_size: int = 32,
-        workers: int = 2,
+        workers: int | None = None,
+        engine: EngineName = "auto",
         precision: Precision = "float32",
-        channels_last: bool = False,
         progress: bool = False,
     ) -> Float32[np.ndarray, "n d"]:
         """Embed files, images or arrays, in evaluation mode and without gradients.
 
+        The network is run by the engine that embeds so many items soonest. Its first embeddings are compared with
+        those of the plain network; where they differ, the plain network is used, and `encoded_by` says why.
+
         Args:
             inputs: A path, a PIL image, a uint8 image array [h, w] or [h, w, 3], a float vector, a
                 tensor that is transformed already; a sequence or stack of those; or a `Dataset`.
-            batch_size: Items per forward pass.
-            workers: Threads that open and transform items ahead of the network; 0 for none.
-            precision: "bfloat16" runs convolutions and linear maps in it: faster where the processor
-                has it, and slower where it has not. Embeddings come back in float32 either way.
-            channels_last: Feed images in this memory order, which some processors prefer.
+            batch_size: Items per forward pass, at most.
+            workers: Threads that open items and run the network; 0 for the calling one alone, None for one per core.
+            engine: "eager" (the network as it is), "folded" (batch norm folded, channels last), "onnxruntime",
+                "autocast" (half precision, for GPUs), or "auto" for the fastest: measured at the first run that is
+                long enough for it, and kept in the cache folder.
+            precision: "bfloat16" runs convolutions and linear maps of the engine "eager" in it: faster where the
+                processor has it, and slower where it has not. Embeddings come back in float32 either way.
             progress: Whether to show a bar on standard error.
         """
         count, item = reader(inputs, self.backbone.input)
-        expects, transform, device = self.backbone.input, self.transform, self.device
+        expects, transform = self.backbone.input, self.transform
         embeddings = np.empty((count, self.dim), dtype=np.float32)
-        loaded = batches(count, lambda i: prepare(item(i), expects, transform), batch_size, workers)
-        was_training, done = self.training, 0
-        self.eval()
-        try:
-            with torch.inference_mode(), autocast(device, precision), progress_bar(progress) as bar:
-                task = bar.add_task("embedding", total=count)
-                for batch in loaded:
-                    if channels_last and batch.ndim == 4:
-                        batch = batch.contiguous(memory_format=torch.channels_last)
-                    embeddings[done : done + len(batch)] = self(batch.to(device)).float().cpu().numpy()
-                    done += len(batch)
-                    bar.update(task, completed=done)
-        finally:
-            self.train(was_training)
+        runs = embed_in_batches(
+            nn.Sequential(self.backbone, self.head),
+            count,
+            lambda positions: stack([prepare(item(i), expects, transform) for i in positions]),
+            batch_size=batch_size,
+            workers=workers,
+            engine=engine,
+            precision=precision,
+            progress=progress,
+            chosen=self._note,
+        )
+        for positions, rows in runs:
+            embeddings[positions.start : positions.stop] = rows
         return embeddings
+
+    def _note(self, choice: Choice) -> None:
+        self.encoded_by = f"{choice.engine.name} ({choice.note})" if choice.note else choice.engine.name
 
     def save(self, folder: str | Path) -> None:
         """Write config.json, model.safetensors and README.md, from which `load` rebuilds all of it."""

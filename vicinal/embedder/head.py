@@ -109,5 +109,9 @@ class Head(nn.Module):
 
     def forward(self, features: Float[Tensor, "n c *hw"]) -> Float[Tensor, "n d"]:
         """Return the embeddings of feature maps, or of vectors that are pooled already."""
+        return normalise(self.unnormalised(features), self.normalisation)
+
+    def unnormalised(self, features: Float[Tensor, "n c *hw"]) -> Float[Tensor, "n d"]:
+        """Return what `forward` normalises."""
         vectors = pool(features, self.pooling)
-        return normalise(vectors if self.linear is None else self.linear(vectors), self.normalisation)
+        return vectors if self.linear is None else self.linear(vectors)

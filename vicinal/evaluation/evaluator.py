@@ -14,14 +14,14 @@ from torch import Tensor
 from vicinal.errors import InputError
 from vicinal.evaluation import retrieval
 from vicinal.evaluation.clustering import cluster_scores
-from vicinal.neighbours.exclusion import Exclusion, exclusion
 from vicinal.evaluation.geometry import collapse_warning, geometry_scores
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
-from vicinal.statistics.intervals import Interval, class_bootstrap, class_sums
 from vicinal.evaluation.ranks import positive_ranks
 from vicinal.evaluation.scores import Scores
 from vicinal.neighbours.blocked_search import search
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.neighbours.exclusion import Exclusion, exclusion
 from vicinal.neighbours.similarity import Vectors, vectors
+from vicinal.statistics.intervals import Interval, class_bootstrap, class_sums
 
 __all__ = ["evaluate"]
 

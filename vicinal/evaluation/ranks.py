@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from vicinal.neighbours.blocked_search import Progress
 from vicinal.neighbours.exclusion import Exclusion
 from vicinal.neighbours.parallel import side_by_side
-from vicinal.neighbours.blocked_search import Progress
 from vicinal.neighbours.similarity import Vectors, exact_rows, rounding_error
 
 __all__ = ["ConsumeRanks", "positive_ranks"]

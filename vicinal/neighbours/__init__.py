@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from vicinal.neighbours.nearest import Neighbours, neighbours
+from vicinal.neighbours.searcher import Searcher
 
-__all__ = ["Neighbours", "neighbours"]
+__all__ = ["Neighbours", "Searcher", "neighbours"]

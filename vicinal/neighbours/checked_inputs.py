@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -13,13 +14,15 @@ from torch import Tensor
 
 from vicinal.errors import InputError, NotFinite
 
+FINITE_CHUNK = 1 << 20  # numbers that are checked at a time
+
 __all__ = ["ArrayLike", "Labels", "as_codes", "as_embeddings"]
 
 ArrayLike: TypeAlias = Tensor | NDArray[np.generic] | Sequence[Sequence[float]] | Sequence[Sequence[int]]
 Labels: TypeAlias = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str]
 
 
-def as_embeddings(values: ArrayLike, name: str = "embeddings") -> Float[Tensor, "n d"]:
+def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool = False) -> Float[Tensor, "n d"]:
     """Return finite, non-empty embeddings as a detached matrix on the CPU, without a copy where possible.
 
     Float64 stays float64; every other kind of number becomes float32.
@@ -27,6 +30,7 @@ def as_embeddings(values: ArrayLike, name: str = "embeddings") -> Float[Tensor, 
     Args:
         values: One row per item: a torch tensor on any device, a numpy array, or nested lists.
         name: What to call them in an error.
+        as_given: Floats of any kind stay what and where they are, a read-only memory map too: they are only read.
 
     Example:
         >>> as_embeddings([[1, 2], [3, 4]]).dtype
@@ -35,14 +39,17 @@ def as_embeddings(values: ArrayLike, name: str = "embeddings") -> Float[Tensor, 
     if isinstance(values, Tensor):
         matrix = values.detach().cpu()
     else:
-        array = np.ascontiguousarray(values)
+        array = np.asarray(values) if as_given else np.ascontiguousarray(values)
         if array.dtype.kind not in "fiub":
             raise InputError(f"{name} must be numbers, got an array of {array.dtype}.")
-        matrix = torch.from_numpy(array if array.flags.writeable else array.copy())
+        matrix = _read_only(array) if as_given else torch.from_numpy(array if array.flags.writeable else array.copy())
     if matrix.ndim != 2:
         raise InputError(f"{name} must be a matrix, one row per item; got the shape {tuple(matrix.shape)}.")
     if 0 in matrix.shape:
         raise InputError(f"{name} are empty: the shape is {tuple(matrix.shape)}.")
+    if as_given and matrix.is_floating_point():
+        _require_finite(matrix, name)
+        return matrix
     if matrix.dtype != torch.float64:
         matrix = matrix.float()
     _require_finite(matrix, name)
@@ -77,11 +84,21 @@ def as_codes(
     return distinct.tolist(), [torch.from_numpy(part) for part in np.split(codes.astype(np.int64), ends)]
 
 
+def _read_only(array: NDArray[np.generic]) -> Tensor:
+    """A tensor on the same memory, which nobody may write to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")
+        return torch.from_numpy(array)
+
+
 def _require_finite(matrix: Tensor, name: str) -> None:
     """Raise `NotFinite` with the first offending row; one pass of sums finds the innocent case."""
-    if bool(torch.isfinite(matrix.double().sum() if matrix.numel() < 1 << 20 else matrix.sum())):
+    step = max(1, FINITE_CHUNK // matrix.shape[1])
+    pieces = [matrix[start : start + step] for start in range(0, len(matrix), step)]
+    kind = matrix.dtype if matrix.dtype == torch.float64 else torch.float32
+    if bool(torch.isfinite(torch.stack([piece.sum(dtype=kind) for piece in pieces])).all()):
         return
-    bad = (~torch.isfinite(matrix)).any(dim=1).nonzero().squeeze(1)
+    bad = torch.cat([(~torch.isfinite(piece)).any(dim=1) for piece in pieces]).nonzero().squeeze(1)
     if len(bad):
         raise NotFinite(
             f"{len(bad)} of {len(matrix)} rows of {name} hold NaN or infinity, the first of them row "

@@ -22,11 +22,13 @@ class Exclusion:
         itself: The queries are the references: an item does not find itself.
         queries: A sequence per query; references of the same sequence are ignored.
         references: A sequence per reference.
+        allowed: The references that may be found at all; without it, every one.
     """
 
     itself: bool
     queries: Int64[Tensor, " n"] | None = None
     references: Int64[Tensor, " m"] | None = None
+    allowed: Bool[Tensor, " m"] | None = None
 
     def apply(self, block: Tensor, rows: Int64[Tensor, " r"], first: int) -> None:
         """Put minus infinity where `rows`, in rising order, must not find the references from `first` on.
@@ -41,13 +43,23 @@ class Exclusion:
             mine = self.queries[rows[rows < len(self.queries)]]
             others = self.references[first : first + block.shape[1]]
             block[: len(mine), : len(others)].masked_fill_(mine[:, None] == others, -torch.inf)
+        if self.allowed is not None:
+            may = self.allowed[first : first + block.shape[1]]
+            block[:, : len(may)].masked_fill_(~may, -torch.inf)
 
     def covers(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"]) -> Bool[Tensor, " m"]:
         """Whether query `rows[i]` must not find reference `columns[i]`."""
         covered = rows == columns if self.itself else torch.zeros(len(rows), dtype=torch.bool)
         if self.queries is not None and self.references is not None:
             covered |= self.queries[rows] == self.references[columns]
+        if self.allowed is not None:
+            covered |= ~self.allowed[columns]
         return covered
+
+    def among(self, index: Int64[Tensor, " s"]) -> Exclusion:
+        """The same for the references `index` alone, of which no query is one."""
+        references = None if self.references is None else self.references[index]
+        return Exclusion(False, self.queries, references, None if self.allowed is None else self.allowed[index])
 
 
 def exclusion(

@@ -15,7 +15,7 @@ Bound:
         |c - ĉ| |c'| + |ĉ| |c' - ĉ'|            storing c: Cauchy-Schwarz on both rounding errors, measured
         + u (|h| + |h'|)                        storing h, in one float32 or in three bfloat16
         + g (|ĉ| |ĉ'| + |h| + |h'|)             adding D products in float32 in any order, g = D u / (1 - D u)
-        + definition_error                      what similarity.py allows itself
+        + rounding_error                        what similarity.py and float64 allow themselves
 
     The products of two bfloat16 are exact in float32; CPUs that multiply them add in float32, but may drop
     denormal numbers and round each step differently, for which g is doubled. Rounding the result to bfloat16
@@ -32,11 +32,11 @@ from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
 from vicinal.neighbours.parallel import side_by_side
-from vicinal.neighbours.similarity import Vectors, chunks, definition_error
+from vicinal.neighbours.similarity import Vectors, chunks, rounding_error
 
-__all__ = ["PADDING", "Panel", "bar", "centre", "heights", "panel", "widths"]
+__all__ = ["PADDING", "BoundedLayout", "Bounds", "bar", "centre", "heights", "lay_out", "widths"]
 
-PADDING = 64  # panels have a multiple of this many rows; the surplus is infinitely far from everything
+PADDING = 64  # layouts have a multiple of this many rows; the surplus is infinitely far from everything
 UNIT = 2.0**-24
 OUTPUT_ROUNDING = {"float32": 0.0, "bfloat16": 2.0**-8}
 PARTS = {"float32": 1, "bfloat16": 3}  # numbers that hold h to 24 bits
@@ -45,7 +45,30 @@ LOWEST = torch.finfo(torch.float32).min
 
 
 @dataclass(frozen=True)
-class Panel:
+class Bounds:
+    """The largest norms of some vectors as stored: all that the bound needs to know about the other side.
+
+    Args:
+        length: At least every |c|.
+        residual: At least every |c - ĉ|.
+        height: At least every |h|.
+    """
+
+    length: float
+    residual: float
+    height: float
+
+    @classmethod
+    def in_float32(cls, length: float, height: float, dimensions: int) -> Bounds:
+        """What holds for vectors of at most this length before they are stored in float32.
+
+        An entry is rounded by at most 2^-24 of itself, or by 2^-150 where float32 is denormal.
+        """
+        return cls(length, UNIT * length + dimensions * 2.0**-150, height)
+
+
+@dataclass(frozen=True)
+class BoundedLayout:
     """The right-hand side [c', 1, h'] of the product for every row, and the norms that its bound needs.
 
     Args:
@@ -63,6 +86,11 @@ class Panel:
     height: Float64[Tensor, " n"]
     constant: float
     precision: str
+
+    @property
+    def bounds(self) -> Bounds:
+        """The largest norms of all rows."""
+        return Bounds(float(self.length.max()), float(self.residual.max()), float(self.height.max()))
 
     def left(self, rows: Int64[Tensor, " m"] | slice) -> Float[Tensor, "m columns"]:
         """The left-hand side [c, h, 1] of some rows: the right-hand side with its ends exchanged."""
@@ -84,7 +112,7 @@ def heights(moved: Float64[Tensor, "n d"], mean: Float64[Tensor, " d"], distance
     return moved @ mean if distance == "cosine" else moved.square().sum(dim=1) / -2
 
 
-def panel(vectors: Vectors, mean: Float64[Tensor, " d"], precision: str) -> Panel:
+def lay_out(vectors: Vectors, mean: Float64[Tensor, " d"], precision: str) -> BoundedLayout:
     """Lay out `vectors`, from which `mean` is taken off."""
     n, d = vectors.rows.shape
     parts, dtype = PARTS[precision], DTYPES[precision]
@@ -106,22 +134,24 @@ def panel(vectors: Vectors, mean: Float64[Tensor, " d"], precision: str) -> Pane
 
     side_by_side(lay, chunks(vectors.rows))
     constant = float(mean @ mean) if vectors.distance == "cosine" else 0.0
-    return Panel(matrix, length, residual, height, constant, precision)
+    return BoundedLayout(matrix, length, residual, height, constant, precision)
 
 
-def widths(queries: Panel, references: Panel) -> Float32[Tensor, " n"]:
-    """Twice the bound of each query: two products further apart than this are in the right order."""
+def widths(queries: BoundedLayout, references: Bounds) -> Float32[Tensor, " n"]:
+    """Twice the bound of each query: two products further apart than this are in the right order.
+
+    It also covers `close_pairs` rounded to float32, which adds fewer and smaller errors than the product.
+    """
     columns = queries.matrix.shape[1]
     growth = columns * UNIT / (1 - columns * UNIT) * (1 if queries.precision == "float32" else 2)
-    largest, highest = references.length.max(), references.height.max()
     stored = queries.length + queries.residual
-    tops = queries.height + highest
+    tops = queries.height + references.height
     bound = (
-        queries.residual * largest
-        + stored * references.residual.max()
+        queries.residual * references.length
+        + stored * references.residual
         + UNIT * tops
-        + growth * (stored * (largest + references.residual.max()) + tops)
-        + definition_error(columns)
+        + growth * (stored * (references.length + references.residual) + tops)
+        + rounding_error(columns)
     )
     return (2 * bound).float() * (1 + 2.0**-20)  # float32 may round down
 

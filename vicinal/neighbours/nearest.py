@@ -9,12 +9,13 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from vicinal.errors import InputError
-from vicinal.neighbours.exclusion import exclusion
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_embeddings
 from vicinal.neighbours.blocked_search import BLOCK, Progress, search
-from vicinal.neighbours.similarity import exact_pairs, readable, vectors
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_embeddings
+from vicinal.neighbours.exclusion import Exclusion, exclusion
+from vicinal.neighbours.prepared_references import PreparedReferences
+from vicinal.neighbours.similarity import Vectors, exact_pairs, readable, vectors
 
-__all__ = ["Neighbours", "neighbours"]
+__all__ = ["Neighbours", "collect", "neighbours"]
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,30 @@ def neighbours(
         raise InputError(f"k must be at least 1, got {k}.")
     queries, references = vectors(items, others, distance=distance)
     ignored = exclusion(len(queries), len(references), gallery is None, sequences, gallery_sequences)
+    return collect(queries, references, ignored, k, precision=precision, block=block, progress=progress)
+
+
+def collect(
+    queries: Vectors,
+    references: Vectors | PreparedReferences,
+    ignored: Exclusion,
+    k: int,
+    *,
+    precision: str | None = None,
+    block: int = BLOCK,
+    progress: Progress = lambda fraction: None,
+) -> Neighbours:
+    """Search, and keep what is found with its cosines or distances."""
+    exact = references if isinstance(references, Vectors) else references.vectors
     indices = torch.full((len(queries), k), -1)
     values = torch.full((len(queries), k), torch.nan, dtype=torch.float64)
 
     def consume(rows: Tensor, columns: Tensor) -> None:
-        keys = exact_pairs(queries, rows, references, columns.clamp(min=0))
+        keys = exact_pairs(queries, rows, exact, columns.clamp(min=0))
         width = columns.shape[1]
         indices[rows, :width] = columns
-        values[rows, :width] = readable(keys, references).masked_fill_(columns < 0, torch.nan)
+        values[rows, :width] = readable(keys, exact).masked_fill_(columns < 0, torch.nan)
 
-    many = min(k, len(references))
+    many = min(k, len(exact))
     search(queries, references, ignored, many, consume, precision=precision, block=block, progress=progress)
     return Neighbours(indices, values)

@@ -24,8 +24,9 @@ def side_by_side(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
         >>> side_by_side(abs, [-1, 2])
         [1, 2]
     """
+    items = list(items)
     threads = torch.get_num_threads()
-    if threads == 1:
+    if threads == 1 or len(items) == 1:
         return [function(item) for item in items]
     inference = torch.is_inference_mode_enabled()  # of this thread; new ones would not share it
 

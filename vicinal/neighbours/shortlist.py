@@ -47,6 +47,13 @@ class Shortlist:
         values, columns = block.topk(min(self.capacity + 1, block.shape[1]), dim=1)
         self._keep(values, columns.int())
 
+    def foresee(self, products: Float32[Tensor, "rows c"]) -> None:
+        """Raise the bar by the products of some references, all of which will come again to be taken."""
+        peaks = products.view(len(products), GROUP, -1).amax(dim=1)
+        best = peaks if peaks.shape[1] >= 4 * self.k else products
+        if best.shape[1] >= self.k:
+            self._raise(best.topk(self.k, dim=1).values[:, -1])
+
     def take(self, block: Float32[Tensor, "r c"], first: int, *, transposed: bool = False) -> None:
         """Take what clears the bar from a block whose references count from `first`.
 

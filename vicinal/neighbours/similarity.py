@@ -35,6 +35,7 @@ __all__ = [
     "readable",
     "rounding_error",
     "vectors",
+    "vectors_like",
 ]
 
 DISTANCES = ("cosine", "euclidean")
@@ -68,6 +69,10 @@ class Vectors:
         """The rows `index` with a length of at most one, in float64."""
         return self.rows[index].double() * self.scale[index, None]
 
+    def take(self, index: Int64[Tensor, " m"]) -> Vectors:
+        """Some of the rows, copied; they compare as they did."""
+        return Vectors(self.rows[index], self.scale[index], self.offset[index], self.distance)
+
 
 def vectors(queries: Tensor, references: Tensor | None = None, *, distance: str = "cosine") -> tuple[Vectors, Vectors]:
     """Prepare queries and references (the queries again when there are none) for comparison.
@@ -75,25 +80,31 @@ def vectors(queries: Tensor, references: Tensor | None = None, *, distance: str 
     A vector of length zero has the cosine similarity 0 with everything.
     """
     look_up("distance", distance, dict.fromkeys(DISTANCES))
-    if references is not None and references.shape[1] != queries.shape[1]:
-        raise InputError(
-            f"The queries have {queries.shape[1]} dimensions and the gallery {references.shape[1]}; "
-            "embed both with the same model."
-        )
-    if queries.shape[1] > MOST_DIMENSIONS:
-        raise InputError(f"Embeddings may have up to {MOST_DIMENSIONS} dimensions; got {queries.shape[1]}.")
     sides = [queries] if references is None else [queries, references]
-    lengths = [_lengths(side) for side in sides]
+    _check_dimensions(queries, sides[-1])
     if distance == "cosine":
-        made = [
-            Vectors(side, torch.where(length > TINY, 1 / length, 0.0), torch.zeros_like(length), distance)
-            for side, length in zip(sides, lengths, strict=True)
-        ]
+        made = [_of_length_one(side) for side in sides]
     else:
-        longest = max(float(length.max()) for length in lengths)
-        shrink = 2.0 ** min(1000, -math.frexp(longest)[1])
+        shrink = min(_shrink(side) for side in sides)
         made = [_with_offsets(side, shrink) for side in sides]
     return made[0], made[-1]
+
+
+def vectors_like(queries: Tensor, references: Vectors) -> Vectors | None:
+    """Prepare queries for comparison with references that are prepared already, as `vectors` prepares both.
+
+    Under the cosine every row has a scale of its own. Distances need one power of two that brings the longest of
+    all rows below one: the smaller of the two that either side needs. If the references need it, theirs is the
+    joint one, and nothing of them changes. If a query needs a smaller one, it does not fit.
+
+    Returns:
+        None if a query is too long for the scale of the references: prepare both with `vectors`.
+    """
+    _check_dimensions(queries, references.rows)
+    if references.distance == "cosine":
+        return _of_length_one(queries)
+    shrink = float(references.scale[0])
+    return _with_offsets(queries, shrink) if _shrink(queries) >= shrink else None
 
 
 def exact_pairs(
@@ -187,9 +198,33 @@ def _sum_of_columns(values: Float64[Tensor, "n d"]) -> Float64[Tensor, " n"]:
     return values[:, 0].clone()
 
 
+def _check_dimensions(queries: Tensor, references: Tensor) -> None:
+    if references.shape[1] != queries.shape[1]:
+        raise InputError(
+            f"The queries have {queries.shape[1]} dimensions and the gallery {references.shape[1]}; "
+            "embed both with the same model."
+        )
+    if queries.shape[1] > MOST_DIMENSIONS:
+        raise InputError(f"Embeddings may have up to {MOST_DIMENSIONS} dimensions; got {queries.shape[1]}.")
+
+
+def _shrink(rows: Tensor) -> float:
+    """The power of two that brings the longest row below one."""
+    return 2.0 ** min(1000, -math.frexp(float(_lengths(rows).max()))[1])
+
+
+def _of_length_one(rows: Tensor) -> Vectors:
+    length = _lengths(rows)
+    none = torch.zeros((), dtype=torch.float64).expand(len(rows))
+    return Vectors(rows, torch.where(length > TINY, 1 / length, 0.0), none, "cosine")
+
+
 def _with_offsets(rows: Tensor, shrink: float) -> Vectors:
-    scale = torch.full((len(rows),), shrink, dtype=torch.float64)
-    plain = Vectors(rows, scale, torch.zeros(len(rows), dtype=torch.float64), "euclidean")
-    index = torch.arange(len(rows))
-    squares = exact_pairs(plain, index, plain, index[:, None]).squeeze(1)
-    return Vectors(rows, scale, -squares / 2, "euclidean")
+    scale = torch.tensor(shrink, dtype=torch.float64).expand(len(rows))
+    plain = Vectors(rows, scale, torch.zeros((), dtype=torch.float64).expand(len(rows)), "euclidean")
+
+    def of(part: slice) -> Tensor:
+        index = torch.arange(part.start, part.stop)
+        return exact_pairs(plain, index, plain, index[:, None]).squeeze(1)
+
+    return Vectors(rows, scale, torch.cat(side_by_side(of, chunks(rows))) / -2, "euclidean")

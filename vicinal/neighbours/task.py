@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import local
+from functools import cached_property
+from threading import Lock, local
 from typing import TypeAlias
 
 import torch
@@ -12,39 +13,65 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from vicinal.neighbours.exclusion import Exclusion
-from vicinal.neighbours.layout import Panel
+from vicinal.neighbours.int8_filter import Int8Filter
+from vicinal.neighbours.layout import BoundedLayout
 from vicinal.neighbours.shortlist import Shortlist
-from vicinal.neighbours.int8_filter import Sieve
 from vicinal.neighbours.similarity import Vectors
 
-__all__ = ["Consume", "Task"]
+__all__ = ["Consume", "Progress", "Task"]
 
+Progress: TypeAlias = Callable[[float], None]
 Consume: TypeAlias = Callable[[Int64[Tensor, " r"], Int64[Tensor, "r k"]], None]
 Pairs: TypeAlias = tuple[Int64[Tensor, " m"], Int64[Tensor, " m"], Float32[Tensor, " m"]]
 
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that the threads of one search share."""
+    """Everything that the threads of one search share.
+
+    Args:
+        queries: As they compare exactly.
+        references: The same.
+        exclusion: What must not be found.
+        k: Neighbours wanted.
+        left: The queries, laid out.
+        lay: Lays the references out in the same precision, or returns them if they are.
+        width: Twice the bound of each query.
+        rows: The queries to be searched for.
+        consume: Called with rows and their neighbours.
+        filter: Rules pairs out before their products are computed.
+        overflowed: Rows whose shortlist was too short, and their bars.
+    """
 
     queries: Vectors
     references: Vectors
     exclusion: Exclusion
     k: int
-    left: Panel
-    right: Panel
+    left: BoundedLayout
+    lay: Callable[[], BoundedLayout]
     width: Float32[Tensor, " n"]
     rows: Int64[Tensor, " r"]
     consume: Consume
-    sieve: Sieve | None = None
-    overflowed: list[Tensor] = field(default_factory=list)
+    filter: Int8Filter | None = None
+    overflowed: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     scratch: local = field(default_factory=local)
+    lock: Lock = field(default_factory=Lock)
+
+    @property
+    def right(self) -> BoundedLayout:
+        """The references, laid out when the first thread asks."""
+        with self.lock:
+            return self._right
+
+    @cached_property
+    def _right(self) -> BoundedLayout:
+        return self.lay()
 
     def shortlist(self, rows: Int64[Tensor, " r"]) -> Shortlist:
         """An empty shortlist with room for the neighbours and for those too close to them to tell."""
-        room = max(8, self.k // 4) if self.right.precision == "float32" else max(16, self.k)
+        room = max(8, self.k // 4) if self.left.precision == "float32" else max(16, self.k)
         capacity = min(self.k + room, len(self.references))
-        return Shortlist(self.width[rows], self.k, capacity, self.right.precision)
+        return Shortlist(self.width[rows], self.k, capacity, self.left.precision)
 
     def block(self, rows: Int64[Tensor, " r"], columns: slice) -> Float32[Tensor, "r c"]:
         """The products of `rows` with some references, minus infinity where excluded.
@@ -77,7 +104,7 @@ class Task:
         Returns:
             None where the whole block is cheaper.
         """
-        if self.sieve is None:
+        if self.filter is None:
             return None
         across = columns.stop - columns.start
         bars = mine.bar.masked_fill(rows >= len(self.queries), torch.inf)
@@ -85,7 +112,7 @@ class Task:
         if theirs is not None:
             real = min(across, len(self.references) - columns.start)
             column_bars[:real] = theirs.bar[:real]
-        hits = self.sieve.hits(slice(int(rows[0]), int(rows[-1]) + 1), columns.start, bars, column_bars)
+        hits = self.filter.hits(slice(int(rows[0]), int(rows[-1]) + 1), columns.start, bars, column_bars)
         if hits is None:
             return None
         row = hits.div(across, rounding_mode="floor")

@@ -1,19 +1,77 @@
-"""Recipes that come with vicinal, found by name: "thesis/cub-bn_inception"."""
+"""Recipes that come with vicinal, found by name: "thesis/cub-bn_inception".
+
+A study is a folder. The files in it are conditions (data, protocol, network, batches, how long), each of them whole by
+itself; those in its `losses` are what belongs to a loss, and are laid over any of the conditions:
+`Recipe.read("ccp/cub", "ccp/losses/c2-ccp")`. What a search may vary is in its `spaces`, which are no recipes.
+"""
 
 from __future__ import annotations
 
+import difflib
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from math import prod
 from pathlib import Path
+from typing import Any, final
 
-from vicinal.errors import InputError, UnknownName
+from vicinal.errors import InputError
 
-__all__ = ["find_recipe", "recipe_names"]
+__all__ = [
+    "RecipeSummary",
+    "describe_recipe",
+    "expand",
+    "find_recipe",
+    "find_space",
+    "losses_beside",
+    "recipe_names",
+    "space_names",
+]
 
 SHIPPED = Path(__file__).parent
+LOSSES, SPACES = "losses", "spaces"
+
+
+@final
+@dataclass(frozen=True)
+class RecipeSummary:
+    """What a list says about a recipe; None for what the file leaves to the recipe it is laid over.
+
+    Attributes:
+        name: As `find_recipe` takes it.
+        about: The first line of the file's comment.
+        data: The dataset.
+        protocol: How its classes are divided.
+        select_on_test: Whether the step is chosen by the test classes, which leaks.
+        loss: Of a whole recipe or of a loss.
+        backbone: The network.
+        freeze: Whether only its head is trained.
+        dim: Length of the embeddings.
+        images_seen: Steps times images in a batch: what one run on one fold costs.
+        stops_early: Whether that is a bound, since training ends when validation scores have long not improved.
+    """
+
+    name: str
+    about: str
+    data: str | None
+    protocol: str | None
+    select_on_test: bool
+    loss: str | None
+    backbone: str | None
+    freeze: bool
+    dim: int | None
+    images_seen: int | None
+    stops_early: bool
 
 
 def recipe_names() -> list[str]:
-    """Return the names of all recipes that come with vicinal."""
-    return sorted(path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.toml"))
+    """Return the names of all recipes that come with vicinal, conditions and losses."""
+    return [name for name in _names() if SPACES not in name.split("/")]
+
+
+def space_names() -> list[str]:
+    """Return the names of all search spaces that come with vicinal."""
+    return [name for name in _names() if SPACES in name.split("/")]
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -23,12 +81,105 @@ def find_recipe(name: str | Path) -> Path:
         >>> find_recipe("glyphs").name
         'glyphs.toml'
     """
+    return _find("recipe", name, recipe_names())
+
+
+def find_space(name: str | Path) -> Path:
+    """Return the file of a search space: a path as it is, or one that comes with vicinal by its name.
+
+    Example:
+        >>> find_space("ccp/spaces/proxies").name
+        'proxies.toml'
+    """
+    return _find("search space", name, space_names())
+
+
+def expand(name: str | Path) -> list[str]:
+    """Return the recipes in a folder (a path, or one of those that come with vicinal), or the one recipe of that name.
+
+    Example:
+        >>> expand("pair-weighting/losses")[:2]
+        ['pair-weighting/losses/binomial', 'pair-weighting/losses/binomial-vthm']
+    """
+    folder = Path(name)
+    inside = sorted(path.as_posix() for path in folder.glob("*.toml")) if folder.is_dir() else []
+    shipped = folder.as_posix()
+    inside = inside or [recipe for recipe in recipe_names() if recipe.rpartition("/")[0] == shipped]
+    if inside:
+        return inside
+    if folder.is_dir():
+        raise InputError(f"The folder {name} holds no recipes: no *.toml in it.")
+    find_recipe(name)
+    return [str(name)]
+
+
+def losses_beside(name: str | Path) -> list[str]:
+    """Return the losses that can be laid over the conditions of a study: the recipes in `losses` beside them.
+
+    Example:
+        >>> losses_beside("reality-check/cub")
+        ['reality-check/losses/proxy_anchor', 'reality-check/losses/proxy_nca_pp', 'reality-check/losses/soft_triple']
+        >>> losses_beside("glyphs")
+        []
+    """
+    folder = find_recipe(name).parent / LOSSES
+    if not folder.is_dir():
+        return []
+    return expand(folder.relative_to(SHIPPED) if folder.is_relative_to(SHIPPED) else folder)
+
+
+def describe_recipe(name: str | Path) -> RecipeSummary:
+    """Return what a list says about a recipe, its cost computed from its settings.
+
+    Example:
+        >>> summary = describe_recipe("thesis/cub-resnet50")
+        >>> summary.data, summary.protocol, summary.backbone, summary.images_seen
+        ('cub', 'default', 'resnet50', 590000)
+    """
+    path = find_recipe(name)
+    text = path.read_text(encoding="utf-8")
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"The recipe {name} is not TOML: {error}.") from None
+    training = values.get("training", {})
+    values = {**training, **values} if isinstance(training, dict) else values  # they may stand among the others
+    first = text.lstrip().partition("\n")[0]
+    return RecipeSummary(
+        name=str(name),
+        about=first.removeprefix("#").strip() if first.startswith("#") else "",
+        data=values.get("data"),
+        protocol=values.get("protocol"),
+        select_on_test=values.get("select_on_test", False),
+        loss=values.get("loss"),
+        backbone=values.get("backbone"),
+        freeze=values.get("freeze", False),
+        dim=values.get("dim"),
+        images_seen=_images_seen(values),
+        stops_early=values.get("patience", "none") != "none",
+    )
+
+
+def _images_seen(values: dict[str, Any]) -> int | None:
+    factors = [values.get(name) for name in ("steps", "classes_per_batch", "samples_per_class")]
+    return prod([*factors, values.get("accumulate", 1)]) if None not in factors else None
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.toml")))
+
+
+def _find(kind: str, name: str | Path, names: list[str]) -> Path:
     path = Path(name)
-    if path.suffix == ".toml" and path.exists():
+    if path.suffix == ".toml" and path.is_file():
         return path
-    shipped = SHIPPED / f"{str(name).removesuffix('.toml')}.toml"
-    if shipped.is_file():
-        return shipped
-    if path.suffix == ".toml":
-        raise InputError(f"Cannot read the recipe {path}: there is no such file, and none of that name with vicinal.")
-    raise UnknownName("recipe", str(name), recipe_names())
+    asked = path.as_posix().removesuffix(".toml")
+    if asked in names:
+        return SHIPPED / f"{asked}.toml"
+    if any(known.startswith(f"{asked}/") for known in names):
+        raise InputError(f"{name} is a folder of recipes; name one of: {', '.join(expand(asked))}.")
+    near = difflib.get_close_matches(asked.removeprefix("recipes/"), names, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    files = "and there is no such file" if path.suffix == ".toml" else "and a file's name ends in .toml"
+    raise InputError(f"Unknown {kind} {str(name)!r}{hint} `vicinal recipes` lists those of vicinal, {files}.")

@@ -39,6 +39,7 @@ class Record(BaseModel):
             where a class has no query that could be scored.
         queries: How many were scored of each class, in the order of `classes`.
         steps: Taken.
+        images: Seen in training.
         best_step: The one reported.
         seconds: Training time.
         peak_memory_mib: Of the process.
@@ -70,6 +71,7 @@ class Record(BaseModel):
     per_class: dict[str, tuple[Number | None, ...]] = Field(default_factory=dict)
     queries: tuple[int, ...] = ()
     steps: int = 0
+    images: int = 0
     best_step: int = 0
     seconds: float = 0.0
     peak_memory_mib: float = 0.0

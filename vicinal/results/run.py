@@ -32,7 +32,7 @@ class TestItems(NamedTuple):
 
     embeddings: npt.NDArray[np.float32]
     labels: npt.NDArray[np.int64]
-    roles: npt.NDArray[np.str_] | None
+    roles: npt.NDArray[Any] | None
 
 
 @final

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from vicinal.spaces.axioms import audit_distance
-from vicinal.spaces.label_bounds import Bounds, bounds
 from vicinal.spaces.condition import k_max, p_max
 from vicinal.spaces.distances import DISTANCES, angular, audit, squared_sine
 from vicinal.spaces.domains import DOMAINS, Domain, cube, simplex, space, sphere
-from vicinal.spaces.features import penultimate
 from vicinal.spaces.figures import audit_figures, pair_distances, slack_surface, worst_triple
+from vicinal.spaces.label_bounds import Bounds, bounds
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
+from vicinal.spaces.metric_verdict import MetricVerdict
 from vicinal.spaces.nearest import evaluate_by
+from vicinal.spaces.penultimate_features import penultimate
 from vicinal.spaces.run_audit import RunAudit, audit_run
 from vicinal.spaces.triples import Triple
-from vicinal.spaces.metric_verdict import Verdict
 
 __all__ = [
     "DISTANCES",
@@ -21,9 +21,9 @@ __all__ = [
     "Bounds",
     "Domain",
     "LabelMetric",
+    "MetricVerdict",
     "RunAudit",
     "Triple",
-    "Verdict",
     "angular",
     "audit",
     "audit_distance",

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vicinal.errors import InputError, NotFinite
 from vicinal.spaces.domains import Domain
+from vicinal.spaces.metric_verdict import Kind, MetricVerdict
 from vicinal.spaces.triples import TOLERANCE, Distance, Triple, descend, worst_triples
-from vicinal.spaces.metric_verdict import Kind, Verdict
 
 __all__ = ["audit_distance"]
 
@@ -29,7 +29,7 @@ def audit_distance(
     seed: int = 0,
     proved: Kind | None = None,
     proof: str = "",
-) -> Verdict:
+) -> MetricVerdict:
     """Search for points that break the axioms, and say what is left.
 
     A semi-metric is 0 for equal points, above 0 for others, and symmetric. In a metric no way through a third point is
@@ -93,7 +93,7 @@ def audit_distance(
         kind = "weak-metric" if passes else "semi-metric"
     if proved is not None and ORDER.index(kind) < ORDER.index(proved):
         raise AssertionError(f"{name}: found a counterexample to a proof ({proof}): {worst[0]}")
-    return Verdict(
+    return MetricVerdict(
         subject=name,
         domain=domain.name,
         kind=kind,

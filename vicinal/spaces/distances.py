@@ -18,8 +18,8 @@ from vicinal.spaces.axioms import audit_distance
 from vicinal.spaces.condition import p_max
 from vicinal.spaces.domains import DOMAINS
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
+from vicinal.spaces.metric_verdict import Kind, MetricVerdict
 from vicinal.spaces.triples import Distance
-from vicinal.spaces.metric_verdict import Kind, Verdict
 
 __all__ = ["DISTANCES", "Named", "angular", "audit", "label_cross_entropy", "squared_sine"]
 
@@ -93,7 +93,7 @@ def audit(
     triples: int = 3_000_000,
     seed: int = 0,
     **options: Any,
-) -> Verdict:
+) -> MetricVerdict:
     """Say whether a loss or a distance is a metric, a weak-metric or a semi-metric, with the worst triple.
 
     Args:

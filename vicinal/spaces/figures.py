@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vicinal.spaces.label_bounds import Bounds
 from vicinal.spaces.condition import p_max
+from vicinal.spaces.label_bounds import Bounds
 from vicinal.spaces.label_metric import LabelMetric
+from vicinal.spaces.metric_verdict import MetricVerdict
 from vicinal.spaces.nearest import distances_in_blocks
-from vicinal.spaces.metric_verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ X, Y, Z, BAD = "#0969da", "#1a7f37", "#8250df", "#cf222e"
 
 
 def audit_figures(
-    verdict: Verdict,
+    verdict: MetricVerdict,
     metric: LabelMetric | None = None,
     found: Bounds | None = None,
     items: Float[Tensor, "n c"] | None = None,
@@ -89,7 +89,7 @@ def slack_surface(metric: LabelMetric | None = None, *, points: int = 161) -> Fi
     return figure
 
 
-def worst_triple(verdict: Verdict) -> Figure:
+def worst_triple(verdict: MetricVerdict) -> Figure:
     """Draw the coordinates of the worst triple, and its two ways from x to z.
 
     Args:

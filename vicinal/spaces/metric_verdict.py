@@ -7,14 +7,14 @@ from typing import Literal, final
 
 from vicinal.spaces.triples import Triple
 
-__all__ = ["Kind", "Verdict"]
+__all__ = ["Kind", "MetricVerdict"]
 
 Kind = Literal["metric", "weak-metric", "semi-metric", "not a semi-metric"]
 
 
 @final
 @dataclass(frozen=True)
-class Verdict:
+class MetricVerdict:
     """What is known of a distance.
 
     Attributes:

@@ -13,8 +13,8 @@ from torch import Tensor
 from vicinal.errors import InputError
 from vicinal.evaluation import Scores, retrieval
 from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
-from vicinal.statistics.intervals import class_bootstrap, class_sums
 from vicinal.spaces.triples import Distance
+from vicinal.statistics.intervals import class_bootstrap, class_sums
 
 __all__ = ["distances_in_blocks", "evaluate_by"]
 
@@ -33,7 +33,7 @@ def evaluate_by(
 ) -> Scores:
     """Score embeddings by how well their neighbours in a distance share their class.
 
-    As `vicinal.evaluation.evaluator`, for distances that are neither cosine nor Euclidean: every pair is compared, which
+    As `vicinal.evaluation.evaluate`, for distances that are neither cosine nor Euclidean: every pair is compared, which
     takes time for n x n x dim numbers, and memory for n. Ties go to the lower index, and no item finds itself.
 
     Args:

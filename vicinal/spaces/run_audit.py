@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vicinal.data import Dataset, load, split
+from vicinal.data import Dataset, load
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
-from vicinal.recipe import read_recipe, recipe_from
-from vicinal.spaces.label_bounds import Bounds, bounds
+from vicinal.results.run import Run
 from vicinal.spaces.distances import audit
-from vicinal.spaces.features import penultimate
+from vicinal.spaces.label_bounds import Bounds, bounds
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
+from vicinal.spaces.metric_verdict import MetricVerdict
 from vicinal.spaces.nearest import evaluate_by
-from vicinal.spaces.metric_verdict import Verdict
+from vicinal.spaces.penultimate_features import penultimate
 
 __all__ = ["RunAudit", "audit_run"]
 
@@ -42,7 +41,7 @@ class RunAudit:
         scores: MAP@R and P@1 by classes ("seen", "new") and by what is compared.
     """
 
-    verdict: Verdict
+    verdict: MetricVerdict
     metric: LabelMetric | None = None
     bounds: Bounds | None = None
     items: Float[Tensor, "n c"] | None = None
@@ -72,22 +71,20 @@ def audit_run(
 
     Args:
         folder: What `vicinal train` or `fit(folder=...)` wrote.
-        data: The name or path of its data; by default the name that the model's card has.
+        data: The name or path of its data; by default the one that the run was given.
         items: How many items of the training and of the test classes, drawn at random, to compare with each other; the
             bounds are those of all training items.
         triples: How many triples to try at least.
         seed: Of what is drawn.
     """
-    run = Path(folder)
-    if not (run / "recipe.toml").is_file() or not (run / "record.json").is_file():
-        raise DataError(f"{run} is no finished run: recipe.toml or record.json is missing.")
-    recipe = recipe_from(read_recipe(run / "recipe.toml"))
+    run = Run.open(folder)
+    recipe = run.recipe
     if recipe.loss not in LABEL_LOSSES:
         return RunAudit(audit(recipe.loss, triples=triples, seed=seed))
     verdict = audit(recipe.loss, triples=triples, seed=seed, **recipe.loss_options)
     metric = label_metric_of(recipe.loss, recipe.loss_options)
-    embedder = Embedder.load(run / "model")
-    train, test = _sides(run, embedder, data)
+    embedder = run.embedder()
+    train, test = _sides(run, data)
     probabilities = embedder.encode(train)
     found = bounds(metric, probabilities, torch.from_numpy(train.labels), compare=items, seed=seed)
     scores = [
@@ -99,22 +96,21 @@ def audit_run(
     return RunAudit(verdict, metric, found, torch.from_numpy(probabilities), tuple(scores))
 
 
-def _sides(run: Path, embedder: Embedder, data: str | None) -> tuple[Dataset, Dataset | None]:
+def _sides(run: Run, data: str | None) -> tuple[Dataset, Dataset | None]:
     """Return the training and the test classes of a run, after checking that they are the same as then."""
-    record: dict[str, Any] = json.loads((run / "record.json").read_text(encoding="utf-8"))
-    name = data or str(embedder.card.data.get("dataset", ""))
+    name = data or run.record.dataset
     try:
-        whole = load(name)
+        whole = load(name, skip_bad=run.recipe.skip_bad)
     except (InputError, DataError, ValueError) as error:
         raise InputError(
-            f"Cannot open the data of {run} by the name {name!r}: give it with --data. ({error})"
+            f"Cannot open the data of {run.folder} by the name {name!r}: give it with --data. ({error})"
         ) from None
-    sides = split(whole, record["protocol"], seed=record["seed"], fold=record["fold"])
-    # A comparison hides the test classes from training.
-    if record["split"] not in (sides.hash(), sides.without_test().hash()):
+    sides = run.recipe.split(whole)
+    # `fit` knows its split alone, and says so by the content of its views.
+    if run.record.split not in (sides.hash(data=whole.hash()), sides.hash(), sides.without_test().hash()):
         raise InputError(
-            f"{whole.name} is not the data that {run} was trained on, or has changed: its split has another hash. Give "
-            "the data of the run with --data."
+            f"{whole.name} is not the data that {run.folder} was trained on, or has changed: its split has another "
+            "hash. Give the data of the run with --data."
         )
     return sides.train, sides.test
 

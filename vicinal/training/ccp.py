@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Mapping
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -14,10 +14,9 @@ from vicinal.criterion import Criterion
 from vicinal.errors import InputError
 from vicinal.pairs import to_ball, to_sphere
 from vicinal.references import Proxies, greedy_k_center
+from vicinal.training.hooks import Hook
 from vicinal.training.settings import CCP
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
+from vicinal.training.state import TrainingState
 
 __all__ = ["ChanceConstrainedProxies", "proxy_radius", "proxy_spread"]
 
@@ -25,7 +24,7 @@ Pool = Callable[[nn.Module, int], Tensor]
 
 
 @final
-class ChanceConstrainedProxies:
+class ChanceConstrainedProxies(Hook):
     """Alternates proxy problems while a network is trained.
 
     An instance minimises the loss on its proxies plus half the proximal weight times the squared distance of the
@@ -39,7 +38,6 @@ class ChanceConstrainedProxies:
     Args:
         settings: How to alternate.
         pool: Embeds items of each training class, [classes, items, dimensions], for the instance of a number.
-        min_improvement: By how much a score must be better to count as such.
 
     Attributes:
         instance: The number of the present instance, from 0.
@@ -49,8 +47,8 @@ class ChanceConstrainedProxies:
         Gurbuz, Can and Alatan, "Deep metric learning with chance constraints", WACV 2024, Algorithm 1.
     """
 
-    def __init__(self, settings: CCP, pool: Pool, *, min_improvement: float = 1e-5) -> None:
-        self.settings, self.pool, self.min_improvement = settings, pool, min_improvement
+    def __init__(self, settings: CCP, pool: Pool) -> None:
+        self.settings, self.pool = settings, pool
         self.instance = 0
         self.history: list[dict[str, float]] = []
         self._anchor: dict[str, Tensor] = {}
@@ -59,67 +57,58 @@ class ChanceConstrainedProxies:
         self._misses = 0
         self._latest: float | None = None
 
-    def start(self, fabric: Fabric, model: nn.Module, criterion: Criterion) -> None:
+    def start(self, state: TrainingState) -> None:
         """Put the proxies of the first instance on items that cover their classes, far from the origin."""
-        proxies = _proxies(criterion)
-        self._place(fabric, model, criterion, torch.zeros_like(proxies.vectors))
+        if not state.scored or not state.settings.evaluate_every:
+            raise InputError(
+                "Chance-constrained proxies judge by scores when to move on: train with validation classes and "
+                "evaluate_every above 0."
+            )
+        self._place(state, torch.zeros_like(_proxies(state.criterion).vectors))
 
-    def pull(self, model: nn.Module, scale: float = 1.0) -> None:
-        """Add the gradient of the proximal term, lambda (theta - theta_prev), to that of the loss.
-
-        Args:
-            model: The network.
-            scale: What the loss was multiplied by before its backward pass.
-        """
-        weight = self.settings.proximal_weight * scale
-        for name, parameter in model.named_parameters() if self._anchor else ():
+    def before_step(self, state: TrainingState) -> None:
+        """Add the gradient of the proximal term, lambda (theta - theta_prev), to that of the loss."""
+        weight = self.settings.proximal_weight * state.loss_scale
+        for name, parameter in state.model.named_parameters() if self._anchor else ():
             if parameter.grad is not None and name in self._anchor:
                 parameter.grad.add_(parameter.detach() - self._anchor[name], alpha=weight)
 
-    def observe(
-        self,
-        step: int,
-        score: float,
-        scores: dict[str, float],
-        fabric: Fabric,
-        model: nn.Module,
-        criterion: Criterion,
-    ) -> dict[str, float] | None:
+    def after_evaluation(self, state: TrainingState, scores: Mapping[str, float]) -> Mapping[str, float] | None:
         """Take note of an evaluation; end the instance if it has converged, and begin the next.
 
         Returns:
             What is known of the instance that has ended; None where it goes on.
         """
+        score = scores[state.settings.score]
         seen, self._latest = (self._latest if self.settings.monitor == "stale" else score), score
         if seen is None:  # the first evaluation has none before it
             return None
         self._misses += 1
-        if seen > self._best.get("score", -math.inf) + self.min_improvement:
+        if seen > self._best.get("score", -math.inf) + state.settings.min_improvement:
             self._misses = 0
-            self._best = {"score": seen, "best step": float(step), **scores}
-            self._weights = {name: tensor.detach().to("cpu", copy=True) for name, tensor in _moving(model).items()}
-        if self._misses < self.settings.patience:
-            return None
-        return self._end(step, fabric, model, criterion)
+            self._best = {"score": seen, "best step": float(state.step), **scores}
+            moving = _moving(state.model)
+            self._weights = {name: tensor.detach().to("cpu", copy=True) for name, tensor in moving.items()}
+        return self._end(state) if self._misses >= self.settings.patience else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that resuming in the midst of an instance needs, but for the proxies (the criterion has them)."""
         names = ("instance", "history", "_anchor", "_weights", "_best", "_misses", "_latest")
         return {name: getattr(self, name) for name in names}
 
-    def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
+    def load_state_dict(self, values: dict[str, Any], state: TrainingState) -> None:
         """Go on where `state_dict` was taken."""
-        for name, value in state.items():
+        for name, value in values.items():
             setattr(self, name, value)
-        devices = {name: parameter.device for name, parameter in model.named_parameters()}
+        devices = {name: parameter.device for name, parameter in state.model.named_parameters()}
         self._anchor = {name: tensor.to(devices[name]) for name, tensor in self._anchor.items()}
 
-    def _end(self, step: int, fabric: Fabric, model: nn.Module, criterion: Criterion) -> dict[str, float]:
-        moving = _moving(model)
+    def _end(self, state: TrainingState) -> dict[str, float]:
+        moving = _moving(state.model)
         converged = self._weights or {name: tensor.detach().clone() for name, tensor in moving.items()}
         self._anchor = {
             name: converged[name].to(parameter.device, copy=True)
-            for name, parameter in model.named_parameters()
+            for name, parameter in state.model.named_parameters()
             if parameter.requires_grad
         }
         if self.settings.restart == "best":
@@ -127,17 +116,18 @@ class ChanceConstrainedProxies:
                 for name, tensor in moving.items():
                     tensor.copy_(converged[name])
         self.instance += 1
-        about = self._place(fabric, model, criterion, _proxies(criterion).vectors.detach().clone())
-        self.history.append({"instance": float(self.instance), "last step": float(step), **self._best, **about})
+        about = self._place(state, _proxies(state.criterion).vectors.detach().clone())
+        self.history.append({"instance": float(self.instance), "last step": float(state.step), **self._best, **about})
         self._best, self._weights, self._misses = {}, {}, 0
         return self.history[-1]
 
     @torch.no_grad()
-    def _place(self, fabric: Fabric, model: nn.Module, criterion: Criterion, former: Tensor) -> dict[str, float]:
+    def _place(self, state: TrainingState, former: Tensor) -> dict[str, float]:
         """Put the proxies on pool items that are far from the former ones; return the geometry of both."""
+        criterion = state.criterion
         proxies = _proxies(criterion)
-        embedded = self.pool(model, self.instance) if fabric.is_global_zero else torch.empty(0)
-        pool = fabric.broadcast(embedded).to(proxies.vectors)
+        embedded = self.pool(state.model, self.instance) if state.fabric.is_global_zero else torch.empty(0)
+        pool = state.fabric.broadcast(embedded).to(proxies.vectors)
         if self.settings.selection == "normalised":
             pool, former = _normalised(pool, criterion), _normalised(former, criterion)
         centres = former.view(proxies.classes, proxies.per_class, -1)

@@ -22,7 +22,7 @@ __all__ = [
     "save_checkpoint",
 ]
 
-VERSION = 1
+VERSION = 2
 TENSOR = "$tensor"
 
 

@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from vicinal.atomic import remove_partial_files
 from vicinal.criterion import Criterion
 from vicinal.errors import InputError, Interrupted, NotFinite, look_up
-from vicinal.training.ccp import ChanceConstrainedProxies
-from vicinal.training.checkpoint import (
-    load_checkpoint,
-    random_state,
-    remove_partial_files,
-    restore_random_state,
-    save_checkpoint,
-)
+from vicinal.training.checkpoint import load_checkpoint, random_state, restore_random_state, save_checkpoint
+from vicinal.training.hooks import Hook
 from vicinal.training.log import Log
 from vicinal.training.optimiser import build_optimiser, learning_rate_factor
 from vicinal.training.processes import start_processes
 from vicinal.training.settings import Settings
+from vicinal.training.state import Best, TrainingFiles, TrainingState
 from vicinal.training.stop_signals import asked_to_stop
 from vicinal.training.stream import Stream
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Interrupted", "Outcome", "train"]
-
-LAST, BEST = "last.ckpt", "best.ckpt"
+__all__ = ["Outcome", "run_training"]
 
 
 @dataclass(frozen=True)
@@ -43,19 +36,21 @@ class Outcome:
     """What training came to.
 
     Attributes:
-        step: Steps taken.
+        steps: Taken.
+        images: Items seen, over all processes.
         best_step: The step whose weights the model now has.
-        best_score: Its score; NaN where nothing was scored.
+        best_scores: Its scores; empty where nothing was scored.
         seconds: Time spent, over all parts of an interrupted run.
     """
 
-    step: int
+    steps: int
+    images: int
     best_step: int
-    best_score: float
+    best_scores: dict[str, float]
     seconds: float
 
 
-def train(
+def run_training(
     model: nn.Module,
     criterion: Criterion,
     stream: Stream,
@@ -63,9 +58,10 @@ def train(
     *,
     score: Callable[[nn.Module], dict[str, float]] | None = None,
     on_score: Callable[[int, dict[str, float]], None] | None = None,
-    ccp: ChanceConstrainedProxies | None = None,
-    folder: Path | None = None,
+    hooks: Sequence[Hook] = (),
+    files: TrainingFiles | None = None,
     resume: bool = False,
+    identity: str = "",
     progress: bool = True,
     tensorboard: bool = False,
     fabric: Fabric | None = None,
@@ -77,12 +73,13 @@ def train(
         criterion: The loss.
         stream: Where batches come from.
         settings: How to train.
-        score: Scores the model, larger is better; `settings.metric` chooses the best step and stops early. Without it
+        score: Scores the model, larger is better; `settings.score` chooses the best step and stops early. Without it
             the last weights are kept.
         on_score: Told the step and its scores after every evaluation; what it raises ends the training.
-        ccp: Alternates the criterion's proxies by that score.
-        folder: Where checkpoints and the log go; None keeps nothing on disk.
-        resume: Go on from `last.ckpt` in the folder: bit for bit as if the run had never stopped, on a CPU.
+        hooks: Take part.
+        files: Where checkpoints and the log go; None keeps nothing on disk.
+        resume: Go on from the last checkpoint: bit for bit as if the run had never stopped, on a CPU.
+        identity: Names the data that the run is about; a checkpoint of other data is refused.
         progress: Whether to show a bar.
         tensorboard: Whether to write TensorBoard events.
         fabric: Devices, precision and processes; made from the settings where none is given.
@@ -91,143 +88,146 @@ def train(
         NotFinite: Where the loss is NaN or infinite; the last good checkpoint stays.
         Interrupted: After Ctrl-C or SIGTERM, when everything is saved.
     """
-    if ccp is not None and (score is None or not settings.evaluate_every):
-        raise InputError(
-            "Chance-constrained proxies judge by scores when to move on: train with validation classes and "
-            "evaluate_every above 0."
-        )
     fabric = fabric or start_processes(settings)
     optimiser = build_optimiser(model, criterion, settings)
     criterion.to(fabric.device)
     network, steered = fabric.setup(model, optimiser)
     main = fabric.is_global_zero
-    if folder is not None and main:
-        folder.mkdir(parents=True, exist_ok=True)
-        remove_partial_files(folder)
-    step, seconds = 0, 0.0
-    best: dict[str, Any] = {"step": 0, "score": -math.inf, "misses": 0}
+    state = TrainingState(fabric, model, criterion, settings, scored=score is not None)
+    # The precision knows how float16 training scales the loss.
+    parts: dict[str, Any] = {"model": model, "criterion": criterion, "optimiser": optimiser, "sampler": stream.sampler}
+    parts |= {"precision": fabric.strategy.precision}
+    kept: dict[str, torch.Tensor] = {}
+    if files is not None and main:
+        files.folder.mkdir(parents=True, exist_ok=True)
+        remove_partial_files(files.folder)
 
-    if resume and folder is not None and (folder / LAST).exists():
-        state = load_checkpoint(folder / LAST)
-        model.load_state_dict(state["model"])
-        criterion.load_state_dict(state["criterion"])
-        optimiser.load_state_dict(state["optimiser"])
-        stream.sampler.load_state_dict(state["sampler"])
-        fabric.strategy.precision.load_state_dict(state["precision"])
-        restore_random_state(state["random"])
-        step, seconds, best = state["step"], state["seconds"], state["best"]
-        if ccp is not None:
-            ccp.load_state_dict(state["ccp"], model)
-    elif ccp is not None:
-        ccp.start(fabric, model, criterion)
+    if resume and files is not None and files.last.exists():
+        former = load_checkpoint(files.last)
+        if former["identity"] != identity:
+            raise InputError(
+                f"The run in {files.folder} was trained on other data, or on another split of it: give the same data, "
+                "protocol, fold and seed to go on with it, or start a new run in another folder."
+            )
+        if len(former["hooks"]) != len(hooks):
+            raise InputError(
+                f"The run in {files.folder} was started with {len(former['hooks'])} hooks; got {len(hooks)}: give the "
+                "same ones, in the same order, to go on with it."
+            )
+        for name, part in parts.items():
+            part.load_state_dict(former[name])
+        restore_random_state(former["random"])
+        state.go_on_from(former["progress"])
+        for hook, values in zip(hooks, former["hooks"], strict=True):
+            hook.load_state_dict(values, state)
+        if state.best.step:
+            kept = load_checkpoint(files.best)["model"]
+    else:
+        for hook in hooks:
+            hook.start(state)
 
-    def save(name: str) -> None:
-        """Write a checkpoint; of all processes the first does."""
-        if folder is None or not main:
-            return
-        weights = {"model": model.state_dict(), "criterion": criterion.state_dict()}
-        rest = {
-            "optimiser": optimiser.state_dict(),
-            "sampler": stream.sampler.state_dict(),
-            "precision": fabric.strategy.precision.state_dict(),  # how float16 training scales the loss
-            "random": random_state(),
-            "step": step,
-            "seconds": seconds + time.perf_counter() - began,
-            "best": best,
-            "ccp": None if ccp is None else ccp.state_dict(),
-        }
-        save_checkpoint(folder / name, weights if name == BEST else {**weights, **rest})
+    def save() -> None:
+        """Write the last checkpoint; of all processes the first does."""
+        if files is not None and main:
+            rest = {
+                "identity": identity,
+                "random": random_state(),
+                "progress": state.progress(),
+                "hooks": [hook.state_dict() for hook in hooks],
+            }
+            save_checkpoint(files.last, {name: part.state_dict() for name, part in parts.items()} | rest)
 
     def evaluate() -> None:
-        """Score the model, remember the best one, and count evaluations without improvement."""
+        """Score the model, remember the best one, and let hooks look."""
         if score is None:
             return
-        found = {name: float(value) for name, value in fabric.broadcast(score(model) if main else {}).items()}
-        value = look_up("score", settings.metric, found)
-        best["misses"] += 1
-        if value > best["score"] + settings.min_improvement:
-            best.update(step=step, score=value, misses=0)
+        scores = {name: float(value) for name, value in fabric.broadcast(score(model) if main else {}).items()}
+        value = look_up("score", settings.score, scores)
+        state.best.misses += 1
+        if value > state.best.value(settings.score) + settings.min_improvement:
+            state.best = Best(state.step, scores)
             kept.clear()
             kept.update({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
-            save(BEST)
-        ended = None if ccp is None else ccp.observe(step, value, found, fabric, model, criterion)
-        if ended is not None:
-            log.write(step, ended)
-        log.write(step, {"score": value, **found})
+            if files is not None and main:
+                save_checkpoint(files.best, {"model": kept, "criterion": criterion.state_dict()})
+        for hook in hooks:
+            said = hook.after_evaluation(state, scores)
+            if said is not None:
+                log.write(state.step, said)
+        log.write(state.step, {"score": value, **scores})
         if on_score is not None:
-            on_score(step, found)
+            on_score(state.step, scores)
 
-    kept: dict[str, torch.Tensor] = {}
-    if best["step"] and folder is not None:
-        kept = load_checkpoint(folder / BEST)["model"]
-    began = marked = time.perf_counter()
-    images, micro = 0, 0
-    show = progress and main
+    marked, seen = time.perf_counter(), 0
+    micro = 0
+    shown = {"progress": progress and main, "tensorboard": tensorboard}
     with (
         asked_to_stop() as stop,
-        Log(folder if main else None, step=step, steps=settings.steps, progress=show, tensorboard=tensorboard) as log,
+        Log(files if main else None, step=state.step, steps=settings.steps, **shown) as log,
     ):
         network.train()
         criterion.train()
-        late = settings.seconds is not None and seconds >= settings.seconds
-        while step < settings.steps and not late and not _exhausted(best, settings):
+        late = settings.seconds is not None and state.elapsed >= settings.seconds
+        while state.step < settings.steps and not late and not state.exhausted:
             for batch in stream:
-                due = (step + 1) % settings.log_every == 0
+                due = (state.step + 1) % settings.log_every == 0
                 criterion.watch = due
                 embeddings = network(batch.images.to(fabric.device))
-                with _explained(step, batch.indices, settings, folder):
+                with _explained(state.step, batch.indices, settings, files):
                     loss = criterion(embeddings, batch.labels.to(fabric.device), batch.indices.to(fabric.device))
                     value = float(loss.detach())
                     if not math.isfinite(value):
                         raise NotFinite(f"The loss is {value}.")
                 fabric.backward(loss / settings.accumulate)
-                images += len(batch.images)
+                seen += len(batch.images)
+                state.images += len(batch.images) * fabric.world_size
                 micro += 1
                 if micro < settings.accumulate:
                     continue
 
                 micro = 0
-                if ccp is not None:
-                    ccp.pull(model, _loss_scale(fabric))
-                _prepare_step(fabric, network, steered, step, settings)
+                for hook in hooks:
+                    hook.before_step(state)
+                _prepare_step(fabric, network, steered, state.step, settings)
                 steered.step()
                 steered.zero_grad()
-                step += 1
+                state.step += 1
 
                 if due:
                     now = time.perf_counter()
-                    rate = images / (now - marked)
-                    log.write(step, {"loss": value, "images_per_second": rate, **criterion.statistics})
-                    marked, images = now, 0
+                    rate = seen / (now - marked)
+                    log.write(state.step, {"loss": value, "images_per_second": rate, **criterion.statistics})
+                    marked, seen = now, 0
                 stops = fabric.strategy.reduce_boolean_decision(stop(), all=False)
                 if settings.seconds is not None:
-                    spent = seconds + time.perf_counter() - began
-                    late = fabric.strategy.reduce_boolean_decision(spent >= settings.seconds, all=False)
-                ends = late or step == settings.steps
-                evaluates = ends or _every(settings.evaluate_every, step)
-                saves = evaluates or stops or _every(settings.checkpoint_every, step)
+                    late = fabric.strategy.reduce_boolean_decision(state.elapsed >= settings.seconds, all=False)
+                ends = late or state.step == settings.steps
+                evaluates = ends or _every(settings.evaluate_every, state.step)
+                saves = evaluates or stops or _every(settings.checkpoint_every, state.step)
                 if saves:
-                    with _explained(step - 1, batch.indices, settings, folder):
+                    with _explained(state.step - 1, batch.indices, settings, files):
                         _check_weights(model, criterion)
                 if evaluates:
                     evaluate()
                     stream.observe(fabric.broadcast(stream.embeddings(model) if main else None))
                     network.train()
-                    marked, images = time.perf_counter(), 0
+                    marked, seen = time.perf_counter(), 0
                 if saves:
-                    save(LAST)
-                log.advance(step)
+                    save()
+                log.advance(state.step)
+                # An evaluation takes long: who asked to stop during one must not wait for the next.
+                if evaluates and not stops:
+                    stops = fabric.strategy.reduce_boolean_decision(stop(), all=False)
                 if stops:
-                    where = f" It is saved in {folder}: go on with --resume (resume=True)." if folder else ""
-                    raise Interrupted(f"Stopped at step {step} of {settings.steps}.{where}")
-                if ends or _exhausted(best, settings):
+                    where = f" It is saved in {files.folder}: go on with --resume (resume=True)." if files else ""
+                    raise Interrupted(f"Stopped at step {state.step} of {settings.steps}.{where}")
+                if ends or state.exhausted:
                     break
 
     if kept:
         model.load_state_dict(kept)
     model.eval()
-    found = best["score"] if best["step"] else math.nan
-    return Outcome(step, best["step"] or step, found, seconds + time.perf_counter() - began)
+    return Outcome(state.step, state.images, state.best.step or state.step, state.best.scores, state.elapsed)
 
 
 def _prepare_step(fabric: Fabric, network: nn.Module, optimiser: Any, step: int, settings: Settings) -> None:
@@ -244,18 +244,8 @@ def _prepare_step(fabric: Fabric, network: nn.Module, optimiser: Any, step: int,
         fabric.clip_gradients(network, optimiser, clip_val=settings.clip_value)
 
 
-def _loss_scale(fabric: Fabric) -> float:
-    """Return what float16 training has multiplied the loss by."""
-    scaler = getattr(fabric.strategy.precision, "scaler", None)
-    return 1.0 if scaler is None else float(scaler.get_scale())
-
-
 def _every(steps: int, step: int) -> bool:
     return steps > 0 and step % steps == 0
-
-
-def _exhausted(best: dict[str, Any], settings: Settings) -> bool:
-    return settings.patience is not None and best["misses"] >= settings.patience
 
 
 def _check_weights(model: nn.Module, criterion: nn.Module) -> None:
@@ -267,7 +257,7 @@ def _check_weights(model: nn.Module, criterion: nn.Module) -> None:
 
 
 @contextmanager
-def _explained(step: int, items: torch.Tensor, settings: Settings, folder: Path | None) -> Iterator[None]:
+def _explained(step: int, items: torch.Tensor, settings: Settings, files: TrainingFiles | None) -> Iterator[None]:
     """Say where and most likely why a number was not finite, and what is left."""
     try:
         yield
@@ -278,8 +268,7 @@ def _explained(step: int, items: torch.Tensor, settings: Settings, folder: Path 
             else f"most often the learning rate ({settings.learning_rate:g}) is too high, or an input is not finite"
         )
         shown = ", ".join(map(str, items[:8].tolist())) + (", ..." if len(items) > 8 else "")
-        kept = folder is not None and (folder / LAST).exists()
         raise NotFinite(
             f"Training stopped at step {step + 1}, whose batch held items {shown}. {error} The likely reason: {reason}."
-            + (f" The last good checkpoint is {folder / LAST}." if folder is not None and kept else "")
+            + (f" The last good checkpoint is {files.last}." if files is not None and files.last.exists() else "")
         ) from error

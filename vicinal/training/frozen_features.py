@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from filelock import FileLock, Timeout
 from rich.console import Console
-from rich.progress import track
-from torch import Tensor
+from torch import Tensor, nn
 
-from vicinal.data import Dataset, batches, describe
-from vicinal.embedder import Embedder
-from vicinal.errors import DataError
+from vicinal.data import Dataset, describe
+from vicinal.data.loader import open_items
+from vicinal.embedder import Embedder, Head
+from vicinal.embedder.encoding import embed_in_batches, usual_workers
+from vicinal.embedder.engines import EngineName
+from vicinal.embedder.fingerprint import outline
+from vicinal.errors import DataError, InputError, UnknownName
 from vicinal.machine import cache_folder
-from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
+from vicinal.training.stored_rows import ArrivingRows, explaining, read_rows
 
 __all__ = ["OneOf", "frozen_features", "with_features"]
+
+Kept = Literal["float32", "float16"]
+Features = npt.NDArray[np.floating[Any]]
+
+IN_MEMORY = 1 << 28  # bytes; larger arrays are mapped from a file, so that they need no memory
+
+
+@final
+@dataclass(frozen=True)
+class _Part:
+    """The features of one class in one copy: a file."""
+
+    path: Path
+    items: npt.NDArray[np.int64]
+    copy: int
+    seed: int
 
 
 def frozen_features(
@@ -34,13 +58,16 @@ def frozen_features(
     cache: Path | None = None,
     batch_size: int = 32,
     workers: int = 0,
+    precision: Kept = "float32",
+    engine: EngineName = "auto",
     progress: bool = True,
-) -> npt.NDArray[np.float32]:
+) -> Features:
     """Return the pooled features of every item, several times where the transform is random.
 
     The features of a class are a file named by the hash of all that they depend on (items, weights, transform,
-    pooling), written when it is complete: an interrupted run goes on with the class it was at, and every loss, seed
-    and split of the same data finds them.
+    pooling), so that every loss, seed and split of the same data finds them. Rows are stored as they arrive: a run that
+    was killed goes on with the row it was at. A file that is damaged is computed again. Of several processes that want
+    the same features one computes them, and the others wait for it.
 
     Args:
         embedder: Its backbone and pooling are used, its head is not.
@@ -48,38 +75,135 @@ def frozen_features(
         transform: From an item to a tensor.
         copies: How many random versions of each item.
         cache: Where to keep them, by default `cache_folder()`.
-        batch_size: Items per forward pass.
-        workers: Processes that decode.
+        batch_size: Items per forward pass, at most; a batch may hold items of many classes.
+        workers: Threads that open items and run the network, if more than one per core are wanted.
+        precision: "float16" takes half the space, on disk and in the array that is returned.
+        engine: What runs the network, as in `Embedder.encode`.
         progress: Whether to show a bar.
 
     Returns:
-        Features of shape [items, copies, channels].
+        Features of shape [items, copies, channels]; a large array is mapped from a file and needs no memory.
     """
+    if precision not in ("float32", "float16"):
+        raise UnknownName("precision", precision, ("float32", "float16"))
     folder = (cache or cache_folder()) / "features"
     folder.mkdir(parents=True, exist_ok=True)
     about = {
-        "backbone": [embedder.name, embedder.options],
+        "backbone": [embedder.name, embedder.options] if embedder.name else outline(embedder.backbone),
         "weights": _hash_of_weights(embedder.backbone),
         "transform": None if transform is None else describe(transform),  # type: ignore[arg-type]
         "pooling": embedder.head.pooling,
+        "precision": precision,
     }
-    found = np.empty((len(data), copies, embedder.backbone.channels), dtype=np.float32)
-    shown = track(data.classes, f"features of {data.name}", console=Console(stderr=True), disable=not progress)
-    for label in shown:
-        items = data.of_classes([int(label)])
+    shape = (len(data), copies, embedder.backbone.channels)
+    features = _room_for(shape, precision, folder)
+    left = _fill(features, _parts(data, copies, about, folder))
+    if left:
+        with _alone(folder / f"{_hash(about)}.lock", data.name, progress):
+            left = _fill(features, left)  # another process may have computed them meanwhile
+            _compute(embedder, data, transform, left, batch_size, workers, precision, engine, progress)
+            left = _fill(features, left)
+    if left:
+        raise DataError(f"{left[0].path} was damaged or removed as soon as it was written.", hint="Run this again.")
+    return features
+
+
+def _parts(data: Dataset, copies: int, about: dict[str, Any], folder: Path) -> Iterator[_Part]:
+    for label in data.classes:
+        content = data.of_classes([int(label)]).hash()
         for copy in range(copies):
-            key = json.dumps({**about, "items": items.hash(), "copy": copy})
-            path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
-            try:
-                features = load_checkpoint(path)["features"]
-            except DataError:  # not there yet, or damaged
-                features = _compute(embedder, items, transform, batch_size, workers, copy)
-                save_checkpoint(path, {"features": features})
-            found[data.labels == label, copy] = features.numpy()
-    return found
+            name = _hash({**about, "items": content, "copy": copy})
+            yield _Part(folder / f"{name}.npy", np.flatnonzero(data.labels == label), copy, int(content[:8], 16))
 
 
-def with_features(data: Dataset, features: npt.NDArray[np.float32]) -> Dataset:
+def _hash(about: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
+
+
+@contextmanager
+def _alone(path: Path, name: str, progress: bool) -> Iterator[None]:
+    """Hold a lock, which the system frees if this process is killed."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if progress:
+            Console(stderr=True).print(f"features of {name}: another process computes them; waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _compute(
+    embedder: Embedder,
+    data: Dataset,
+    transform: Callable[..., Tensor] | None,
+    parts: Sequence[_Part],
+    batch_size: int,
+    workers: int,
+    precision: Kept,
+    engine: str,
+    progress: bool,
+) -> None:
+    """Compute the rows that are missing, in batches that take no notice of where a class ends."""
+    stores = [ArrivingRows(part.path, (len(part.items), embedder.backbone.channels), precision) for part in parts]
+    which = np.repeat(np.arange(len(parts)), [len(store.missing) for store in stores])
+    rows = np.concatenate([store.missing for store in stores]) if stores else np.empty(0, dtype=np.int64)
+
+    def load(positions: range) -> Tensor:
+        wanted = [(parts[which[i]], int(rows[i])) for i in positions]
+        items = [int(part.items[row]) for part, row in wanted]
+        if transform is None:
+            if data.kind != "vectors":
+                raise InputError(f"{data.name} holds {data.kind}; they need a transform, got None.")
+            return torch.from_numpy(np.asarray(data.items)[items].astype(np.float32))
+        return open_items(data, transform, items, [(part.copy, row, part.seed) for part, row in wanted])
+
+    # A head that only pools: the network ends where the features are.
+    pooling = Head(embedder.backbone.channels, None, pooling=embedder.head.pooling, normalisation="none")
+    computed = embed_in_batches(
+        nn.Sequential(embedder.backbone, pooling),
+        len(rows),
+        load,
+        batch_size=batch_size,
+        workers=max(workers, usual_workers()),
+        engine=engine,
+        progress=progress,
+        label=f"features of {data.name}",
+    )
+    for positions, features in computed:
+        span = slice(positions.start, positions.stop)
+        for part in np.unique(which[span]):
+            of_part = which[span] == part
+            stores[part].put(rows[span][of_part], features[of_part])
+
+
+def _room_for(shape: tuple[int, int, int], precision: Kept, folder: Path) -> Features:
+    """Return an array to be filled: in memory, or if it is large in a file without a name, which goes when it does."""
+    size = math.prod(shape) * np.dtype(precision).itemsize
+    if size <= IN_MEMORY:
+        return np.empty(shape, dtype=precision)
+    with explaining(folder), tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):  # a full disk is told here; later it would end the process
+            os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, dtype=precision, mode="r+", shape=shape)
+
+
+def _fill(features: Features, parts: Iterable[_Part]) -> list[_Part]:
+    """Copy the rows of all files that are there and whole; return the other files."""
+    left = []
+    for part in parts:
+        rows = read_rows(part.path, (len(part.items), features.shape[2]), features.dtype)
+        if rows is None:
+            left.append(part)
+        else:
+            features[part.items, part.copy] = rows
+    return left
+
+
+def with_features(data: Dataset, features: Features) -> Dataset:
     """Return the dataset with the items replaced by their features, all copies of an item side by side."""
     return replace(data, items=features.reshape(len(features), -1), boxes=None)
 
@@ -91,33 +215,15 @@ class OneOf:
 
     copies: int
 
-    def __call__(self, vector: npt.NDArray[np.float32], rng: np.random.Generator) -> Tensor:
+    def __call__(self, vector: Features, rng: np.random.Generator) -> Tensor:
         """Return one copy."""
         return self.rows(vector[None], rng)[0]
 
-    def rows(self, vectors: npt.NDArray[np.float32], rng: np.random.Generator) -> Tensor:
+    def rows(self, vectors: Features, rng: np.random.Generator) -> Tensor:
         """Return one copy of each of several items."""
         chosen = rng.integers(self.copies, size=len(vectors))
-        return torch.from_numpy(vectors.reshape(len(vectors), self.copies, -1)[np.arange(len(vectors)), chosen])
-
-
-@torch.inference_mode()
-def _compute(
-    embedder: Embedder,
-    items: Dataset,
-    transform: Callable[..., Tensor] | None,
-    batch_size: int,
-    workers: int,
-    seed: int,
-) -> Tensor:
-    plan = [np.arange(first, min(first + batch_size, len(items))) for first in range(0, len(items), batch_size)]
-    was_training = embedder.training
-    embedder.eval()
-    found = torch.empty(len(items), embedder.backbone.channels)
-    for batch in batches(items, transform, plan, workers=workers, seed=seed):
-        found[batch.indices] = embedder.features(batch.images.to(embedder.device)).float().cpu()
-    embedder.train(was_training)
-    return found
+        of_each = vectors.reshape(len(vectors), self.copies, -1)[np.arange(len(vectors)), chosen]
+        return torch.from_numpy(of_each).float()
 
 
 def _hash_of_weights(module: torch.nn.Module) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vicinal.errors import DataError, MissingExtra
 from vicinal.atomic import write_atomically
+from vicinal.errors import DataError, MissingExtra
+from vicinal.training.state import TrainingFiles
 
 __all__ = ["Log"]
+
 
 SHOWN = {"loss": "loss {:.4f}", "score": "score {:.4f}", "images_per_second": "{:.0f} images/s"}
 
@@ -23,7 +26,7 @@ class Log:
     """The log of a run, which a resumed run goes on with as if it had never stopped.
 
     Args:
-        folder: Where `metrics.jsonl` goes; None writes nothing.
+        files: Where it goes; None writes nothing.
         step: Lines of later steps, left by a run that was killed after its last checkpoint, are taken out.
         steps: How many there will be.
         progress: Whether to show a bar on standard error.
@@ -31,13 +34,13 @@ class Log:
     """
 
     def __init__(
-        self, folder: Path | None, *, step: int, steps: int, progress: bool = True, tensorboard: bool = False
+        self, files: TrainingFiles | None, *, step: int, steps: int, progress: bool = True, tensorboard: bool = False
     ) -> None:
-        self._file = None if folder is None else folder / "metrics.jsonl"
+        self._file = None if files is None else files.log
         if self._file is not None:
             kept = [line for line in self._lines() if line["step"] <= step]
             write_atomically(self._file, "".join(json.dumps(line) + "\n" for line in kept))
-        self._writer = _tensorboard(folder, step) if tensorboard and folder is not None else None
+        self._writer = _tensorboard(files.folder, step) if tensorboard and files is not None else None
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -63,7 +66,7 @@ class Log:
         """Move the bar."""
         self._bar.update(self._task, completed=step, facts="  ".join(self._facts.values()))
 
-    def write(self, step: int, values: dict[str, float]) -> None:
+    def write(self, step: int, values: Mapping[str, float]) -> None:
         """Add a line to the log; numbers that are not finite become null, as JSON has no word for them."""
         for name, form in SHOWN.items():
             if name in values:

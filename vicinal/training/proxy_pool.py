@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from vicinal.data import Dataset, batches
-from vicinal.embedder import Embedder
 from vicinal.errors import DataError
+from vicinal.training.frozen import Trainee
 
 __all__ = ["draw_pool", "embed_pool"]
 
@@ -37,8 +37,7 @@ def draw_pool(labels: npt.NDArray[np.integer[Any]], size: int, rng: np.random.Ge
 
 @torch.no_grad()
 def embed_pool(
-    embedder: Embedder,
-    model: nn.Module,
+    model: Trainee,
     data: Dataset,
     transform: Callable[..., Tensor] | None,
     size: int,
@@ -50,8 +49,7 @@ def embed_pool(
     """Embed items of every class, in evaluation mode and before normalisation.
 
     Args:
-        embedder: Whose head ends where the normalisation begins.
-        model: The embedder, or its head where the items are features of the backbone already.
+        model: The embedder, frozen or not.
         data: The training items.
         transform: What makes a tensor of one.
         size: How many items of each class.
@@ -63,16 +61,13 @@ def embed_pool(
     chosen = draw_pool(data.labels, size, rng).ravel()
     plan = [chosen[first : first + BATCH_SIZE] for first in range(0, len(chosen), BATCH_SIZE)]
     options: dict[str, Any] = {"workers": workers, "seed": int(rng.integers(2**31)), "skip_bad": skip_bad}
-    head = embedder.head
     model.eval()
-    found, labels = [], []
+    vectors, labels = [], []
     for batch in batches(data, transform, plan, **options):
-        inputs = batch.images.to(embedder.device)
-        features = embedder.features(inputs) if model is embedder else inputs
-        found.append(features if head.linear is None else head.linear(features))
+        vectors.append(model.unnormalised(batch.images.to(model.device)))
         labels.append(batch.labels)
     rows = torch.arange(len(chosen)) if not skip_bad else _places(torch.cat(labels), data, size)
-    return torch.cat(found).float()[rows].view(-1, size, head.dim)
+    return torch.cat(vectors).float()[rows].view(-1, size, model.head.dim)
 
 
 def _places(labels: Int[Tensor, " n"], data: Dataset, size: int) -> Int[Tensor, " places"]:

@@ -60,7 +60,7 @@ class Settings(BaseModel):
     clip_value: Positive | None = 10.0
     accumulate: AtLeastOne = 1
     evaluate_every: Count = 100
-    score: Literal["MAP@R", "P@R", "P@1"] = "MAP@R"
+    score: str = "MAP@R"
     patience: AtLeastOne | None = None
     min_improvement: float = 1e-5
     checkpoint_every: Count = 0

@@ -1,11 +1,12 @@
-"""What a training loop has in its hands, which hooks are shown."""
+"""What a training loop has in its hands, which hooks are shown, and where it writes."""
 
 from __future__ import annotations
 
 import math
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -15,7 +16,21 @@ from vicinal.training.settings import Settings
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Best", "TrainingState"]
+__all__ = ["Best", "TrainingFiles", "TrainingState"]
+
+
+@runtime_checkable
+class TrainingFiles(Protocol):
+    """Where the loop writes: the folder of the run, its log, and its last and best checkpoints."""
+
+    @property
+    def folder(self) -> Path: ...  # noqa: D102 (said above)
+    @property
+    def log(self) -> Path: ...  # noqa: D102
+    @property
+    def last(self) -> Path: ...  # noqa: D102
+    @property
+    def best(self) -> Path: ...  # noqa: D102
 
 
 @dataclass
@@ -24,13 +39,17 @@ class Best:
 
     Attributes:
         step: When it was; 0 before the first.
-        score: What it was.
+        scores: What it found.
         misses: Evaluations since then.
     """
 
     step: int = 0
-    score: float = -math.inf
+    scores: dict[str, float] = field(default_factory=dict)
     misses: int = 0
+
+    def value(self, score: str) -> float:
+        """One of the scores; below every other before the first evaluation."""
+        return self.scores.get(score, -math.inf)
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vicinal.tuning.names import search_space
 from vicinal.tuning.ranges import Choice, Range, Space
+from vicinal.tuning.search_spaces import search_space
 from vicinal.tuning.study import tune
-from vicinal.tuning.tuned import Trial, Tuned
+from vicinal.tuning.tuned import Attempt, Tuned
 
-__all__ = ["Choice", "Range", "Space", "Trial", "Tuned", "search_space", "tune"]
+__all__ = ["Attempt", "Choice", "Range", "Space", "Tuned", "search_space", "tune"]

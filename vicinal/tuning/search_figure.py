@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from vicinal.tuning.ranges import Range
-from vicinal.tuning.tuned import Trial, Tuned
+from vicinal.tuning.tuned import Attempt, Tuned
 
 __all__ = ["plot_search"]
 
@@ -53,14 +53,14 @@ def plot_search(tuned: Tuned, *, columns: int = 3) -> Figure:
         panel.grid(alpha=0.25)
     for panel in panels[panels_needed:]:
         panel.set_axis_off()
-    figure.supylabel(f"{tuned.metric}, validation")
+    figure.supylabel(f"{tuned.score}, validation")
     figure.suptitle(f"{tuned.recipe.loss}: {len(tuned.trials)} trials by {tuned.sampler}")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
 
 
-def _draw(panel: Any, trials: list[Trial], best: Trial, across: Sequence[Any]) -> None:
+def _draw(panel: Any, trials: list[Attempt], best: Attempt, across: Sequence[Any]) -> None:
     points = list(zip(trials, across, strict=True))
     last = max((trial.place for trial in trials), default=0) or 1
     pruned = [(x, trial.score) for trial, x in points if trial.state != "complete"]
@@ -83,7 +83,7 @@ def _draw(panel: Any, trials: list[Trial], best: Trial, across: Sequence[Any]) -
             panel.scatter(x, trial.score, marker="*", s=110, color=BEST, zorder=3, label="best")
 
 
-def _draw_best_so_far(panel: Any, trials: list[Trial]) -> None:
+def _draw_best_so_far(panel: Any, trials: list[Attempt]) -> None:
     complete = [trial for trial in trials if trial.state == "complete"]
     highest = list(accumulate((trial.score or 0.0 for trial in complete), max))
     panel.step([trial.place for trial in complete], highest, where="post", color=BEST, linewidth=1, alpha=0.6)

@@ -8,9 +8,14 @@ and a factor there. The other ranges hold the settings of the losses' papers and
 
 from __future__ import annotations
 
+from typing import Any
+
+from vicinal.errors import InputError, UnknownName
+from vicinal.objectives import ALIASES
+from vicinal.recipe import Recipe
 from vicinal.tuning.ranges import Choice, Range, Space
 
-__all__ = ["CCP_SPACE", "LOSS_SPACES", "MINER_SPACES", "PROXY_SPACE", "SEVERAL_PROXIES"]
+__all__ = ["CCP_SPACE", "LOSS_SPACES", "MINER_SPACES", "PROXY_SPACE", "SEVERAL_PROXIES", "search_space", "start_of"]
 
 MARGIN = Range(0.0, 1.0, step=0.1)
 DISTANCE = Range(0.0, 1.5, step=0.1)  # on the sphere distances end at 2
@@ -76,3 +81,45 @@ CCP_SPACE: Space = {
     "ccp.proximal_weight": Range(1e-5, 1e-1, log=True),
     "ccp.proxies_per_class": Range(1, 16, log=True),
 }
+
+
+def search_space(recipe: Recipe) -> dict[str, Range | Choice]:
+    """Return what is worth a search in a recipe: options of its loss and miner, proxies, and the learning rate.
+
+    The learning rate may be ten times lower or higher than in the recipe, as what is usual depends on the network.
+
+    Example:
+        >>> list(search_space(Recipe(loss="proxy_anchor")))
+        ['loss_options.margin', 'loss_options.scale', 'proxy_multiplier', 'learning_rate']
+    """
+    loss = ALIASES.get(recipe.loss, recipe.loss)
+    space = {f"loss_options.{name}": entry for name, entry in LOSS_SPACES.get(loss, {}).items()}
+    if recipe.mining is not None:
+        space |= {f"mining_options.{name}": entry for name, entry in MINER_SPACES.get(recipe.mining, {}).items()}
+    if recipe.ccp is not None:
+        space |= CCP_SPACE
+    elif recipe.traits.usual == "proxies":
+        space |= PROXY_SPACE
+        if loss in SEVERAL_PROXIES:
+            space["proxies_per_class"] = SEVERAL_PROXIES[loss]
+    rate = recipe.training.learning_rate
+    return space | {"learning_rate": Range(rate / 10, rate * 10, log=True)}
+
+
+def start_of(recipe: Recipe, space: Space) -> dict[str, Any]:
+    """Return the values that a recipe has for the names of a space.
+
+    Every name that is no setting, or whose value is None, is reported at once.
+    """
+    found, wrong = {}, []
+    for name in space:
+        try:
+            found[name] = recipe.value(name)
+        except UnknownName as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        if found[name] is None and isinstance(space[name], Range):
+            wrong.append(f"{name} is None in the recipe: give it a number to start from")
+    if wrong:
+        raise InputError("The search space does not fit the recipe:\n" + "\n".join(f"  - {text}" for text in wrong))
+    return found

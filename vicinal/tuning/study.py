@@ -19,13 +19,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vicinal.data import Split
 from vicinal.errors import InputError, Interrupted, look_up
-from vicinal.fitting import METRICS, fit
-from vicinal.recipe import Recipe, recipe_from, recipe_toml
-from vicinal.tuning.names import search_space, start_of, with_values
+from vicinal.fitting import fit
+from vicinal.recipe import Recipe
 from vicinal.tuning.in_turn import SAMPLERS, InTurn, places
 from vicinal.tuning.ranges import Space
+from vicinal.tuning.search_spaces import search_space, start_of
 from vicinal.tuning.storage import ERROR, WORKER, explained, open_storage, run_lost_again, this_worker
-from vicinal.tuning.tuned import State, Trial, Tuned
+from vicinal.tuning.tuned import Attempt, State, Tuned
 
 __all__ = ["tune"]
 
@@ -47,7 +47,7 @@ def tune(
     *,
     trials: int,
     sampler: str = "tpe",
-    metric: str = "MAP@R",
+    score: str | None = None,
     storage: str | Path | None = None,
     seed: int = 0,
     space: Space | None = None,
@@ -66,7 +66,7 @@ def tune(
         trials: How many settings to try, those of earlier calls with the same storage included.
         sampler: "tpe" (tree-structured Parzen estimators), "gp" (a Gaussian process), "random", or "grid": one setting
             after the other goes through its levels and keeps the best.
-        metric: The validation score to raise: "MAP@R", "P@R" or "P@1".
+        score: The validation score to raise: "MAP@R", "P@R" or "P@1"; by default the one that the recipe chooses by.
         storage: Where trials are kept: a path for an SQLite file, or the address of a database. The same call goes on
             where it stopped, and several processes or machines may work on it together. None keeps them in memory.
         seed: Of the search.
@@ -90,8 +90,7 @@ def tune(
     if trials < 1:
         raise InputError(f"trials must be at least 1; got {trials}.")
     look_up("sampler", sampler, SAMPLERS)
-    look_up("metric", metric, dict.fromkeys(METRICS))
-    recipe = recipe_from({"metric": metric}, recipe)
+    recipe = recipe.changed(score=score or recipe.training.score)
     space = search_space(recipe) if space is None else space
     start = start_of(recipe, space)
     space = {name: entry.including(start[name]) for name, entry in space.items()}
@@ -110,7 +109,7 @@ def tune(
             pruner=pruner,
             load_if_exists=True,
         )
-        study.set_user_attr("recipe", recipe_toml(recipe))
+        study.set_user_attr("recipe", recipe.toml())
         run_lost_again(study)
         while _left(study, limit):
             show(study)
@@ -126,7 +125,7 @@ def tune(
 
 def _attempt(view: Split, recipe: Recipe, space: Space, cache: Path | None) -> Callable[[optuna.Trial], float]:
     """Return the function of a trial that is maximised; all it knows of the data is a split without test classes."""
-    metric = recipe.training.metric
+    score = recipe.training.score
 
     def attempt(trial: optuna.Trial) -> float:
         trial.set_user_attr(WORKER, this_worker())
@@ -134,13 +133,13 @@ def _attempt(view: Split, recipe: Recipe, space: Space, cache: Path | None) -> C
         scores: list[float] = []
 
         def note(step: int, found: dict[str, float]) -> None:
-            scores.append(found[metric])
-            trial.report(found[metric], step)
+            scores.append(found[score])
+            trial.report(found[score], step)
             if step < recipe.training.steps and trial.should_prune():
                 raise optuna.TrialPruned
 
         try:
-            fit(view, with_values(recipe, values), progress=False, cache=cache, on_score=note)
+            fit(view, recipe.changed(values), progress=False, cache=cache, on_score=note)
         except (optuna.TrialPruned, StorageInternalError, Interrupted):
             raise
         except Exception as error:
@@ -154,7 +153,7 @@ def _attempt(view: Split, recipe: Recipe, space: Space, cache: Path | None) -> C
 def _name(view: Split, recipe: Recipe, space: Space, sampler: str, seed: int, trials: int) -> str:
     """Name a search by all that defines it, so that different ones never mix in a storage."""
     # A grid is made to fit the number of trials; the others can go on.
-    parts = [view.hash(), recipe_toml(recipe), repr(space), sampler, seed, trials if sampler == "grid" else None]
+    parts = [view.hash(), recipe.toml(), repr(space), sampler, seed, trials if sampler == "grid" else None]
     return f"{recipe.loss}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]}"
 
 
@@ -172,16 +171,16 @@ def _finished(study: Study, limit: int) -> dict[int, FrozenTrial]:
 
 
 def _tuned(study: Study, recipe: Recipe, space: Space, sampler: str, limit: int) -> Tuned:
-    trials = tuple(_trial(place, trial) for place, trial in _finished(study, limit).items())
+    trials = tuple(_attempted(place, trial) for place, trial in _finished(study, limit).items())
     complete = [trial for trial in trials if trial.state == "complete"]
     if not complete:
         first = next((trial.error for trial in trials if trial.error), "they are still running elsewhere")
         raise InputError(f"None of {len(trials)} trials came to an end. The first one: {first}")
     best = max(complete, key=lambda trial: trial.score or 0.0)
     return Tuned(
-        recipe=with_values(recipe, best.values),
+        recipe=recipe.changed(best.values),
         value=best.score or 0.0,
-        metric=recipe.training.metric,
+        score=recipe.training.score,
         trials=trials,
         best=best,
         space=space,
@@ -191,9 +190,9 @@ def _tuned(study: Study, recipe: Recipe, space: Space, sampler: str, limit: int)
     )
 
 
-def _trial(place: int, trial: FrozenTrial) -> Trial:
+def _attempted(place: int, trial: FrozenTrial) -> Attempt:
     scores = trial.intermediate_values
-    return Trial(
+    return Attempt(
         place=place,
         state=STATES[trial.state],
         values=dict(trial.params),

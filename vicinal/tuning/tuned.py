@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from vicinal.recipe import Recipe, recipe_toml
+from vicinal.recipe import Recipe
 from vicinal.tuning.ranges import Space
 
-__all__ = ["State", "Trial", "Tuned"]
+__all__ = ["Attempt", "State", "Tuned"]
 
 State = Literal["complete", "pruned", "failed"]
 
 
 @final
 @dataclass(frozen=True)
-class Trial:
+class Attempt:
     """One setting that was tried.
 
     Attributes:
@@ -47,7 +47,7 @@ class Tuned:
     Attributes:
         recipe: The recipe with the best values, ready for `fit`.
         value: Its validation score. It is the best of many on the same classes, so new classes will score lower.
-        metric: Which score.
+        score: Which one.
         trials: In the order of their places; the first is the recipe as it was given.
         best: The trial that won.
         space: What was varied.
@@ -58,9 +58,9 @@ class Tuned:
 
     recipe: Recipe
     value: float
-    metric: str
-    trials: tuple[Trial, ...]
-    best: Trial
+    score: str
+    trials: tuple[Attempt, ...]
+    best: Attempt
     space: Space
     sampler: str
     importance: Mapping[str, float]
@@ -68,7 +68,7 @@ class Tuned:
 
     def to_toml(self) -> str:
         """Return the best recipe as TOML, for `vicinal train --recipe`."""
-        return recipe_toml(self.recipe)
+        return self.recipe.toml()
 
     def __str__(self) -> str:
         first = self.trials[0]
@@ -93,7 +93,7 @@ class Tuned:
             [
                 *table,
                 "",
-                f"{self.recipe.loss}: {self.metric} {self.value:.4f} on the validation classes in trial "
+                f"{self.recipe.loss}: {self.score} {self.value:.4f} on the validation classes in trial "
                 f"{self.best.place}; as given {before}. {len(self.trials)} trials by {self.sampler}: {told}.",
                 *failures,
             ]

@@ -11,7 +11,7 @@ from vicinal.errors import VicinalError
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Curve, line_chart
 from vicinal.results import Entry, Leaderboard
-from vicinal.spaces import LabelMetric, RunAudit, Verdict, audit, audit_run, label_metric_of, p_max
+from vicinal.spaces import LabelMetric, MetricVerdict, RunAudit, audit, audit_run, label_metric_of, p_max
 from vicinal.spaces.run_audit import LABEL_LOSSES
 
 __all__ = ["distance_audits"]
@@ -21,7 +21,7 @@ TRIPLES = 200_000
 
 def distance_audits(board: Leaderboard) -> list[Chapter]:
     """Audit the distance of every loss, and the bounds of runs whose loss is a distance to labels."""
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, MetricVerdict] = {}
     for entry in board.of_network():
         try:
             verdicts[entry.label] = _verdict(entry.records[0].recipe)
@@ -36,13 +36,13 @@ def distance_audits(board: Leaderboard) -> list[Chapter]:
     return [Chapter("What each loss measures with", tuple(blocks))]
 
 
-def _verdict(recipe: Mapping[str, Any]) -> Verdict:
+def _verdict(recipe: Mapping[str, Any]) -> MetricVerdict:
     loss = str(recipe.get("loss", ""))
     options = recipe.get("loss_options", {}) if loss in LABEL_LOSSES else {}
     return audit(loss, triples=TRIPLES, **options)
 
 
-def _verdicts(verdicts: Mapping[str, Verdict]) -> Table:
+def _verdicts(verdicts: Mapping[str, MetricVerdict]) -> Table:
     """One row for each distance, with the losses that measure with it."""
     losses: dict[tuple[str, ...], list[str]] = {}
     for name, verdict in verdicts.items():
@@ -58,11 +58,11 @@ def _verdicts(verdicts: Mapping[str, Verdict]) -> Table:
     )
 
 
-def _distance(verdict: Verdict) -> str:
+def _distance(verdict: MetricVerdict) -> str:
     return verdict.subject.split(" (of ")[0].split()[0].replace("_", " ")
 
 
-def _because(verdict: Verdict) -> str:
+def _because(verdict: MetricVerdict) -> str:
     if verdict.faults:
         return "; ".join(verdict.faults)
     if verdict.kind == verdict.proved:
@@ -74,7 +74,7 @@ def _because(verdict: Verdict) -> str:
     return f"shorter ways; symmetric, and 0 for equal points alone, in {verdict.pairs:,} pairs"
 
 
-def _detour(verdict: Verdict) -> str:
+def _detour(verdict: MetricVerdict) -> str:
     worst = verdict.worst
     if verdict.faults or not np.isfinite(worst.direct) or worst.direct <= 0:
         return ""

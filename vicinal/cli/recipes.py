@@ -1,0 +1,83 @@
+"""`vicinal recipes`: what comes with vicinal, on which data, by which protocol, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from itertools import groupby
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from vicinal.recipes import RecipeSummary, describe_recipe, expand, find_recipe, losses_beside, recipe_names
+
+__all__ = ["recipes"]
+
+
+def recipes(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Print this recipe instead; of a folder (thesis, ccp/losses) list what is in it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """List every recipe with its data, protocol, network and cost in images seen."""
+    chosen = recipe_names() if name is None else expand(name)
+    summaries = [describe_recipe(each) for each in chosen]
+    if as_json:
+        listed = [asdict(summary) for summary in summaries]
+        typer.echo(json.dumps(listed[0] if chosen == [name] else listed, indent=2))
+    elif name is not None and chosen == [name]:
+        typer.echo(find_recipe(name).read_text(encoding="utf-8"), nl=False)
+    else:
+        whole = [summary for summary in summaries if summary.data is not None]
+        _print(sorted(whole, key=_study), Console())
+        _print_losses([summary for summary in summaries if summary.data is None], Console())
+
+
+def _print(conditions: list[RecipeSummary], console: Console) -> None:
+    """Print conditions by study, with the losses that can be laid over them."""
+    for _, group in groupby(conditions, key=_study):
+        members = list(group)
+        table = Table(box=box.SIMPLE_HEAD)
+        for column in ("recipe", "data, protocol", "network", "images seen"):
+            table.add_column(column, justify="right" if column == "images seen" else "left")
+        for summary in members:
+            table.add_row(
+                f"{escape(summary.name)}\n[dim]{escape(summary.about)}[/]",
+                f"{escape(summary.data or '')}\n[dim]{summary.protocol}{', best on test' * summary.select_on_test}[/]",
+                f"{summary.backbone}\n[dim]{'frozen, ' * summary.freeze}{summary.dim or 'its own'} dimensions[/]",
+                f"{summary.images_seen:,}\n[dim]{'at most' * summary.stops_early}[/]" if summary.images_seen else "",
+            )
+        console.print(table)
+        losses = losses_beside(members[0].name)
+        if losses:
+            folder = losses[0].rpartition("/")[0]
+            short = ", ".join(loss.rpartition("/")[2].removesuffix(".toml") for loss in losses)
+            console.print(Padding(f"over it, from {escape(folder)}: {escape(short)}", (0, 2)))
+    if conditions:
+        console.print(
+            "\nImages seen: steps x batch of one run; a protocol with folds has a run for each.", highlight=False
+        )
+
+
+def _print_losses(losses: list[RecipeSummary], console: Console) -> None:
+    """Print losses that were asked for by their folder; in the whole list they stand with their study."""
+    if len(set(map(_study, losses))) != 1:
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("recipe", "loss", "about"):
+        table.add_column(column, no_wrap=column == "recipe")
+    for loss in losses:
+        table.add_row(escape(loss.name), loss.loss, escape(loss.about))
+    console.print(table)
+
+
+def _study(summary: RecipeSummary) -> str:
+    """Return the folder that a recipe is in; none sorts first."""
+    return summary.name.rpartition("/")[0]

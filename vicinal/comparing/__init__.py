@@ -1,0 +1,7 @@
+"""Comparisons of losses: equal conditions, runs side by side, a journal that survives, one leaderboard."""
+
+from __future__ import annotations
+
+from vicinal.comparing.comparison import compare
+
+__all__ = ["compare"]

@@ -1,0 +1,161 @@
+"""References as 8-bit integers, laid out once, before any query is known; scanned for the pairs that may matter.
+
+Formula:
+    As in int8_filter.py, but the bias of a reference must not depend on the queries. With any fixed length L,
+
+        c . c' + h + h'  <=  ĉ . ĉ' + u + u'
+        u  = h + |c - ĉ| longest' + max(0, |ĉ| - L) worst' + rounding      of the query
+        u' = h' + |c' - ĉ'| L                                              of the reference, the bias
+
+    where longest' is at least every |c'| and worst' at least every |c' - ĉ'|: for (c - ĉ) . c' is at most
+    |c - ĉ| longest', and ĉ . (c' - ĉ') at most |ĉ| |c' - ĉ'|, which is at most L |c' - ĉ'| plus what |ĉ| is longer
+    than L, times worst'. L is the length of a typical reference, so that queries like the references lose little.
+    Each side has a step of its own: queries may have any length.
+
+A scan reads 1 byte per number instead of 4, which is what decides for a few queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float32, Float64, Int8, Int64
+from torch import Tensor
+
+from vicinal.neighbours.int8_filter import MOST_HITS, best_step, code
+from vicinal.neighbours.int8_products import FINEST, LEVELS, multiply, pack
+from vicinal.neighbours.layout import LOWEST
+from vicinal.neighbours.parallel import side_by_side
+from vicinal.neighbours.similarity import Vectors, chunks, rounding_error
+
+__all__ = ["CodedQueries", "Int8References", "int8_references"]
+
+WIDTH = 1 << 16  # references of a block: below, one query spends more time on calls than on products
+PRODUCTS = 1 << 21  # at a time: more would leave the cache
+TYPICAL = 4096  # references whose median length is L
+
+
+@dataclass(frozen=True)
+class CodedQueries:
+    """Queries as integers.
+
+    Args:
+        integers: ĉ / step.
+        step: What one integer stands for.
+        excess: u.
+    """
+
+    integers: Int8[Tensor, "n d"]
+    step: float
+    excess: Float64[Tensor, " n"]
+
+
+@dataclass(frozen=True)
+class Int8References:
+    """The packed integers of all references, and the norms that the bound of a query needs.
+
+    Args:
+        packed: The integers and biases of each block.
+        columns: The references of each block.
+        step: What one integer stands for.
+        typical: L.
+        longest: At least every |c'|.
+        highest: At least every |h'|.
+        worst: At least every |c' - ĉ'|.
+        largest_bias: At least every |u'|.
+    """
+
+    packed: list[Any]
+    columns: list[slice]
+    step: float
+    typical: float
+    longest: float
+    highest: float
+    worst: float
+    largest_bias: float
+
+    def coded(self, queries: Vectors, mean: Float64[Tensor, " d"]) -> CodedQueries:
+        """Prepare queries for `hits`; `mean` is that of the references."""
+        step = best_step(queries, mean) or self.step  # queries that all are the mean are coded as zeros by any step
+        parts = side_by_side(lambda part: code(queries, part, mean, step), chunks(queries.rows))
+        excess = [
+            part.height
+            + part.residual * self.longest
+            + (part.length - self.typical).clamp(min=0.0) * self.worst
+            + 2 * rounding_error(len(mean))
+            for part in parts
+        ]
+        return CodedQueries(torch.cat([part.integers for part in parts]), step, torch.cat(excess))
+
+    def hits(
+        self, queries: CodedQueries, rows: Int64[Tensor, " r"], block: int, bars: Float32[Tensor, " r"]
+    ) -> tuple[Int64[Tensor, " hits"], Int64[Tensor, " hits"]] | None:
+        """The pairs of some queries and a block of references that may clear the bar of the query.
+
+        Args:
+            queries: All of them.
+            rows: Which of them.
+            block: Its number.
+            bars: One for each row; `LOWEST` where there is none yet.
+
+        Returns:
+            Places in `rows` in rising order, and references; None if there are so many that whole products of the
+            block, which have to be laid out first, are cheaper than to compare pair by pair.
+        """
+        columns = self.columns[block]
+        across = columns.stop - columns.start
+        most = across * max(1.0, len(rows) * MOST_HITS)
+        some = max(1, PRODUCTS // across)
+        found, many = [], 0
+        for start in range(0, len(rows), some):
+            clear = self._clear(queries, rows[start : start + some], block, bars[start : start + some])
+            flat = torch.from_numpy(np.flatnonzero(clear.numpy()))
+            many += len(flat)
+            if many > most:
+                return None
+            found.append(flat + start * across)
+        flat = torch.cat(found)
+        place = flat.div(across, rounding_mode="floor")
+        return place, flat - place * across + columns.start
+
+    def _clear(
+        self, queries: CodedQueries, rows: Int64[Tensor, " r"], block: int, bars: Float32[Tensor, " r"]
+    ) -> Bool[Tensor, "r c"]:
+        """Where a product, rounded to levels, is not surely under the bar."""
+        integers = queries.integers[rows]
+        lowered = bars.double() - queries.excess[rows]
+        is_set = bars > LOWEST
+        low, high = (float(end) for end in lowered[is_set].aminmax()) if bool(is_set.any()) else (0.0, 0.0)
+        size = queries.step * self.step + self.largest_bias
+        level = max((high - low) / LEVELS, (abs(low) + abs(high) + size) * FINEST)
+        zero = 2 - int(np.floor(low / level))
+        thresholds = (lowered / level).floor().add(zero - 1).where(is_set, torch.zeros(())).to(torch.uint8)
+        products = multiply(integers, queries.step, self.packed[block], level, zero)
+        return torch.from_numpy(products >= thresholds.numpy()[:, None])
+
+
+def int8_references(references: Vectors, mean: Float64[Tensor, " d"], width: int = WIDTH) -> Int8References | None:
+    """Lay references out, with `mean` taken off, `width` to a block; None for points that are all the same."""
+    step = best_step(references, mean)
+    if not step:
+        return None
+    sample = torch.linspace(0, len(references) - 1, min(TYPICAL, len(references)), dtype=torch.float64).long()
+    typical = float(references.scaled(sample).sub_(mean).norm(dim=1).median())
+    columns = [slice(start, min(start + width, len(references))) for start in range(0, len(references), width)]
+
+    def laid(block: slice) -> tuple[Any, float, float, float, float]:
+        starts = chunks(references.rows[block])
+        parts = [code(references, slice(block.start + p.start, block.start + p.stop), mean, step) for p in starts]
+        bias = torch.cat([part.height + part.residual * typical for part in parts])
+        norms = [
+            max(float(getattr(part, name).abs().max()) for part in parts) for name in ("length", "height", "residual")
+        ]
+        packed = pack(torch.cat([part.integers for part in parts]), step, bias)
+        return packed, norms[0], norms[1], norms[2], float(bias.abs().max())
+
+    packed, *norms = zip(*side_by_side(laid, columns), strict=True)
+    longest, highest, worst, largest_bias = (max(values) for values in norms)
+    return Int8References(list(packed), columns, step, typical, longest, highest, worst, largest_bias)

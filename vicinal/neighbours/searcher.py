@@ -1,0 +1,165 @@
+"""References prepared once, searched many times, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vicinal.errors import InputError
+from vicinal.neighbours.blocked_search import BLOCK
+from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
+from vicinal.neighbours.exclusion import Exclusion
+from vicinal.neighbours.nearest import Neighbours, collect
+from vicinal.neighbours.prepared_references import PILOT, PreparedReferences, pilot, prepare
+from vicinal.neighbours.similarity import Vectors, vectors, vectors_like
+
+__all__ = ["Among", "Searcher"]
+
+Among: TypeAlias = Tensor | NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | Sequence[bool]
+
+DIRECT = 1 << 14  # references up to which it is cheaper to lay out the chosen ones than to scan all
+ENOUGH = 8  # times k references of the pilot that must be among the chosen, for a bar to speak of
+
+
+class Searcher:
+    """Finds the nearest references of any queries, exactly, without laying the references out again.
+
+    What `neighbours` finds for the same queries and references is found here, bit for bit: the same indices and the
+    same values, with ties in the order of the index. Preparation costs a few passes over the references; a search
+    reads their 8-bit integers once and compares the few candidates that these leave with the rows themselves.
+
+    Several threads may search at once. The rows are kept, not copied, if they are float16, float32 or float64: they
+    may be a memory map, from which a search reads the candidates alone. They must not change.
+
+    Under the Euclidean distance all vectors are brought below length one by a power of two. It is chosen by the
+    references; queries shorter than twice the longest reference always or often fit. If a query needs a smaller one,
+    so does the exact comparison, and that call prepares the references anew: as slow as `neighbours`, and the same.
+
+    Args:
+        references: One row per reference: torch, numpy or lists.
+        distance: "cosine" or "euclidean".
+        precision: "int8" or "float32"; by default the first, where this processor and this torch are fast at it.
+            Only speed and memory depend on it.
+        block: Rows and columns of float32 products computed at a time; integers have wider blocks. Only speed and
+            memory depend on it.
+
+    Example:
+        >>> searcher = Searcher([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> searcher.search([[2.0, 0.1]], k=2).indices.tolist()
+        [[0, 2]]
+        >>> searcher.search([[2.0, 0.1]], k=2, among=[1, 2]).indices.tolist()
+        [[2, 1]]
+        >>> len(searcher), searcher.dim, searcher.distance
+        (3, 2, 'cosine')
+    """
+
+    def __init__(
+        self,
+        references: ArrayLike,
+        distance: str = "cosine",
+        *,
+        precision: str = "int8",
+        block: int = BLOCK,
+    ) -> None:
+        if precision not in ("int8", "float32"):
+            raise InputError(f"The precision of a Searcher is 'int8' or 'float32', got {precision!r}.")
+        rows = as_embeddings(references, "references", as_given=True)
+        self.block = block
+        self._prepared = prepare(vectors(rows, distance=distance)[0], precision, block)
+
+    def __len__(self) -> int:
+        return len(self._prepared.vectors)
+
+    def __repr__(self) -> str:
+        kind = "float32" if self._prepared.codes is None else "int8"
+        return f"Searcher({len(self):,} references, {self.dim} dimensions, {self.distance}, {kind})"
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a row."""
+        return self._prepared.vectors.rows.shape[1]
+
+    @property
+    def distance(self) -> str:
+        """How vectors are compared: "cosine" or "euclidean"."""
+        return self._prepared.vectors.distance
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the searcher holds on top of the rows it was given."""
+        return self._prepared.nbytes
+
+    def search(self, queries: ArrayLike, k: int, *, among: Among | None = None) -> Neighbours:
+        """Find the k nearest references of each query, nearest first, ties by index.
+
+        Args:
+            queries: One row per query.
+            k: How many neighbours; -1 and NaN fill up where there are fewer references.
+            among: Only these may be found: one boolean per reference, or their indices in any order.
+        """
+        rows = as_embeddings(queries, "queries")
+        if k < 1:
+            raise InputError(f"k must be at least 1, got {k}.")
+        allowed = None if among is None else _mask(among, len(self))
+        prepared = self._prepared
+        exact = vectors_like(rows, prepared.vectors)
+        if exact is None:
+            exact, longer = vectors(rows, prepared.vectors.rows, distance=self.distance)
+            chosen = None if allowed is None else allowed.nonzero().squeeze(1)
+            return self._directly(exact, longer, k, chosen)
+        if allowed is None:
+            return collect(exact, prepared, Exclusion(False), k, block=self.block)
+        chosen = allowed.nonzero().squeeze(1)
+        if prepared.codes is None or len(chosen) <= DIRECT:
+            return self._directly(exact, prepared.vectors, k, chosen)
+        some = Exclusion(False, allowed=allowed)
+        return collect(exact, _with_pilot(prepared, allowed, chosen, k), some, k, block=self.block)
+
+    def _directly(
+        self, queries: Vectors, references: Vectors, k: int, chosen: Int64[Tensor, " c"] | None
+    ) -> Neighbours:
+        """Prepare the chosen references for this call alone."""
+        if chosen is None:
+            return collect(queries, references, Exclusion(False), k, block=self.block)
+        if not len(chosen):
+            empty = torch.full((len(queries), k), torch.nan, dtype=torch.float64)
+            return Neighbours(torch.full((len(queries), k), -1), empty)
+        found = collect(queries, references.take(chosen), Exclusion(False), k, block=self.block)
+        return Neighbours(torch.where(found.indices < 0, -1, chosen[found.indices]), found.values)
+
+
+def _with_pilot(
+    prepared: PreparedReferences, allowed: Bool[Tensor, " m"], chosen: Int64[Tensor, " c"], k: int
+) -> PreparedReferences:
+    """See to it that enough of the references that set the first bars may be found."""
+    if prepared.pilot is not None and int(allowed[prepared.pilot.index].sum()) >= ENOUGH * k:
+        return prepared
+    places = torch.linspace(0, len(chosen) - 1, min(len(chosen), PILOT), dtype=torch.float64).long()
+    return replace(prepared, pilot=pilot(prepared.vectors, prepared.mean, chosen[places]))
+
+
+def _mask(among: Among, references: int) -> Bool[Tensor, " m"]:
+    values = among.detach().cpu() if isinstance(among, Tensor) else torch.from_numpy(np.array(among))
+    if values.ndim == 1 and values.dtype == torch.bool:
+        if len(values) != references:
+            raise InputError(f"A mask `among` needs one entry per reference, {references}; got {len(values)}.")
+        return values
+    if values.ndim != 1 or (len(values) and (values.is_floating_point() or values.is_complex())):
+        raise InputError(
+            "`among` must be a list of booleans, one per reference, or of indices; "
+            f"got the shape {tuple(values.shape)} and {values.dtype}."
+        )
+    index = values.long()
+    outside = index[(index < 0) | (index >= references)]
+    if len(outside):
+        raise InputError(f"`among` holds the index {int(outside[0])}; there are {references} references, from 0 on.")
+    mask = torch.zeros(references, dtype=torch.bool)
+    mask[index] = True
+    return mask
