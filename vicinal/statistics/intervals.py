@@ -23,7 +23,7 @@ __all__ = [
     "times_drawn",
 ]
 
-BLOCK = 2**20  # drawn classes at once
+BLOCK = 2**16  # drawn classes at once
 
 
 class Interval(NamedTuple):
