@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import vicinal as vc
 from vicinal.classical import NCA
 from vicinal.sampling import SAMPLERS
-from vicinal.training.engine import train
+from vicinal.training.engine import run_training
 from vicinal.training.stream import Stream
 
 pytestmark = pytest.mark.recipe
@@ -37,7 +37,7 @@ def test_mini_batches_come_within_a_hundredth_of_all_pairs_at_once() -> None:
     model = vc.Embedder("linear", dim=16, normalisation="none", options={"features": 64})
     sampler = SAMPLERS["classes"](data.labels, 10, 12, rounds=8, seed=0)
     settings = vc.Settings(steps=600, learning_rate=1e-2, schedule="cosine", evaluate_every=0)
-    train(model, vc.Criterion("nca", normalise="none"), Stream(data, None, sampler), settings, progress=False)
+    run_training(model, vc.Criterion("nca", normalise="none"), Stream(data, None, sampler), settings, progress=False)
     found = neighbours(model.encode(points[first]), labels[first], model.encode(points[second]), labels[second])
     assert expected > 0.95
     assert found >= expected - 0.01

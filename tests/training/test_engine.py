@@ -339,6 +339,20 @@ def test_resume_with_other_data_is_refused(
         run_training(model(), criterion(), other, settings(), files=RunFiles(tmp_path), resume=True, progress=False)
 
 
+def test_resume_with_data_of_another_identity_is_refused(
+    model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
+) -> None:
+    """Items and class sizes are the same, so that nothing else could tell."""
+    options = {"files": RunFiles(tmp_path), "progress": False}
+    first = run_training(model(), criterion(), stream(), settings(), identity="fold 0", **options)
+    before = (tmp_path / "last.ckpt").read_bytes()
+    with pytest.raises(InputError, match=r"other data, or on another split of it: give the same data, protocol, fold"):
+        run_training(model(), criterion(), stream(), settings(), identity="fold 1", resume=True, **options)
+    assert (tmp_path / "last.ckpt").read_bytes() == before
+    again = run_training(model(), criterion(), stream(), settings(), identity="fold 0", resume=True, **options)
+    assert (again.steps, again.images) == (first.steps, first.images)
+
+
 def test_hard_classes_get_embeddings_at_every_evaluation(
     model: Make, criterion: Make, stream: Make, settings: Make, data: Dataset
 ) -> None:
