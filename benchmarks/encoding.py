@@ -6,7 +6,8 @@
 `VICINAL_DATA` is a folder with `CUB_200_2011/` and `weights/mobilenet_v2-b0353104.pth`; without it the part `files` is
 left out and MobileNetV2 has random weights, which take the same time. All ways of a table take turns, so that each sees
 the same state of the machine; medians over the turns are printed, both sides of every ratio. Engines are made before
-the clock starts (the column `ready` says how long that took); the check of a run's first batch is in its time.
+the clock starts, in a first turn that does not count (lines with `ready` say how long that takes); the check of a
+run's first batch is in its time.
 
 The usual eager loop is what timm's and open-metric-learning's inference scripts do: a DataLoader with worker processes,
 `model(batch)` under `torch.no_grad()`, images in torch's default order of memory.

@@ -17,6 +17,7 @@ from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
 from vicinal.fitting import fit
 from vicinal.recipe import SCORES, Recipe
+from vicinal.training import frozen_features as features
 from vicinal.training.settings import Settings
 
 pytestmark = pytest.mark.recipe
@@ -141,14 +142,15 @@ def test_a_folder_that_cannot_be_made_or_written_to(
 class TestFrozen:
     @pytest.fixture
     def counted(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The numbers of items that were opened for features, batch by batch."""
         seen: list[int] = []
-        real = Embedder.features
+        real = features.open_items
 
-        def features(embedder: Embedder, images: torch.Tensor) -> torch.Tensor:
-            seen.append(len(images))
-            return real(embedder, images)
+        def open_items(data: Dataset, transform: Any, items: Any, seeds: Any) -> torch.Tensor:
+            seen.append(len(items))
+            return real(data, transform, items, seeds)
 
-        monkeypatch.setattr(Embedder, "features", features)
+        monkeypatch.setattr(features, "open_items", open_items)
         return seen
 
     def test_only_the_head_is_trained_and_features_are_computed_once(

@@ -129,3 +129,17 @@ def test_pickled_or_absent_arrays_are_refused(tmp_path):
 def test_the_output_must_be_an_npz_file(model, photos):
     with pytest.raises(InputError, match=r"must end in \.npz; got e\.csv"):
         run(model, photos, "-o", "e.csv")
+
+
+def test_the_engine_is_named_and_the_former_flag_has_no_effect(model, photos, tmp_path):
+    output, code = run(model, photos, "-o", tmp_path / "plain.npz", "--engine", "eager", "--channels-last")
+    assert code == 0
+    assert "--channels-last has no effect any longer" in output
+    assert "engine eager" in output
+    output, _ = run(model, photos, "-o", tmp_path / "fast.npz", "--engine", "onnxruntime")
+    assert "engine onnxruntime" in output
+    plain, fast = (read(tmp_path / name)["embeddings"] for name in ("plain.npz", "fast.npz"))
+    np.testing.assert_allclose(fast, plain, atol=1e-5)
+    output, code = run(model, photos, "--engine", "onnx")
+    assert code != 0
+    assert run("--help")[0].count("--channels-last") == 0

@@ -26,8 +26,8 @@ __all__ = ["ENGINES", "TOLERANCE", "Engine", "EngineName", "candidates", "device
 EngineName = Literal["auto", "eager", "folded", "onnxruntime", "autocast"]
 
 TOLERANCE = 1e-4
-# Images per call of onnxruntime. Measured with MobileNetV2 at 224 pixels: 4 to 8 are fastest, as their feature maps
-# stay near the processor; 32 take a third longer where two threads call at once, and four times the memory.
+# Images per call of onnxruntime. With MobileNetV2 at 224 pixels one thread was as fast with 4 to 8 as with 32, and two
+# threads were faster (in two short runs on a machine that was not quiet); the memory of a call grows with the number.
 IMAGES_PER_CALL = 8
 
 
