@@ -25,6 +25,7 @@ from vicinal.references import Batch, Proxies, greedy_k_center
 from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.optimiser import build_optimiser
 from vicinal.training.settings import CCP, Settings
+from vicinal.training.state import TrainingState
 
 BATCH, DIM, GOAL = 32, 128, 1.10
 NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
@@ -52,10 +53,11 @@ def stepper(name: str, loss: str, size: tuple[int, int, int] | None) -> tuple[Ca
     if size is not None:
         drawn = torch.randn(classes, pool, DIM)
         settings = CCP(proxies_per_class=per_class, pool=pool, patience=1, monitor="fresh")
-        ccp, fabric = ChanceConstrainedProxies(settings, lambda *_: drawn), Fabric(accelerator="cpu")
-        ccp.start(fabric, model, criterion)
+        ccp = ChanceConstrainedProxies(settings, lambda *_: drawn)
+        state = TrainingState(Fabric(accelerator="cpu"), model, criterion, SETTINGS, scored=True)
+        ccp.start(state)
         for score in (0.5, 0.5):  # the second one ends the first instance: from now on there is a pull
-            ccp.observe(1, score, {}, fabric, model, criterion)
+            ccp.after_evaluation(state, {SETTINGS.score: score})
         parameters = sum(parameter.numel() for parameter in model.parameters())
         kept = 4 * (parameters + classes * per_class * DIM)
     optimiser = build_optimiser(model, criterion, SETTINGS)
@@ -63,7 +65,7 @@ def stepper(name: str, loss: str, size: tuple[int, int, int] | None) -> tuple[Ca
     def step() -> None:
         criterion(model(images), labels).backward()
         if ccp is not None:
-            ccp.pull(model)
+            ccp.before_step(state)
         optimiser.step()
         optimiser.zero_grad()
 

@@ -24,7 +24,7 @@ from vicinal.evaluation import class_distances, covering_radius
 from vicinal.pairs import to_ball
 from vicinal.references import Batch, Proxies, greedy_k_center
 from vicinal.training.ccp import ChanceConstrainedProxies, proxy_spread
-from vicinal.training.engine import train
+from vicinal.training.engine import run_training
 from vicinal.training.settings import CCP, Settings
 from vicinal.training.stream import Stream
 
@@ -74,15 +74,17 @@ def snapshots(patience: int, steps: int) -> list[dict[str, Any]]:
     def score(_: nn.Module) -> dict[str, float]:
         return {"MAP@R": vc.evaluate(embed(second), second.labels, distance="euclidean", full_ranking=False)["MAP@R"]}
 
-    train(
+    run_training(
         network,
         criterion,
         Stream(first, None, vc.sampling.class_sampler(first.labels, 8, 4)),
         Settings(steps=steps, evaluate_every=25, learning_rate=2e-3, optimiser="adam"),
         score=score,
-        ccp=ChanceConstrainedProxies(
-            CCP(proxies_per_class=PER_CLASS, pool=POOL, patience=patience, monitor="fresh"), pool
-        ),
+        hooks=[
+            ChanceConstrainedProxies(
+                CCP(proxies_per_class=PER_CLASS, pool=POOL, patience=patience, monitor="fresh"), pool
+            )
+        ],
         progress=False,
     )
     return [*found, state()]
