@@ -2,8 +2,8 @@
 
     python examples/orderings.py runs/cub
 
-The folder is one that `vicinal compare` wrote. Every pair of losses is tested on the same test classes and seeds, and
-p-values are corrected for the number of pairs (Holm).
+The folder is one that `vicinal compare` wrote. Every pair of losses is tested on the test classes, seeds and folds that
+the two share, and p-values are corrected for the number of pairs (Holm).
 """
 
 from __future__ import annotations
@@ -12,91 +12,82 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from vicinal.report.comparison import Comparison, Entry, read_comparisons
-from vicinal.report.evidence import correlation_of, evidence
-from vicinal.report.summary import class_means, class_queries, lines
+from vicinal.results import Entry, Leaderboard, leaderboards
+from vicinal.results.entry import shared_scores
 from vicinal.statistics import PairTest, compare_pairs
 
 # What is said to be better, and than what; the names are those of `vicinal compare --losses`.
 CLAIMS = [
-    ("multi similarity + valid triplets", "multi similarity", "RAW + VTHM over RAW"),
-    ("multi similarity", "binomial deviance", "RAW over binomial deviance"),
+    ("multi_similarity + valid_triplets", "multi_similarity", "RAW + VTHM over RAW"),
+    ("multi_similarity", "binomial_deviance", "RAW over binomial deviance"),
 ]
-LAST = ("n pair", "triplet + semi hard")
+LAST = ("n_pair", "triplet + semi_hard")
 
 
-def leaderboard(comparison: Comparison) -> Iterator[str]:
+def leaderboard(board: Leaderboard) -> Iterator[str]:
     """Yield a Markdown table of all losses: the mean of the folds' models, and the models joined."""
-    joined = {entry.label: entry for entry in comparison.joined}
-    yield "| loss | MAP@R | ± seeds | P@1 | joined MAP@R | joined - separate | classes gained | p | validation MAP@R |"
+    score = board.score
+    yield f"| loss | {score} | ± seeds | P@1 | joined | joined - separate | classes gained | p | validation |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for line in lines(comparison, comparison.losses):
-        entry = line.entry
-        reach = "" if line.over_seeds is None else f"{(line.over_seeds.high - line.over_seeds.low) / 2:.4f}"
+    for entry in board.of_network():
+        over_seeds, validation = entry.over_seeds(score), entry.validation(score)
+        reach = "" if over_seeds is None else f"{(over_seeds.high - over_seeds.low) / 2:.4f}"
         cells = ["", "", "", ""]
-        if entry.label in joined:
-            test = joined_over_separate(entry, joined[entry.label], comparison.metric)
-            gain = test.difference if test.first == "joined" else -test.difference
-            won = (1 + test.effect) / 2 if test.first == "joined" else (1 - test.effect) / 2
-            cells = [f"{joined[entry.label].mean('MAP@R'):.4f}", f"{gain:+.4f}", f"{won:.0%}", f"{test.p_single:.2g}"]
-        validation = entry.validation(comparison.metric)
+        if entry.joined is not None:
+            cells = [f"{entry.joined.mean(score):.4f}", *joined_over_separate(entry, entry.joined, score)]
         yield (
-            f"| {entry.label} | {line.mean:.4f} | {reach} | {entry.mean('P@1'):.4f} | {' | '.join(cells)} | "
+            f"| {entry.label} | {entry.mean(score):.4f} | {reach} | {entry.mean('P@1'):.4f} | {' | '.join(cells)} | "
             f"{'' if validation is None else f'{validation:.4f}'} |"
         )
 
 
-def joined_over_separate(separate: Entry, joined: Entry, metric: str) -> PairTest:
-    """Test the joined models of a loss against its separate ones, class by class."""
-    scores = {
-        name: means[None]
-        for name, entry in (("separate", separate), ("joined", joined))
-        if (means := class_means(entry, metric)) is not None
-    }
-    known = np.isfinite(np.concatenate(list(scores.values()))).all(axis=0)
-    queries = class_queries(separate, len(known))[known]
-    return compare_pairs({name: array[:, known] for name, array in scores.items()}, queries=queries)[0]
+def joined_over_separate(separate: Entry, joined: Entry, score: str) -> tuple[str, str, str]:
+    """Test the joined models of a loss against its separate ones, class by class: the gain, classes gained, and p."""
+    both = {"separate": shared_scores([separate], score), "joined": shared_scores([joined], score)}
+    known = {name: found for name, found in both.items() if found is not None}
+    if len(known) < 2:
+        return "", "", ""
+    means = {name: found.values[0].mean(axis=0) for name, found in known.items()}
+    (test,) = compare_pairs(means, queries=known["joined"].queries)
+    sign = 1 if test.first == "joined" else -1
+    return f"{sign * test.difference:+.4f}", f"{(1 + sign * test.effect) / 2:.0%}", f"{test.p_single:.2g}"
 
 
-def claims(comparison: Comparison) -> Iterator[str]:
+def claims(board: Leaderboard) -> Iterator[str]:
     """Yield a line on each ordering."""
-    found = evidence(comparison)
-    if found is None:
-        return
-    pairs = {frozenset((pair.first, pair.second)): pair for pair in found.pairs}
-    order = [entry.label for entry in comparison.losses]
-    if "proxy anchor" in order:
-        rank = order.index("proxy anchor") + 1
-        rival = order[0] if rank > 1 else order[1]
-        yield f"proxy anchor is {rank} of {len(order)}: {_told(pairs[frozenset(('proxy anchor', rival))])}"
+    pairs = {frozenset((pair.first, pair.second)): pair for pair in board.pairs()}
+    order = [entry.name for entry in board.of_network()]
+    if "proxy_anchor" in order and len(order) > 1:
+        rank = order.index("proxy_anchor") + 1
+        pair = pairs.get(frozenset(("proxy_anchor", order[0] if rank > 1 else order[1])))
+        yield f"proxy_anchor is {rank} of {len(order)}: {_told(pair)}"
     for name in LAST:
         if name in order:
             yield f"{name} is {order.index(name) + 1} of {len(order)}"
     for better, worse, claim in CLAIMS:
         if better in order and worse in order:
-            yield f"{claim}: {_told(pairs[frozenset((better, worse))])}"
-    yield f"verdict: {found.verdict.winner} beats {', '.join(found.verdict.beaten) or 'none'}; not told from "
-    yield f"  {', '.join(found.verdict.undecided) or 'none'}"
+            yield f"{claim}: {_told(pairs.get(frozenset((better, worse))))}"
+    yield f"verdict: {board.verdict()}"
+    yield f"validation -> test: {board.correlation()}"
 
 
-def _told(pair: PairTest) -> str:
+def _told(pair: PairTest | None) -> str:
+    if pair is None:
+        return "they share no seed"
     low, high = pair.interval
     return (
         f"{pair.first} over {pair.second} by {pair.difference:.4f} ({low:+.4f} to {high:+.4f}), better in "
-        f"{(1 + pair.effect) / 2:.0%} of {pair.count} classes, p = {pair.p_value:.2g} (alone {pair.p_single:.2g})"
+        f"{(1 + pair.effect) / 2:.0%} of {pair.basis}, p = {pair.p_value:.2g} (alone {pair.p_single:.2g})"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    for comparison in read_comparisons([parser.parse_args().folder]):
-        print(f"\n{comparison.title}: {len(comparison.records)} trials\n")
-        print("\n".join(leaderboard(comparison)), end="\n\n")
-        print("\n".join(f"- {line}" if not line.startswith(" ") else line for line in claims(comparison)))
-        print(f"- validation -> test: {correlation_of(comparison)}")
+    for board in leaderboards([parser.parse_args().folder]):
+        print(f"\n{board.title}: {len(board.runs)} runs\n")
+        print("\n".join(leaderboard(board)), end="\n\n")
+        print("\n".join(f"- {line}" for line in claims(board)))
 
 
 if __name__ == "__main__":
