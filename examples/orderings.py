@@ -2,8 +2,8 @@
 
     python examples/orderings.py runs/cub
 
-The folder is one that `vicinal compare` wrote. Every two losses are tested on the test classes, seeds and folds that
-both have, and p-values are corrected for the number of pairs (Holm).
+The folder is one that `vicinal compare` wrote. Every pair of losses is tested on the test classes, seeds and folds that
+the two share, and p-values are corrected for the number of pairs (Holm).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from vicinal.results import Leaderboard, leaderboards
-from vicinal.statistics import PairTest
+from vicinal.results import Entry, Leaderboard, leaderboards
+from vicinal.results.entry import shared_scores
+from vicinal.statistics import PairTest, compare_pairs
 
 # What is said to be better, and than what; the names are those of `vicinal compare --losses`.
 CLAIMS = [
@@ -23,23 +24,33 @@ CLAIMS = [
 LAST = ("n_pair", "triplet + semi_hard")
 
 
-def table(board: Leaderboard) -> Iterator[str]:
+def leaderboard(board: Leaderboard) -> Iterator[str]:
     """Yield a Markdown table of all losses: the mean of the folds' models, and the models joined."""
     score = board.score
-    yield f"| loss | {score} | ± seeds | P@1 | joined {score} | joined - separate | validation {score} |"
-    yield "|---|---|---|---|---|---|---|"
+    yield f"| loss | {score} | ± seeds | P@1 | joined | joined - separate | classes gained | p | validation |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for entry in board.of_network():
-        interval = entry.over_seeds(score)
-        reach = "" if interval is None else f"{(interval.high - interval.low) / 2:.4f}"
-        joined = ["", ""]
+        over_seeds, validation = entry.over_seeds(score), entry.validation(score)
+        reach = "" if over_seeds is None else f"{(over_seeds.high - over_seeds.low) / 2:.4f}"
+        cells = ["", "", "", ""]
         if entry.joined is not None:
-            together = entry.joined.mean(score)
-            joined = [f"{together:.4f}", f"{together - entry.mean(score):+.4f}"]
-        validation = entry.validation(score)
+            cells = [f"{entry.joined.mean(score):.4f}", *joined_over_separate(entry, entry.joined, score)]
         yield (
-            f"| {entry.name} | {entry.mean(score):.4f} | {reach} | {entry.mean('P@1'):.4f} | {' | '.join(joined)} | "
+            f"| {entry.label} | {entry.mean(score):.4f} | {reach} | {entry.mean('P@1'):.4f} | {' | '.join(cells)} | "
             f"{'' if validation is None else f'{validation:.4f}'} |"
         )
+
+
+def joined_over_separate(separate: Entry, joined: Entry, score: str) -> tuple[str, str, str]:
+    """Test the joined models of a loss against its separate ones, class by class: the gain, classes gained, and p."""
+    both = {"separate": shared_scores([separate], score), "joined": shared_scores([joined], score)}
+    known = {name: found for name, found in both.items() if found is not None}
+    if len(known) < 2:
+        return "", "", ""
+    means = {name: found.values[0].mean(axis=0) for name, found in known.items()}
+    (test,) = compare_pairs(means, queries=known["joined"].queries)
+    sign = 1 if test.first == "joined" else -1
+    return f"{sign * test.difference:+.4f}", f"{(1 + sign * test.effect) / 2:.0%}", f"{test.p_single:.2g}"
 
 
 def claims(board: Leaderboard) -> Iterator[str]:
@@ -48,23 +59,25 @@ def claims(board: Leaderboard) -> Iterator[str]:
     order = [entry.name for entry in board.of_network()]
     if "proxy_anchor" in order and len(order) > 1:
         rank = order.index("proxy_anchor") + 1
-        rival = order[0] if rank > 1 else order[1]
-        yield f"proxy_anchor is {rank} of {len(order)}: {_told(pairs[frozenset(('proxy_anchor', rival))])}"
+        pair = pairs.get(frozenset(("proxy_anchor", order[0] if rank > 1 else order[1])))
+        yield f"proxy_anchor is {rank} of {len(order)}: {_told(pair)}"
     for name in LAST:
         if name in order:
             yield f"{name} is {order.index(name) + 1} of {len(order)}"
     for better, worse, claim in CLAIMS:
         if better in order and worse in order:
-            yield f"{claim}: {_told(pairs[frozenset((better, worse))])}"
+            yield f"{claim}: {_told(pairs.get(frozenset((better, worse))))}"
     yield f"verdict: {board.verdict()}"
     yield f"validation -> test: {board.correlation()}"
 
 
-def _told(pair: PairTest) -> str:
+def _told(pair: PairTest | None) -> str:
+    if pair is None:
+        return "they share no seed"
     low, high = pair.interval
     return (
         f"{pair.first} over {pair.second} by {pair.difference:.4f} ({low:+.4f} to {high:+.4f}), better in "
-        f"{(1 + pair.effect) / 2:.0%} of {pair.count} classes, p = {pair.p_value:.2g} (alone {pair.p_single:.2g})"
+        f"{(1 + pair.effect) / 2:.0%} of {pair.basis}, p = {pair.p_value:.2g} (alone {pair.p_single:.2g})"
     )
 
 
@@ -73,7 +86,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     for board in leaderboards([parser.parse_args().folder]):
         print(f"\n{board.title}: {len(board.runs)} runs\n")
-        print("\n".join(table(board)), end="\n\n")
+        print("\n".join(leaderboard(board)), end="\n\n")
         print("\n".join(f"- {line}" for line in claims(board)))
 
 

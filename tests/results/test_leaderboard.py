@@ -17,10 +17,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from sklearn.manifold import TSNE
 
+from vicinal.data import load, split
 from vicinal.errors import InputError
 from vicinal.phrasing import NONE, capitalised, in_words, p_number
-from vicinal.report import page, write_report
+from vicinal.report import gallery, page, write_report
 from vicinal.report.chapters import CHAPTERS
 from vicinal.report.chapters.embedding_map import embedding_map
 from vicinal.report.chapters.papers import published_numbers
@@ -297,7 +299,9 @@ def test_vectors_are_joined_as_the_run_compared_them(
 
 
 @pytest.mark.parametrize("normalisation", ["ball", "none"])
-def test_pictures_and_map_measure_as_the_run_did(tmp_path: Path, add_run: AddRun, normalisation: str) -> None:
+def test_pictures_and_map_measure_as_the_run_did(
+    tmp_path: Path, add_run: AddRun, normalisation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Classes that differ in length alone: cosine sees nothing of them."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(6), 8)
@@ -312,11 +316,34 @@ def test_pictures_and_map_measure_as_the_run_did(tmp_path: Path, add_run: AddRun
     found = search(run)
     assert found.scores.mean() == 1
     assert found.distance == "euclidean"
-    album = Album(None, run.record.classes)
-    (chapter,) = embedding_map(found, album, "circle")
-    drawn = re.findall(r'<circle[^>]*cx="([-\d.]+)"[^>]*cy="([-\d.]+)"', chapter.blocks[0].panels[0].svg)  # type: ignore[union-attr]
-    places = np.array(drawn, dtype=float)
-    assert len(places) == 48
+    shown = []
+
+    class Flattened(TSNE):  # type: ignore[misc]
+        def fit_transform(self, rows: np.ndarray) -> np.ndarray:
+            shown.append(rows)
+            return rows[:, :2]
+
+    monkeypatch.setattr("vicinal.report.chapters.embedding_map.TSNE", Flattened)
+    assert embedding_map(found, Album(None, run.record.classes), "circle")
+    assert sorted(np.linalg.norm(shown[0], axis=1)) == pytest.approx(sorted(lengths))
+
+
+def test_pictures_open_the_data_as_the_run_did(
+    tmp_path: Path, add_run: AddRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without `skip_bad` and the number of folds the split would be another, and the pictures lost."""
+    data = load("digits")
+    asked: list[bool] = []
+    monkeypatch.setattr(gallery, "load", lambda name, skip_bad=False: asked.append(skip_bad) or data)
+    recipe = {"protocol": "k-fold", "folds": 2, "skip_bad": True}
+    test = split(data, "k-fold", seed=0, fold=1, folds=2).test
+    assert test is not None
+    items = Items(np.random.default_rng(0).random((len(test), 4), np.float32), test.labels, None)
+    add_run(tmp_path, "circle", fold=1, items=items, recipe=recipe, data=data.hash())
+    album = gallery.open_album(board_of(tmp_path).entries[0].runs[0])
+    assert asked == [True]
+    assert album.data is not None
+    assert album.note == ""
 
 
 def test_queries_are_searched_in_the_gallery_by_the_roles_of_the_run(tmp_path: Path, add_run: AddRun) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vicinal.errors import InputError
-from vicinal.statistics import class_arrays, compare_pairs, holm, paired_difference
+from vicinal.statistics import AlignedPair, class_arrays, compare_aligned, compare_pairs, holm, paired_difference
 from vicinal.statistics.pair_tests import paired_delta
 from vicinal.statistics.sign_flips import sign_flip
 
@@ -173,3 +173,32 @@ def test_bad_input():
         compare_pairs({"a": np.ones(3), "b": np.array([1, 1, np.nan])})
     with pytest.raises(InputError, match="a count above 0 for each of 3 classes"):
         compare_pairs({"a": np.ones(3), "b": np.ones(3)}, queries=np.array([1, 0, 2]))
+
+
+def test_pairs_that_share_different_seeds_are_each_tested_as_by_themselves_and_corrected_together():
+    rng = np.random.default_rng(5)
+    scores = {name: rng.random((3, 20)) for name in "abc"}
+    queries = rng.integers(1, 9, 20)
+    pairs = [
+        AlignedPair("a", "b", scores["a"], scores["b"], queries),
+        AlignedPair("a", "c", scores["a"][:1, :7], scores["c"][:1, :7], queries[:7], folds=2),
+        AlignedPair("b", "c", scores["b"][:2], scores["c"][:2]),
+    ]
+    found = compare_aligned(pairs)
+    assert [test.basis for test in found] == [
+        "20 classes and 3 seeds",
+        "7 classes and 1 seed (2 folds in all)",
+        "20 classes and 2 seeds",
+    ]
+    assert [test.p_value for test in found] == pytest.approx(holm([test.p_single for test in found]))
+    for pair, test in zip(pairs, found, strict=True):
+        alone = compare_pairs({pair.first: pair.first_scores, pair.second: pair.second_scores}, queries=pair.queries)[0]
+        sign = 1 if alone.first == pair.first else -1
+        assert test.difference == pytest.approx(sign * alone.difference)
+        assert (test.effect, test.p_single) == (pytest.approx(sign * alone.effect), pytest.approx(alone.p_single))
+        assert sorted(map(abs, test.interval)) == pytest.approx(sorted(map(abs, alone.interval)), abs=0.02)
+    assert compare_aligned([]) == []
+    with pytest.raises(InputError, match="a and b need scores of the same seeds and classes"):
+        compare_aligned([AlignedPair("a", "b", np.ones((2, 3)), np.ones((1, 3)))])
+    with pytest.raises(InputError, match="Some classes have no score of a or b"):
+        compare_aligned([AlignedPair("a", "b", np.ones(3), np.array([1, 1, np.nan]))])

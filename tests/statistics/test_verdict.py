@@ -98,3 +98,15 @@ def test_equal_methods_are_told_as_such():
 def test_bad_input():
     with pytest.raises(InputError, match="at least one tested pair"):
         verdict([])
+
+
+def test_methods_that_were_not_tested_against_the_winner_are_undecided():
+    rng = np.random.default_rng(0)
+    poor = rng.random(40)
+    tests = compare_pairs({"good": poor + 0.1 * rng.random(40), "poor": poor})
+    found = verdict(tests, methods=["good", "poor", "apart"])
+    assert (found.beaten, found.undecided, found.significant) == (("poor",), ("apart",), False)
+    assert found.caveats[-1] == "good shares no seed, fold or scored class with apart: they were not compared."
+    alone = verdict([], methods=["good", "apart"])
+    assert (alone.winner, alone.undecided) == ("good", ("apart",))
+    assert alone.sentence == "good comes first, but it cannot be told from apart: there is no winner."
