@@ -9,7 +9,6 @@ from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from vicinal.errors import InputError
 from vicinal.phrasing import p_text
@@ -78,6 +77,8 @@ def rank_correlation(
         >>> found.spearman, round(found.kendall, 2), found.agreed
         (0.5, 0.33, True)
     """
+    from scipy import stats  # slow to import
+
     if set(validation) != set(test):
         odd = ", ".join(sorted(set(validation) ^ set(test)))
         raise InputError(f"Validation and test must score the same methods; only one of them has: {odd}.")
@@ -119,6 +120,8 @@ def _fisher(value: float, swap: float, reach: float) -> Interval:
 
 def _permutation(pair: NDArray[np.float64], seed: int) -> float:
     """Two-sided p of Spearman's rho; exact for up to 7 methods."""
+    from scipy import stats  # slow to import
+
     count = pair.shape[1]
     one, other = stats.rankdata(pair, axis=1) - (count + 1) / 2
     if count <= 7:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from vicinal.phrasing import p_text
 
@@ -65,6 +64,8 @@ def friedman(ranks: NDArray[np.float64], *, draws: int = 10_000, seed: int = 0) 
         >>> round(found.chi_square, 2), round(found.chi_square_p, 3)
         (6.5, 0.039)
     """
+    from scipy import stats  # slow to import
+
     count, methods = ranks.shape
     centred = ranks - (methods + 1) / 2
     spread = float((centred**2).sum())

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from vicinal.errors import InputError
 from vicinal.statistics.sign_flips import sign_flip
@@ -156,6 +155,8 @@ def seed_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
         >>> seed_interval([0.5, 0.6, 0.7]).low < 0.6 < seed_interval([0.5, 0.6, 0.7]).high
         True
     """
+    from scipy import stats  # slow to import
+
     _check(1, confidence)
     if len(values) < 2:
         raise InputError(f"An interval over seeds needs at least 2 runs, got {len(values)}.")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
 __all__ = ["cliques", "critical_difference", "experiments_needed", "nemenyi_quantile"]
 
@@ -18,6 +17,8 @@ def nemenyi_quantile(methods: int, level: float = 0.05) -> float:
         >>> round(nemenyi_quantile(10), 3)
         3.164
     """
+    from scipy import stats  # slow to import
+
     return float(stats.studentized_range.ppf(1 - level, methods, np.inf)) / math.sqrt(2)
 
 

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from vicinal.errors import InputError
 from vicinal.phrasing import counted, fraction, p_text
@@ -258,6 +257,8 @@ def _two_way(
     differences: NDArray[np.float64], weights: NDArray[np.float64], means: NDArray[np.float64], confidence: float
 ) -> tuple[NDArray[np.float64], list[Interval]]:
     """p-values and intervals of mean differences that vary over seeds and classes."""
+    from scipy import stats  # slow to import
+
     seeds, classes, _ = differences.shape
     of_seeds = ((weights @ differences - means) ** 2).sum(axis=0) / (seeds * (seeds - 1))
     of_classes = np.zeros_like(means)

@@ -8,7 +8,6 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from vicinal.errors import InputError, UnknownName
 from vicinal.phrasing import counted
@@ -147,6 +146,8 @@ def tournament(
         >>> found.methods, found.ranks.tolist()
         (('a', 'b'), [[1.0, 2.0], [1.0, 2.0]])
     """
+    from scipy import stats  # slow to import
+
     if not 0 < level < 1:
         raise InputError(f"The level must lie between 0 and 1, got {level}.")
     if missing not in get_args(Missing):
