@@ -257,7 +257,7 @@ def test_bytes():
     references = torch.randn(5000, 64, generator=torch.Generator().manual_seed(0)).repeat(8, 1)
     small, large = (Searcher(references, precision=how, block=256).nbytes for how in ("int8", "float32"))
     assert large > references.nbytes
-    pilot = prepared_references.PILOT * (66 * 4 + 4 * 8)
+    pilot = 5000 * (66 * 4 + 4 * 8)
     assert small == pytest.approx(40_000 * (64 + 8 + 8) + pilot, rel=0.01)
 
 

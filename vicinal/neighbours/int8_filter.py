@@ -147,11 +147,19 @@ def int8_filter(items: Vectors, mean: Float64[Tensor, " d"], block: int) -> Int8
     step = best_step(items, mean) if int8_works() else 0.0
     if not step:
         return None
-    parts = side_by_side(lambda part: code(items, part, mean, step), chunks(items.rows))
-    integers = torch.cat([*(part.integers for part in parts), torch.zeros(-len(items) % PADDING, len(mean)).char()])
-    height, residual, length = (
-        torch.cat([getattr(part, name) for part in parts]) for name in ("height", "residual", "length")
-    )
+    integers = torch.zeros(len(items) + -len(items) % PADDING, len(mean), dtype=torch.int8)
+    height, residual, length = (torch.empty(len(items), dtype=torch.float64) for _ in range(3))
+
+    def lay(part: slice) -> None:
+        coded = code(items, part, mean, step)
+        integers[part], height[part], residual[part], length[part] = (
+            coded.integers,
+            coded.height,
+            coded.residual,
+            coded.length,
+        )
+
+    side_by_side(lay, chunks(items.rows))
     side = Side(integers, height + residual * length.max() + 2 * rounding_error(len(mean)))
     return Int8Filter(side, side, step, block)
 

@@ -10,14 +10,16 @@ from torch import Tensor
 
 from vicinal.neighbours.int8_products import int8_is_fast
 from vicinal.neighbours.int8_references import WIDTH, Int8References, int8_references
-from vicinal.neighbours.layout import BoundedLayout, Bounds, centre, lay_out
+from vicinal.neighbours.layout import PADDING, BoundedLayout, Bounds, centre, lay_out
 from vicinal.neighbours.similarity import Vectors
 
 __all__ = ["Pilot", "PreparedReferences", "pilot", "prepare"]
 
 INT8_FROM = 3  # blocks of references; with fewer, most of them set the bar
-PILOT = 1 << 14  # references that set the first bars
-BLOCKS_TO_SCAN = 32  # blocks of float32 products as wide as one of integers
+PILOT = 1 << 14  # references that set the first bars, at most
+PILOT_SHARE = 1 / 8  # of all references: more would cost more than the pairs that they spare
+BLOCKS_TO_SCAN = 32  # blocks of float32 products as wide as one of integers, at most
+PARTS_TO_SCAN = 4  # blocks of integers, at least: bars rise from one to the next, and cores share them
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,14 @@ def prepare(references: Vectors, precision: str, block: int) -> PreparedReferenc
     """
     mean = centre(references)
     if precision == "int8" and int8_is_fast() and len(references) > INT8_FROM * block:
-        codes = int8_references(references, mean, min(WIDTH, BLOCKS_TO_SCAN * block))
+        most = min(WIDTH, BLOCKS_TO_SCAN * block)
+        parts = max(PARTS_TO_SCAN, -(-len(references) // most))
+        width = -(-len(references) // parts)
+        codes = int8_references(references, mean, width + -width % PADDING)
         if codes is not None:
             bounds = Bounds.in_float32(codes.longest, codes.highest, len(mean))
-            sample = torch.linspace(0, len(references) - 1, min(PILOT, len(references)), dtype=torch.float64).long()
+            size = min(PILOT, max(PADDING, int(PILOT_SHARE * len(references))))
+            sample = torch.linspace(0, len(references) - 1, size, dtype=torch.float64).long()
             return PreparedReferences(references, mean, bounds, codes, pilot(references, mean, sample))
     kept = lay_out(references, mean, "float32")
     return PreparedReferences(references, mean, kept.bounds, kept=kept)

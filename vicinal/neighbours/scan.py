@@ -2,7 +2,8 @@
 
 The products of a sample of the references, in float32, give every query its first bar. Then the integers are read
 block by block: a pair whose bound clears the bar of its query is compared in float64, and raises the bar. Nothing
-else of the references is read, and nothing is laid out but the queries.
+else of the references is read, and nothing is laid out but the queries. Only with so many queries that they have more
+candidates than there are references does it pay to lay these out in float32, for this search, and compare in that.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from vicinal.neighbours.task import Progress, Task
 
 __all__ = ["scan"]
 
-PILOT_ROWS = 128  # queries that meet the sample at a time
+PILOT_PRODUCTS = 1 << 21  # of queries with the sample at a time
+HITS = 64  # of a query, as a rule: if all queries have more than there are references, these are laid out first
 CROWD = 1 / 8  # of the references; with more candidates, it is cheaper to compare all of them
 
 
@@ -83,7 +85,7 @@ def _first_bars(task: Task, pilot: Pilot, rows: Int64[Tensor, " r"]) -> Shortlis
     shortlist = task.shortlist(rows)
     exclusion = task.exclusion.among(pilot.index)
     bars = []
-    for some in torch.split(rows, PILOT_ROWS):
+    for some in torch.split(rows, max(1, PILOT_PRODUCTS // len(pilot.index))):
         products = torch.mm(task.left.left(some), pilot.layout.matrix.T)
         exclusion.apply(products, some, 0)
         part = task.shortlist(some)
@@ -106,7 +108,13 @@ def _take_block(
     pairs = codes.hits(coded, rows, number, shortlist.bar)
     if pairs is not None:
         place, columns = pairs
-        shortlist.consider(*_compared(task, rows, place, columns))
+        if HITS * len(task.rows) > len(task.references):
+            may = ~task.exclusion.covers(rows[place], columns)
+            place, columns = place[may], columns[may]
+            here = codes.columns[number]
+            shortlist.consider(place, columns, task.sampled(rows, here, place, columns - here.start))
+        else:
+            shortlist.consider(*_compared(task, rows, place, columns))
         return
     here = codes.columns[number]
     last = len(task.right.matrix) if number == len(codes.columns) - 1 else here.stop  # with the padding

@@ -38,9 +38,10 @@ class Searcher:
     Several threads may search at once. The rows are kept, not copied, if they are float16, float32 or float64: they
     may be a memory map, from which a search reads the candidates alone. They must not change.
 
-    Under the Euclidean distance all vectors are brought below length one by a power of two. It is chosen by the
-    references; queries shorter than twice the longest reference always or often fit. If a query needs a smaller one,
-    so does the exact comparison, and that call prepares the references anew: as slow as `neighbours`, and the same.
+    Under the Euclidean distance, one power of two brings all vectors below length one: the smaller of what the queries
+    and the references need. As long as no query reaches the power of two above the longest reference, that is the one
+    the references were prepared with, so that nothing about them depends on the queries. A call with a longer query
+    needs a smaller one and prepares the references anew: as slow as `neighbours`, and the same.
 
     Args:
         references: One row per reference: torch, numpy or lists.

@@ -117,20 +117,27 @@ class Task:
             return None
         row = hits.div(across, rounding_mode="floor")
         column = hits - row * across
-        ends = torch.bincount(row, minlength=len(rows)).cumsum(0)
-        pattern = torch.sparse_csr_tensor(
-            torch.nn.functional.pad(ends, (1, 0)),
-            column,
-            torch.zeros(len(hits)),
-            (len(rows), across),
-            check_invariants=False,
-        )
-        product = torch.sparse.sampled_addmm(pattern, self._left(rows), self.right.matrix[columns].T, beta=0.0)
-        values = product.values()
+        values = self.sampled(rows, columns, row, column)
         real_pairs = values > -torch.inf
         row, column, values = row[real_pairs], column[real_pairs], values[real_pairs]
         found = ~self.exclusion.covers(rows[row], column + columns.start)
         return row[found], column[found], values[found]
+
+    def sampled(
+        self, rows: Int64[Tensor, " r"], columns: slice, row: Int64[Tensor, " m"], column: Int64[Tensor, " m"]
+    ) -> Float32[Tensor, " m"]:
+        """The products of some pairs of a block, which are given by their places in it, along its rows."""
+        across = columns.stop - columns.start
+        ends = torch.bincount(row, minlength=len(rows)).cumsum(0)
+        pattern = torch.sparse_csr_tensor(
+            torch.nn.functional.pad(ends, (1, 0)),
+            column,
+            torch.zeros(len(row)),
+            (len(rows), across),
+            check_invariants=False,
+        )
+        product = torch.sparse.sampled_addmm(pattern, self._left(rows), self.right.matrix[columns].T, beta=0.0)
+        return product.values()
 
     def _left(self, rows: Int64[Tensor, " r"]) -> Tensor:
         """The left-hand side of `rows`, kept while the thread asks for the same ones."""
