@@ -88,7 +88,7 @@ def test_frozen_batch_norm_is_folded_and_gradients_are_the_same(
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.requires_grad_(False)
-    images = channels_last(torch.randn(2, 3, 48, 48, dtype=torch.float64))
+    images = channels_last(torch.randn(1, 3, 64, 64, dtype=torch.float64))
     ran: list[nn.Module] = []
     real = nn.BatchNorm2d.forward
 
@@ -127,12 +127,12 @@ def test_relu6_is_torchs() -> None:
     assert torch.equal(ours.grad, theirs.grad)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "resnet50"])  # which has nothing of its own
 def test_steps_in_either_order_of_memory_end_at_the_same_weights(name: str) -> None:
     torch.manual_seed(0)
     ours = Embedder(name, dim=4, options=dict(OPTIONS[name])).double()
     plain = copy.deepcopy(ours)
-    batches = torch.randn(2, 3, 3, 48, 48, dtype=torch.float64)
+    batches = torch.randn(2, 2, 3, 64, 64, dtype=torch.float64)
     for embedder in (ours, plain):
         optimiser = torch.optim.SGD(embedder.parameters(), lr=1e-3)
         for images in batches:
