@@ -52,7 +52,19 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
                 f"The embedder in {recipe.start} is a {former.name} with {former.dim} dimensions, which does not fit a "
                 f"{recipe.backbone} with {embedder.dim}: give the same backbone, dim and pooling."
             ) from None
-    stages = 0 if recipe.freeze else recipe.train_stages
+    stages = 0 if recipe.freeze is True else recipe.train_stages
+    if recipe.freeze == "trunk":
+        names = list(embedder.backbone.stages)
+        if embedder.backbone.input.pixels is None:
+            raise InputError(
+                "freeze = 'trunk' is for networks of images; feature vectors pass no stages before the head."
+            )
+        if stages is None or not 0 < stages < len(names):
+            raise InputError(
+                f"freeze = 'trunk' needs train_stages: how many of the last stages are trained, 1 to {len(names) - 1} "
+                f"of {', '.join(names)}; got {recipe.train_stages}. For the head alone say freeze = true, "
+                "for all of the network freeze = false."
+            )
     return embedder.freeze(train_stages=stages, batch_norm=recipe.freeze_batch_norm)
 
 

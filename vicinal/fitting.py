@@ -145,7 +145,7 @@ def train(
         return Run(_record(fitted, recipe, visible, known), None, fitted.embedder)
     test = split.test
     assert test is not None  # as above, with its images decoded
-    items = TestItems(fitted.model.encode(test), test.labels, _search_roles(test))
+    items = TestItems(_encode(fitted.model, test), test.labels, _search_roles(test))
     record = _record(fitted, recipe, visible, {**known, **_test_facts(items, test, fitted.model.distance)})
     run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
     if fitted.files is not None:
@@ -199,7 +199,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     validation = None if split.validation is None else _decoded(split.validation, recipe)
 
     embedder = build_embedder(recipe, data).to(fabric.device)
-    stands_still = recipe.freeze and embedder.backbone.input.pixels is not None
+    stands_still = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
     kept: dict[str, Any] = {"cache": running.cache, "workers": running.workers, "progress": running.progress}
     criterion, sampler = build_criterion(recipe, data, embedder.dim), build_sampler(recipe, data)
     files = None if running.folder is None else RunFiles(Path(running.folder))
@@ -211,7 +211,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     with fabric.rank_zero_first(local=True):  # of frozen features the others find what the first has computed
         items, transform = training_items(model, data, train_transform(recipe, embedder), recipe.copies)
         if validation is not None and stands_still:
-            model.encode(validation)
+            _encode(model, validation)
 
     stream = Stream(
         items,
@@ -220,7 +220,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
         workers=workers,
         seed=settings.seed,
         skip_bad=recipe.skip_bad,
-        embed=lambda _: torch.from_numpy(model.encode(data)),
+        embed=lambda _: torch.from_numpy(_encode(model, data)),
     )
     ccp = []
     if recipe.ccp is not None:
@@ -285,9 +285,14 @@ def _proxy_pool(
     )
 
 
+def _encode(model: Trainee, data: Dataset) -> npt.NDArray[np.float32]:
+    """Embed items by an engine that no measurement chooses: a run that was resumed then has the same scores."""
+    return model.encode(data, engine="folded")
+
+
 def _scores(model: Trainee, data: Dataset, recipe: Recipe) -> dict[str, float]:
     """Score a model on the validation classes."""
-    items = TestItems(model.encode(data), data.labels, _search_roles(data))
+    items = TestItems(_encode(model, data), data.labels, _search_roles(data))
     scores = score_test_items(items, model.distance, full_ranking=False, draws=0)
     chosen = {name: scores[name] for name in SCORES}
     if recipe.ccp is not None:

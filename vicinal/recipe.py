@@ -80,7 +80,8 @@ class Recipe(BaseModel):
         sampler: "classes", "random" or "hard-classes".
         classes_per_batch: Classes in a batch.
         samples_per_class: Items of each.
-        freeze: Compute the backbone's features once and train only the head on them.
+        freeze: Compute the backbone's features once and train only the head on them; "trunk" does so with the maps
+            before the last `train_stages`, and trains those too.
         copies: Augmented versions of each training item to compute features of.
         train_stages: How many of the backbone's last stages are trained; None for all.
         freeze_batch_norm: Whether batch norm keeps its statistics.
@@ -122,7 +123,7 @@ class Recipe(BaseModel):
     sampler: Annotated[str, _one_of("sampler", SAMPLERS)] = "classes"
     classes_per_batch: Annotated[int, Field(ge=1)] = 8
     samples_per_class: Annotated[int, Field(ge=1)] = 4
-    freeze: bool = False
+    freeze: bool | Literal["trunk"] = False
     copies: Annotated[int, Field(ge=1)] = 4
     train_stages: Annotated[int | None, Field(ge=0)] = None
     freeze_batch_norm: bool = False

@@ -4,8 +4,10 @@
 `channels`, the `input` that it expects and its `stages` for fine-tuning (see `Backbone`).
 """
 
-from vicinal.backbones.backbone import Backbone, Input
+from vicinal.backbones.backbone import Backbone, Input, InStages
+from vicinal.backbones.cutting import Stages, cut
 from vicinal.backbones.freezing import frozen_modules
+from vicinal.backbones.layers import channels_last
 from vicinal.backbones.table import BACKBONES, Facts, build_backbone, small_images
 from vicinal.backbones.weights import fetch, load_weights
 
@@ -13,8 +15,12 @@ __all__ = [
     "BACKBONES",
     "Backbone",
     "Facts",
+    "InStages",
     "Input",
+    "Stages",
     "build_backbone",
+    "channels_last",
+    "cut",
     "fetch",
     "frozen_modules",
     "load_weights",

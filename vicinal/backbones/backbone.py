@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
-from torch import nn
+from torch import Tensor, nn
 
-__all__ = ["Backbone", "Input", "Pixels"]
+__all__ = ["Backbone", "InStages", "Input", "Pixels"]
 
 Pixels = Literal["imagenet", "bn_inception", "unit", "grey"]
 
@@ -47,3 +47,14 @@ class Backbone(nn.Module):
     channels: int
     input: Input
     stages: Mapping[str, tuple[str, ...]]
+
+
+@runtime_checkable
+class InStages(Protocol):
+    """A backbone whose `forward` runs its stages one after the other, so that it can be cut between two of them."""
+
+    stages: Mapping[str, tuple[str, ...]]
+
+    def run_stage(self, stage: str, maps: Tensor) -> Tensor:
+        """Return what a stage makes of the output of the one before it."""
+        ...

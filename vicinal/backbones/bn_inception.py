@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.backbones.backbone import Backbone, Input
-from vicinal.backbones.layers import initialise
+from vicinal.backbones.layers import conv_norm, initialise
 
 __all__ = ["BNInception", "bn_inception"]
 
@@ -75,7 +75,8 @@ class BNInception(Backbone):
         self.add_module(f"{name}_bn", nn.BatchNorm2d(channels_out))
 
     def _run(self, name: str, maps: Tensor) -> Tensor:
-        return F.relu_(self.get_submodule(f"{name}_bn")(self.get_submodule(name)(maps)))
+        conv, norm = self.get_submodule(name), self.get_submodule(f"{name}_bn")
+        return F.relu_(conv_norm(conv, norm, maps))  # type: ignore[arg-type]
 
     def _block(self, block: str, maps: Tensor) -> Tensor:
         name = f"inception_{block}"
@@ -91,9 +92,18 @@ class BNInception(Backbone):
 
     def forward(self, images: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n 1024 i j"]:
         """Return the feature maps of the last block."""
-        maps = F.max_pool2d(self._run("conv1_7x7_s2", images), 3, stride=2, ceil_mode=True)
-        maps = self._run("conv2_3x3", self._run("conv2_3x3_reduce", maps))
-        maps = F.max_pool2d(maps, 3, stride=2, ceil_mode=True)
+        maps = images
+        for stage in self.stages:
+            maps = self.run_stage(stage, maps)
+        return maps
+
+    def run_stage(self, stage: str, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """Return what a stage makes of the output of the one before it."""
+        if stage == "stem":
+            maps = F.max_pool2d(self._run("conv1_7x7_s2", maps), 3, stride=2, ceil_mode=True)
+            maps = self._run("conv2_3x3", self._run("conv2_3x3_reduce", maps))
+            return F.max_pool2d(maps, 3, stride=2, ceil_mode=True)
         for block in BLOCKS:
-            maps = self._block(block, maps)
+            if stage == f"inception_{block[0]}":
+                maps = self._block(block, maps)
         return maps

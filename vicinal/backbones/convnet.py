@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.backbones.backbone import Backbone, Input
-from vicinal.backbones.layers import initialise
+from vicinal.backbones.layers import channels_last, conv_norm, initialise
 from vicinal.errors import InputError
 
 __all__ = ["ConvNet", "convnet"]
@@ -56,8 +55,14 @@ class ConvNet(Backbone):
     def forward(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
         """Return the feature maps of the last block."""
         maps = images
-        for block in self.blocks:
+        for stage in self.stages:
+            maps = self.run_stage(stage, maps)
+        return maps
+
+    def run_stage(self, stage: str, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """Return what a stage makes of the output of the one before it."""
+        for name in self.stages[stage]:
+            conv, norm = self.get_submodule(name).children()
             # In this order of memory a training step takes two thirds of the time.
-            maps = maps.contiguous(memory_format=torch.channels_last)
-            maps = F.max_pool2d(F.relu_(block(maps)), 2)
+            maps = F.max_pool2d(F.relu_(conv_norm(conv, norm, channels_last(maps))), 2)  # type: ignore[arg-type]
         return maps

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.backbones.backbone import Backbone, Input
-from vicinal.backbones.layers import initialise, renormalise
+from vicinal.backbones.layers import conv_norm, initialise, renormalise
 
 __all__ = ["GoogLeNet", "googlenet"]
 
@@ -45,7 +45,7 @@ class ConvNorm(nn.Module):
 
     def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
         """Return the activated maps."""
-        return F.relu_(self.bn(self.conv(maps)))
+        return F.relu_(conv_norm(self.conv, self.bn, maps))
 
 
 class Inception(nn.Module):
@@ -72,7 +72,7 @@ class GoogLeNet(Backbone):
     """GoogLeNet without its classifiers; feature maps are 1/32 of the image's side.
 
     The published weights want pixels in [-1, 1]; images arrive in ImageNet's scaling like those of
-    every other network, and `forward` mends the difference.
+    every other network, and the stem mends the difference.
     """
 
     def __init__(self) -> None:
@@ -91,13 +91,18 @@ class GoogLeNet(Backbone):
 
     def forward(self, images: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n 1024 i j"]:
         """Return the feature maps of the last block."""
-        images = renormalise(images, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-        maps = F.max_pool2d(self.conv1(images), 3, stride=2, ceil_mode=True)
-        maps = F.max_pool2d(self.conv3(self.conv2(maps)), 3, stride=2, ceil_mode=True)
-        for name in BLOCKS:
-            if name == "inception4a":
-                maps = F.max_pool2d(maps, 3, stride=2, ceil_mode=True)
-            elif name == "inception5a":
-                maps = F.max_pool2d(maps, 2, stride=2, ceil_mode=True)
-            maps = self.get_submodule(name)(maps)
+        maps = images
+        for stage in self.stages:
+            maps = self.run_stage(stage, maps)
         return maps
+
+    def run_stage(self, stage: str, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """Return what a stage makes of the output of the one before it; all but the last end in pooling."""
+        if stage == "stem":
+            maps = renormalise(maps, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+            maps = F.max_pool2d(self.conv1(maps), 3, stride=2, ceil_mode=True)
+            return F.max_pool2d(self.conv3(self.conv2(maps)), 3, stride=2, ceil_mode=True)
+        for block in self.stages[stage]:
+            maps = self.get_submodule(block)(maps)
+        pooled = {"inception3": 3, "inception4": 2}.get(stage)
+        return maps if pooled is None else F.max_pool2d(maps, pooled, stride=2, ceil_mode=True)

@@ -1,14 +1,16 @@
-"""The two pieces that several backbones share."""
+"""The pieces that several backbones share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-__all__ = ["initialise", "renormalise"]
+__all__ = ["channels_last", "conv_norm", "initialise", "relu6", "renormalise"]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -25,6 +27,58 @@ def initialise(network: nn.Module) -> None:
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+
+
+def channels_last(inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+    """Return images or maps with their channels next to each other in memory; vectors as they are.
+
+    Convolutions on a processor then rearrange nothing before and after, and all layers behind them keep this order. The
+    weights may lie in memory as they do: rearranging those is little work, and what is saved stays as it was.
+    """
+    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+
+
+def conv_norm(conv: nn.Module, norm: nn.Module, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+    """Convolve, then normalise by batch.
+
+    Where gradients are wanted and batch norm stands still, it is no more than a scale and a shift of each channel: they
+    go into the kernel and the bias, and no maps need to be kept for it.
+
+    Formula:
+        scale (W * x + b - mean) + shift = (scale W) * x + scale (b - mean) + shift
+        scale = weight / sqrt(variance + eps)
+    """
+    both = isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d)
+    if not both or norm.training or not torch.is_grad_enabled():
+        return norm(conv(maps))
+    assert norm.running_mean is not None
+    assert norm.running_var is not None  # as in all of our networks
+    scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
+    bias = -norm.running_mean if conv.bias is None else conv.bias - norm.running_mean
+    return conv._conv_forward(maps, conv.weight * scale.view(-1, 1, 1, 1), bias * scale + norm.bias)
+
+
+def relu6(maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+    """Return maps between 0 and 6, in place.
+
+    Torch's own keeps a copy of what was there before, to know where the gradient stops; what is left tells it too.
+    """
+    if not torch.is_grad_enabled() or not maps.requires_grad:
+        return F.relu6(maps, inplace=True)
+    return _ReLU6.apply(maps)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _ReLU6(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, maps: Tensor) -> Tensor:
+        ctx.mark_dirty(maps)
+        maps.clamp_(0, 6)
+        ctx.save_for_backward(maps)
+        return maps
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.ops.aten.hardtanh_backward(gradient, ctx.saved_tensors[0], 0, 6)
 
 
 def renormalise(

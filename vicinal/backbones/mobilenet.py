@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.backbones.backbone import Backbone, Input
-from vicinal.backbones.layers import initialise
+from vicinal.backbones.layers import conv_norm, initialise, relu6
 
 __all__ = ["MobileNetV2", "mobilenet_v2"]
 
@@ -31,12 +31,19 @@ def mobilenet_v2() -> MobileNetV2:
     return MobileNetV2()
 
 
-def _conv_norm(channels_in: int, channels_out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(channels_in, channels_out, kernel, stride, kernel // 2, groups=groups, bias=False),
-        nn.BatchNorm2d(channels_out),
-        nn.ReLU6(inplace=True),
-    )
+class ConvNorm(nn.Sequential):
+    """A convolution, batch norm and ReLU6; a sequence, as its parameters are named by their places."""
+
+    def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+        super().__init__(
+            nn.Conv2d(channels_in, channels_out, kernel, stride, kernel // 2, groups=groups, bias=False),
+            nn.BatchNorm2d(channels_out),
+        )
+
+    def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """Return the activated maps."""
+        conv, norm = self
+        return relu6(conv_norm(conv, norm, maps))
 
 
 class InvertedResidual(nn.Module):
@@ -45,10 +52,10 @@ class InvertedResidual(nn.Module):
     def __init__(self, channels_in: int, channels_out: int, stride: int, expansion: int) -> None:
         super().__init__()
         width = channels_in * expansion
-        widen = [_conv_norm(channels_in, width, 1)] if expansion > 1 else []
+        widen = [ConvNorm(channels_in, width, 1)] if expansion > 1 else []
         self.conv = nn.Sequential(
             *widen,
-            _conv_norm(width, width, 3, stride, groups=width),
+            ConvNorm(width, width, 3, stride, groups=width),
             nn.Conv2d(width, channels_out, 1, bias=False),
             nn.BatchNorm2d(channels_out),
         )
@@ -56,7 +63,12 @@ class InvertedResidual(nn.Module):
 
     def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
         """Return the block's feature maps."""
-        return maps + self.conv(maps) if self.shortcut else self.conv(maps)
+        inner = maps
+        *activated, narrow, norm = self.conv
+        for layer in activated:
+            inner = layer(inner)
+        inner = conv_norm(narrow, norm, inner)
+        return maps + inner if self.shortcut else inner
 
 
 class MobileNetV2(Backbone):
@@ -68,7 +80,7 @@ class MobileNetV2(Backbone):
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = [_conv_norm(3, 32, 3, stride=2)]
+        layers: list[nn.Module] = [ConvNorm(3, 32, 3, stride=2)]
         stages: dict[str, tuple[str, ...]] = {"stem": ("features.0",)}
         width = 32
         for row, (expansion, channels, depth, stride) in enumerate(ROWS, start=1):
@@ -77,7 +89,7 @@ class MobileNetV2(Backbone):
                 layers.append(InvertedResidual(width, channels, stride if i == 0 else 1, expansion))
                 width = channels
         stages[f"row{len(ROWS)}"] += (f"features.{len(layers)}",)
-        self.features = nn.Sequential(*layers, _conv_norm(width, 1280, 1))
+        self.features = nn.Sequential(*layers, ConvNorm(width, 1280, 1))
         initialise(self)
         self.channels = 1280
         self.stages = stages
@@ -85,4 +97,13 @@ class MobileNetV2(Backbone):
 
     def forward(self, images: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n 1280 i j"]:
         """Return the feature maps of the last convolution."""
-        return self.features(images)
+        maps = images
+        for stage in self.stages:
+            maps = self.run_stage(stage, maps)
+        return maps
+
+    def run_stage(self, stage: str, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """Return what a stage makes of the output of the one before it."""
+        for layer in self.stages[stage]:
+            maps = self.get_submodule(layer)(maps)
+        return maps

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.backbones.backbone import Backbone, Input
-from vicinal.backbones.layers import initialise
+from vicinal.backbones.layers import conv_norm, initialise
 
 __all__ = ["ResNet", "resnet18", "resnet50"]
 
@@ -38,11 +38,22 @@ def _conv(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> 
     return nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2, bias=False)
 
 
-def _shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Sequential | None:
-    """Return the projection that a block needs where its output has another shape than its input."""
-    if stride == 1 and channels_in == channels_out:
-        return None
-    return nn.Sequential(_conv(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out))
+class Projection(nn.Sequential):
+    """A convolution and batch norm: the shortcut of a block whose output has another shape than its input."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__(_conv(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out))
+
+    def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """Return the projected maps."""
+        conv, norm = self
+        return conv_norm(conv, norm, maps)
+
+
+def _shortcut(channels_in: int, channels_out: int, stride: int) -> Projection | None:
+    """Return the projection that a block needs; None where it needs none."""
+    same = stride == 1 and channels_in == channels_out
+    return None if same else Projection(channels_in, channels_out, stride)
 
 
 class BasicBlock(nn.Module):
@@ -60,8 +71,8 @@ class BasicBlock(nn.Module):
 
     def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
         """Return the block's feature maps."""
-        inner = F.relu_(self.bn1(self.conv1(maps)))
-        inner = self.bn2(self.conv2(inner))
+        inner = F.relu_(conv_norm(self.conv1, self.bn1, maps))
+        inner = conv_norm(self.conv2, self.bn2, inner)
         shortcut = maps if self.downsample is None else self.downsample(maps)
         return F.relu_(inner + shortcut)
 
@@ -83,9 +94,9 @@ class Bottleneck(nn.Module):
 
     def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
         """Return the block's feature maps."""
-        inner = F.relu_(self.bn1(self.conv1(maps)))
-        inner = F.relu_(self.bn2(self.conv2(inner)))
-        inner = self.bn3(self.conv3(inner))
+        inner = F.relu_(conv_norm(self.conv1, self.bn1, maps))
+        inner = F.relu_(conv_norm(self.conv2, self.bn2, inner))
+        inner = conv_norm(self.conv3, self.bn3, inner)
         shortcut = maps if self.downsample is None else self.downsample(maps)
         return F.relu_(inner + shortcut)
 
@@ -116,6 +127,14 @@ class ResNet(Backbone):
 
     def forward(self, images: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n c i j"]:
         """Return the feature maps of the last stage."""
-        maps = F.relu_(self.bn1(self.conv1(images)))
-        maps = F.max_pool2d(maps, kernel_size=3, stride=2, padding=1)
-        return self.layer4(self.layer3(self.layer2(self.layer1(maps))))
+        maps = images
+        for stage in self.stages:
+            maps = self.run_stage(stage, maps)
+        return maps
+
+    def run_stage(self, stage: str, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """Return what a stage makes of the output of the one before it."""
+        if stage != "stem":
+            return self.get_submodule(stage)(maps)
+        maps = F.relu_(conv_norm(self.conv1, self.bn1, maps))
+        return F.max_pool2d(maps, kernel_size=3, stride=2, padding=1)

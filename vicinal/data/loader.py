@@ -44,8 +44,8 @@ class Resumable(Protocol):
 class OfRows(Protocol):
     """A transform of feature vectors that takes a batch of them at once, which is much faster than one by one."""
 
-    def rows(self, vectors: npt.NDArray[np.float32], rng: np.random.Generator) -> Tensor:
-        """Transform a batch [n, d]."""
+    def rows(self, vectors: npt.NDArray[np.floating], items: npt.NDArray[np.int64], rng: np.random.Generator) -> Tensor:
+        """Transform some items of all vectors [n, d], which may be mapped from a file."""
         ...
 
 
@@ -175,12 +175,12 @@ def _wide(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
 
 
 def _batches_of_rows(
-    vectors: npt.NDArray[np.float32], transform: OfRows, keys: Iterable[list[_Key]], seed: int
+    vectors: npt.NDArray[np.floating], transform: OfRows, keys: Iterable[list[_Key]], seed: int
 ) -> Iterator[_Fetched]:
     for batch in keys:
         items = np.array([key.item for key in batch], dtype=np.int64)
         rng = np.random.default_rng([seed, batch[0].epoch, batch[0].batch] if batch else seed)
-        yield transform.rows(vectors[items], rng), torch.from_numpy(items), []
+        yield transform.rows(vectors, items, rng), torch.from_numpy(items), []
 
 
 def _leave_interrupts_to_the_parent(_: int) -> None:

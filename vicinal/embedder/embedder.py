@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32
 from PIL import Image
 from torch import Tensor, nn
 
-from vicinal.backbones import Backbone, build_backbone, frozen_modules
+from vicinal.backbones import Backbone, build_backbone, channels_last, frozen_modules
 from vicinal.embedder.card import Card
 from vicinal.embedder.choosing import Choice
 from vicinal.embedder.encoding import Precision, embed_in_batches, stack
@@ -100,15 +100,15 @@ class Embedder(nn.Module):
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Return the embeddings of transformed images [n, c, h, w] or vectors [n, c]."""
-        return self.head(self.backbone(inputs))
+        return self.head(self.backbone(channels_last(inputs)))
 
     def unnormalised(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Return what `forward` normalises."""
-        return self.head.unnormalised(self.backbone(inputs))
+        return self.head.unnormalised(self.backbone(channels_last(inputs)))
 
     def features(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n c"]:
         """Return the pooled features, from which `head` makes the embeddings."""
-        return pool(self.backbone(inputs), self.head.pooling)
+        return pool(self.backbone(channels_last(inputs)), self.head.pooling)
 
     def freeze(self, *, train_stages: int | None = None, batch_norm: bool = False) -> Embedder:
         """Choose which part of the backbone is trained from now on; the head always is.

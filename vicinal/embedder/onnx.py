@@ -79,7 +79,7 @@ def graph_in_memory(network: nn.Module, sample: Float[Tensor, "n ..."], *, patie
         patient: Whether the slow exporter is tried where the fast one fails.
     """
     try:
-        with EXPORTING, _quietly(), _plain_attention(), io.BytesIO() as file:
+        with EXPORTING, _quietly(), _plain_attention(), torch.no_grad(), io.BytesIO() as file:
             torch.onnx.export(
                 network,
                 (sample,),
@@ -122,7 +122,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _trace(network: nn.Module, sample: Tensor) -> Any:
-    with EXPORTING, _quietly():
+    with EXPORTING, _quietly(), torch.no_grad():
         program = torch.onnx.export(
             network,
             (sample,),

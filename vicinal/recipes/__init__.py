@@ -153,7 +153,7 @@ def describe_recipe(name: str | Path) -> RecipeSummary:
         select_on_test=values.get("select_on_test", False),
         loss=values.get("loss"),
         backbone=values.get("backbone"),
-        freeze=values.get("freeze", False),
+        freeze=bool(values.get("freeze", False)),
         dim=values.get("dim"),
         images_seen=_images_seen(values),
         stops_early=values.get("patience", "none") != "none",

@@ -1,4 +1,4 @@
-"""An embedder whose backbone stands still: its features are computed once, and only the head is run and trained."""
+"""An embedder whose backbone stands still, all of it or its trunk: that part is run once, and the rest is trained."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
+from vicinal.backbones import channels_last, cut
 from vicinal.data import Dataset
 from vicinal.embedder import Embedder
+from vicinal.embedder.encoding import embed_in_batches
 from vicinal.embedder.engines import EngineName
-from vicinal.training.frozen_features import OneOf, frozen_features, with_features
+from vicinal.errors import InputError
+from vicinal.training.frozen_features import Features, Kept, OneOf, frozen_features, with_features
 
 __all__ = ["FrozenEmbedder", "Trainee", "training_items"]
 
@@ -25,23 +27,40 @@ ROWS = 8192  # features that go through the head at a time
 
 @final
 class FrozenEmbedder(nn.Module):
-    """Works as an embedder does, on features of its backbone that are kept on disk.
+    """Works as an embedder does, on what the part of it that stands still has made of the items, kept on disk.
 
     Args:
-        embedder: Its head is the only part that is trained.
+        embedder: The first stages that it has frozen are the part that stands still. The other stages and the head are
+            part of this module, and trained in place.
         cache: Where features are kept, by default the user's cache folder.
         workers: Processes that decode.
+        precision: In which features are kept; by default float32 for vectors and float16 for maps.
         progress: Whether to show a bar while features are computed.
     """
 
     def __init__(
-        self, embedder: Embedder, *, cache: Path | None = None, workers: int = 0, progress: bool = True
+        self,
+        embedder: Embedder,
+        *,
+        cache: Path | None = None,
+        workers: int = 0,
+        precision: Kept | None = None,
+        progress: bool = True,
     ) -> None:
         super().__init__()
+        self._whole = (embedder,)  # in a tuple, so that what stands still is no part of this module
+        self.train_stages = _trained_stages(embedder)
+        self.rest = cut(embedder.backbone, self.train_stages)[1] if self.train_stages else nn.Identity()
         self.head = embedder.head
-        self._whole = (embedder,)  # in a tuple, so that its backbone is no part of this module
-        self._options: dict[str, Any] = {"cache": cache, "workers": workers, "progress": progress}
-        self._plain: WeakKeyDictionary[Dataset, npt.NDArray[np.float32]] = WeakKeyDictionary()
+        self._options: dict[str, Any] = {
+            "train_stages": self.train_stages,
+            "cache": cache,
+            "workers": workers,
+            "precision": precision or ("float16" if self.train_stages else "float32"),
+            "progress": progress,
+        }
+        self._plain: WeakKeyDictionary[Dataset, Features] = WeakKeyDictionary()
+        self.train(embedder.training)
 
     @property
     def distance(self) -> str:
@@ -50,40 +69,60 @@ class FrozenEmbedder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the head is."""
+        """Where the trained part is."""
         return self._whole[0].device
 
-    def forward(self, features: Float[Tensor, "n c"]) -> Float[Tensor, "n d"]:
-        """Return the embeddings of features."""
-        return self.head(features)
+    def train(self, mode: bool = True) -> FrozenEmbedder:
+        """Set training or evaluation mode, except for what the embedder has frozen."""
+        super().train(mode)
+        self._whole[0].train(mode)
+        return self
 
-    def unnormalised(self, features: Float[Tensor, "n c"]) -> Float[Tensor, "n d"]:
+    def forward(self, features: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Return the embeddings of features [n, c] or maps [n, c, h, w]."""
+        return self.head(self.rest(channels_last(features)))
+
+    def unnormalised(self, features: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Return what `forward` normalises."""
-        return self.head.unnormalised(features)
+        return self.head.unnormalised(self.rest(channels_last(features)))
 
     def encode(self, data: Dataset, *, engine: EngineName = "auto") -> Float32[np.ndarray, "n d"]:
         """Embed items by their features, in evaluation mode and without gradients.
 
         Args:
             data: The items.
-            engine: For an embedder as a whole; what is left here is one product of matrices.
+            engine: As in `Embedder.encode`, for the trained stages; a head alone is one product of matrices.
         """
         if data not in self._plain:  # every evaluation asks for the same ones, and looking them up reads every item
             self._plain[data] = frozen_features(self._whole[0], data, self._whole[0].transform, **self._options)[:, 0]
         features = self._plain[data]
-        was_training = self.training
-        self.eval()
-        with torch.inference_mode():
-            parts = [
-                self.head(torch.from_numpy(np.array(features[first : first + ROWS])).to(self.device)).float().cpu()
-                for first in range(0, len(features), ROWS)
-            ]
-        self.train(was_training)
-        return torch.cat(parts).numpy()
+        parts = embed_in_batches(
+            nn.Sequential(self.rest, self.head),
+            len(features),
+            lambda positions: torch.from_numpy(np.array(features[positions.start : positions.stop])).float(),
+            batch_size=32 if self.train_stages else ROWS,
+            workers=None if self.train_stages else 0,
+            engine=engine if self.train_stages else "eager",
+        )
+        return np.concatenate([rows for _, rows in parts])
 
-    def features_of(self, data: Dataset, transform: Callable[..., Tensor] | None, copies: int) -> Dataset:
-        """Return a dataset whose items are the features of several versions of each item."""
-        return with_features(data, frozen_features(self._whole[0], data, transform, copies=copies, **self._options))
+    def features_of(self, data: Dataset, transform: Callable[..., Tensor] | None, copies: int) -> tuple[Dataset, OneOf]:
+        """Return a dataset whose items are the features of several versions of each, and what picks one of them."""
+        features = frozen_features(self._whole[0], data, transform, copies=copies, **self._options)
+        return with_features(data, features), OneOf(copies, features.shape[2:])
+
+
+def _trained_stages(embedder: Embedder) -> int:
+    """Return how many stages there are from the first that is not frozen as a whole."""
+    stages = list(embedder.backbone.stages.values())
+    for standing, names in enumerate(stages):
+        if not set(names) <= set(embedder.frozen):
+            if standing == 0:
+                raise InputError(
+                    "No stage of this embedder stands still: call embedder.freeze(train_stages=...) first."
+                )
+            return len(stages) - standing
+    return 0
 
 
 Trainee = Embedder | FrozenEmbedder
@@ -93,6 +132,4 @@ def training_items(
     model: Trainee, data: Dataset, transform: Callable[..., Tensor] | None, copies: int = 1
 ) -> tuple[Dataset, Callable[..., Tensor] | None]:
     """Return what a model is trained on: the items and their transform, or their features and a choice among copies."""
-    if isinstance(model, FrozenEmbedder):
-        return model.features_of(data, transform, copies), OneOf(copies)
-    return data, transform
+    return model.features_of(data, transform, copies) if isinstance(model, FrozenEmbedder) else (data, transform)

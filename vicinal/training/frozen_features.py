@@ -1,4 +1,4 @@
-"""Frozen features: computed once, kept on disk by content, so that heads train on them in seconds."""
+"""Frozen features: computed once, kept on disk by content, so that what comes behind them trains in seconds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from torch import Tensor, nn
 
+from vicinal.backbones import cut
 from vicinal.data import Dataset, describe
 from vicinal.data.loader import open_items
 from vicinal.embedder import Embedder, Head
-from vicinal.embedder.encoding import embed_in_batches, usual_workers
-from vicinal.embedder.engines import EngineName
+from vicinal.embedder.encoding import embed_in_batches, evaluating, usual_workers
+from vicinal.embedder.engines import EngineName, device_of
 from vicinal.embedder.fingerprint import outline
 from vicinal.errors import DataError, InputError, UnknownName
 from vicinal.machine import cache_folder
@@ -55,6 +56,7 @@ def frozen_features(
     transform: Callable[..., Tensor] | None,
     *,
     copies: int = 1,
+    train_stages: int = 0,
     cache: Path | None = None,
     batch_size: int = 32,
     workers: int = 0,
@@ -62,7 +64,7 @@ def frozen_features(
     engine: EngineName = "auto",
     progress: bool = True,
 ) -> Features:
-    """Return the pooled features of every item, several times where the transform is random.
+    """Return the pooled features of every item, or the maps before its last stages, several times if they are random.
 
     The features of a class are a file named by the hash of all that they depend on (items, weights, transform,
     pooling), so that every loss, seed and split of the same data finds them. Rows are stored as they arrive: a run that
@@ -74,6 +76,7 @@ def frozen_features(
         data: The items.
         transform: From an item to a tensor.
         copies: How many random versions of each item.
+        train_stages: How many of the backbone's last stages are left out; 0 gives pooled features.
         cache: Where to keep them, by default `cache_folder()`.
         batch_size: Items per forward pass, at most; a batch may hold items of many classes.
         workers: Threads that open items and run the network, if more than one per core are wanted.
@@ -82,30 +85,50 @@ def frozen_features(
         progress: Whether to show a bar.
 
     Returns:
-        Features of shape [items, copies, channels]; a large array is mapped from a file and needs no memory.
+        Features of shape [items, copies, channels], or maps of shape [items, copies, channels, height, width]; a large
+        array is mapped from a file and needs no memory.
     """
     if precision not in ("float32", "float16"):
         raise UnknownName("precision", precision, ("float32", "float16"))
     folder = (cache or cache_folder()) / "features"
     folder.mkdir(parents=True, exist_ok=True)
+    network, behind = _standing_still(embedder, train_stages)
     about = {
         "backbone": [embedder.name, embedder.options] if embedder.name else outline(embedder.backbone),
-        "weights": _hash_of_weights(embedder.backbone),
+        "weights": _hash_of_weights(network[0]),
         "transform": None if transform is None else describe(transform),  # type: ignore[arg-type]
-        "pooling": embedder.head.pooling,
+        **behind,
         "precision": precision,
     }
-    shape = (len(data), copies, embedder.backbone.channels)
-    features = _room_for(shape, precision, folder)
+    shape = _shape(network[0], data, transform) if train_stages else (embedder.backbone.channels,)
+    features = _room_for((len(data), copies, math.prod(shape)), precision, folder)
     left = _fill(features, _parts(data, copies, about, folder))
     if left:
         with _alone(folder / f"{_hash(about)}.lock", data.name, progress):
             left = _fill(features, left)  # another process may have computed them meanwhile
-            _compute(embedder, data, transform, left, batch_size, workers, precision, engine, progress)
+            _compute(network, data, transform, left, features, batch_size, workers, engine, progress)
             left = _fill(features, left)
     if left:
         raise DataError(f"{left[0].path} was damaged or removed as soon as it was written.", hint="Run this again.")
-    return features
+    return features.reshape(len(data), copies, *shape)
+
+
+def _standing_still(embedder: Embedder, train_stages: int) -> tuple[nn.Sequential, dict[str, Any]]:
+    """Return the part that stands still with what makes rows of its output, and what they are called in a hash."""
+    if train_stages == 0:  # a head that only pools: the network ends where the features are
+        pooling = Head(embedder.backbone.channels, None, pooling=embedder.head.pooling, normalisation="none")
+        return nn.Sequential(embedder.backbone, pooling), {"pooling": embedder.head.pooling}
+    trunk, _ = cut(embedder.backbone, train_stages)
+    return nn.Sequential(trunk, nn.Flatten()), {"stages": trunk.names}
+
+
+def _shape(trunk: nn.Module, data: Dataset, transform: Callable[..., Tensor] | None) -> tuple[int, ...]:
+    """Return the shape of an item's maps, which depends on what the transform makes of it."""
+    if transform is None:
+        raise InputError(f"{data.name} holds {data.kind} without a transform: only images have maps.")
+    item = open_items(data, transform, [0], [(0,)]).to(device_of(trunk))
+    with evaluating(trunk), torch.inference_mode():
+        return tuple(trunk(item).shape[1:])
 
 
 def _parts(data: Dataset, copies: int, about: dict[str, Any], folder: Path) -> Iterator[_Part]:
@@ -137,18 +160,18 @@ def _alone(path: Path, name: str, progress: bool) -> Iterator[None]:
 
 
 def _compute(
-    embedder: Embedder,
+    network: nn.Module,
     data: Dataset,
     transform: Callable[..., Tensor] | None,
     parts: Sequence[_Part],
+    like: Features,
     batch_size: int,
     workers: int,
-    precision: Kept,
     engine: str,
     progress: bool,
 ) -> None:
     """Compute the rows that are missing, in batches that take no notice of where a class ends."""
-    stores = [ArrivingRows(part.path, (len(part.items), embedder.backbone.channels), precision) for part in parts]
+    stores = [ArrivingRows(part.path, (len(part.items), like.shape[2]), like.dtype) for part in parts]
     which = np.repeat(np.arange(len(parts)), [len(store.missing) for store in stores])
     rows = np.concatenate([store.missing for store in stores]) if stores else np.empty(0, dtype=np.int64)
 
@@ -161,10 +184,8 @@ def _compute(
             return torch.from_numpy(np.asarray(data.items)[items].astype(np.float32))
         return open_items(data, transform, items, [(part.copy, row, part.seed) for part, row in wanted])
 
-    # A head that only pools: the network ends where the features are.
-    pooling = Head(embedder.backbone.channels, None, pooling=embedder.head.pooling, normalisation="none")
     computed = embed_in_batches(
-        nn.Sequential(embedder.backbone, pooling),
+        network,
         len(rows),
         load,
         batch_size=batch_size,
@@ -174,6 +195,8 @@ def _compute(
         label=f"features of {data.name}",
     )
     for positions, features in computed:
+        if np.abs(features).max(initial=0) > np.finfo(like.dtype).max:
+            raise DataError(f"Features of {data.name} are too large for {like.dtype}.", hint="Keep them in float32.")
         span = slice(positions.start, positions.stop)
         for part in np.unique(which[span]):
             of_part = which[span] == part
@@ -211,19 +234,25 @@ def with_features(data: Dataset, features: Features) -> Dataset:
 @final
 @dataclass(frozen=True)
 class OneOf:
-    """Picks one of an item's copies at random: the transform of a dataset made by `with_features`."""
+    """Picks one of an item's copies at random: the transform of a dataset made by `with_features`.
+
+    Attributes:
+        copies: Of each item.
+        shape: Of a copy, where it is no vector.
+    """
 
     copies: int
+    shape: tuple[int, ...] = (-1,)
 
     def __call__(self, vector: Features, rng: np.random.Generator) -> Tensor:
         """Return one copy."""
-        return self.rows(vector[None], rng)[0]
+        return self.rows(vector[None], np.zeros(1, dtype=np.int64), rng)[0]
 
-    def rows(self, vectors: Features, rng: np.random.Generator) -> Tensor:
-        """Return one copy of each of several items."""
-        chosen = rng.integers(self.copies, size=len(vectors))
-        of_each = vectors.reshape(len(vectors), self.copies, -1)[np.arange(len(vectors)), chosen]
-        return torch.from_numpy(of_each).float()
+    def rows(self, vectors: Features, items: npt.NDArray[np.int64], rng: np.random.Generator) -> Tensor:
+        """Return one copy of each of several items; of vectors mapped from a file no other copy is read."""
+        chosen = rng.integers(self.copies, size=len(items))
+        of_each = vectors.reshape(len(vectors), self.copies, -1)[items, chosen]
+        return torch.from_numpy(of_each).float().reshape(len(items), *self.shape)
 
 
 def _hash_of_weights(module: torch.nn.Module) -> str:
