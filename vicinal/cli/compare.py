@@ -52,6 +52,12 @@ def compare(
     ccp: Annotated[
         bool, typer.Option("--ccp", help="Run each loss with chance-constrained proxies, too: loss and loss+ccp.")
     ] = False,
+    same_batches: Annotated[
+        bool,
+        typer.Option(
+            "--same-batches", help="Compose batches alike for all losses, and not as each one's paper does; labelled."
+        ),
+    ] = False,
     tune: Annotated[int, typer.Option(help="Trials of the search for each loss's settings.")] = 0,
     sampler: Annotated[str, typer.Option(help="Of that search: tpe, gp, random or grid.")] = "tpe",
     weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
@@ -93,6 +99,7 @@ def compare(
         dims=whole_numbers(dims, "--dims"),
         backbones=words(backbones),
         seeds=seeds,
+        same_batches=same_batches,
         tune=tune,
         sampler=sampler,
         jobs=jobs,

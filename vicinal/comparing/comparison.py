@@ -16,6 +16,7 @@ from vicinal.build import build_criterion, build_sampler
 from vicinal.comparing.conditions import comparison_folder, conditions
 from vicinal.comparing.contestants import Contestant, contestants, needs
 from vicinal.comparing.executor import Ended, run_here, run_in_processes
+from vicinal.comparing.own_batches import in_own_batches
 from vicinal.comparing.progress import Shown
 from vicinal.comparing.shared_features import compute_features
 from vicinal.comparing.tasks import RunContestant, TuneContestant
@@ -37,6 +38,7 @@ def compare(
     dims: Sequence[int] = (),
     backbones: Sequence[str] = (),
     seeds: int = 1,
+    same_batches: bool = False,
     tune: int = 0,
     sampler: str = "tpe",
     jobs: int | None = None,
@@ -63,6 +65,8 @@ def compare(
         dims: Lengths of embeddings to compare at, by default the recipe's.
         backbones: Networks to compare with, by default the recipe's.
         seeds: How often all of it is repeated.
+        same_batches: Compose batches for all losses as the recipe says. Otherwise each has them as its paper does, with
+            the same number of images: losses on proxies want many classes and one item of each, and fail in others.
         tune: Trials of the search for each loss's settings, the same number for each; 0 takes them as given. The search
             sees the validation classes of the first seed and fold alone, and its result serves all seeds and folds.
         sampler: Which sampler chooses in that search.
@@ -94,13 +98,19 @@ def compare(
     base = _tables(recipe)
     entries = contestants(losses, base, changes if data is None else {**changes, "data": _name(data)})
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
+    if not same_batches:
+        classes = len(_grid(entries, (), (), 1)[0].recipe.split(whole).train.classes)
+        entries = [in_own_batches(entry, classes) for entry in entries]
     grid = _grid(entries, dims, backbones, seeds)
     _check(grid, whole)
     jobs = jobs or (1 if torch.cuda.is_available() else min(4, cores()))
     execute = {"jobs": jobs, "threads": max(1, cores() // jobs), "ray": ray}
     folder, data_hash = Path(out), whole.hash()
     run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command)
-    with comparison_folder(folder, conditions(entries[0].recipe, data_hash, tune, sampler)), _stoppable(folder):
+    with (
+        comparison_folder(folder, conditions(entries[0].recipe, data_hash, same_batches, tune, sampler)),
+        _stoppable(folder),
+    ):
         recipes = [contestant.recipe for contestant in grid]
         compute_features(recipes, whole, cache=cache, workers=workers, progress=progress)
         if tune:

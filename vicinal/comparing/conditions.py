@@ -22,12 +22,13 @@ CONDITIONS, LOCK = "conditions.json", ".lock"
 VARIED = (*OF_THE_LOSS, *DEMANDS, "backbone", "backbone_options", "dim", "seed", "fold", "data")
 
 
-def conditions(recipe: Recipe, data: str, tune: int, sampler: str) -> dict[str, Any]:
+def conditions(recipe: Recipe, data: str, same_batches: bool, tune: int, sampler: str) -> dict[str, Any]:
     """Return all that the runs of a comparison have in common.
 
     Args:
         recipe: Of any of them.
         data: Hash of the dataset's content.
+        same_batches: Whether batches are composed alike for all losses.
         tune: Trials of the search for each loss's settings.
         sampler: Which sampler chooses in it.
     """
@@ -35,6 +36,7 @@ def conditions(recipe: Recipe, data: str, tune: int, sampler: str) -> dict[str, 
     if values["weights"] is not None:
         values["weights"] = Path(values["weights"]).name
     shared = {name: value for name, value in flat(values).items() if name not in VARIED}
+    shared |= {"images per batch": recipe.classes_per_batch * recipe.samples_per_class, "same batches": same_batches}
     return {"data": data, **shared, "tune": tune, "sampler of the search": sampler if tune else None}
 
 

@@ -60,12 +60,14 @@ class Contestant:
         recipe: Its settings.
         demands: What it asks for that others do not, in words.
         tuning_trials: How many trials chose its settings.
+        composes_batches: Whether its own recipe says how batches are composed.
     """
 
     name: str
     recipe: Recipe
     demands: tuple[str, ...] = ()
     tuning_trials: int = 0
+    composes_batches: bool = False
 
     def __str__(self) -> str:
         recipe = self.recipe
@@ -119,7 +121,9 @@ def contestants(
         recipe = _attempt(values, wrong)
         if recipe is not None:
             wrong += _differing(recipe, common)
-            found.append(Contestant(name, recipe, tuple(_demands(recipe, common))))
+            composes = not {"classes_per_batch", "samples_per_class"}.isdisjoint(own)
+            demands = tuple(_demands(recipe, common))
+            found.append(Contestant(name, recipe, demands, composes_batches=composes))
         mistakes += [f"{name}: {line}" for line in wrong if line not in mistakes]
     mistakes += [f"{name} is there twice" for name in dict.fromkeys(names) if names.count(name) > 1]
     if mistakes:

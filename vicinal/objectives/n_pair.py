@@ -11,7 +11,7 @@ from vicinal.objectives.traits import objective
 __all__ = ["n_pair"]
 
 
-@objective(geometry="dot", paper="Sohn 2016", regularisers=(("embedding_norm", 0.02),))
+@objective(geometry="dot", paper="Sohn 2016", regularisers=(("embedding_norm", 0.02),), items_per_class=2)
 def n_pair(
     matrix: Float[Tensor, "n m"],
     positive: Bool[Tensor, "n m"],

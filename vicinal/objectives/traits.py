@@ -35,6 +35,8 @@ class Traits:
         usual: The kind of references its paper uses.
         why_not: Why it does not make sense on the other kinds.
         regularisers: Names and weights of the terms that its paper adds.
+        items_per_class: Of a batch, as its paper has it: 1 for losses on proxies, which want many classes; None for
+            losses on pairs, which take what there is from 2 on.
     """
 
     geometry: str
@@ -44,6 +46,7 @@ class Traits:
     needs: tuple[Need, ...] = ()
     why_not: str = ""
     regularisers: tuple[tuple[str, float], ...] = ()
+    items_per_class: int | None = None
 
 
 # The same word means the same thing in every objective and miner, so one table of limits serves them all.
@@ -88,11 +91,14 @@ def objective(
     needs: tuple[Need, ...] = (),
     why_not: str = "",
     regularisers: tuple[tuple[str, float], ...] = (),
+    items_per_class: int | None = None,
 ) -> Callable[[Function], Function]:
     """Declare a pure function of (matrix, positive, negative) as an objective.
 
     The function stays a function; it gains input checks, float32 arithmetic under autocast, and its `Traits`.
     """
+    if items_per_class is None and usual in ("proxies", "one_hot"):
+        items_per_class = 1  # the references are there whatever the batch holds, so that every class counts
 
     def declare(function: Function) -> Function:
         @functools.wraps(function)
@@ -103,7 +109,9 @@ def objective(
                 wide = {name: widen(value) if isinstance(value, Tensor) else value for name, value in options.items()}
                 return function(widen(matrix), positive, negative, **wide)
 
-        checked.traits = Traits(geometry, paper, usual, references, needs, why_not, regularisers)  # type: ignore[attr-defined]
+        checked.traits = Traits(  # type: ignore[attr-defined]
+            geometry, paper, usual, references, needs, why_not, regularisers, items_per_class
+        )
         return cast(Function, checked)
 
     return declare

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vicinal.phrasing import fraction, listed
+from vicinal.objectives import ALIASES, OBJECTIVES, traits_of
+from vicinal.phrasing import counted, fraction, listed
 from vicinal.results.entry import Entry
 from vicinal.results.record import Network
 from vicinal.statistics import Interval
@@ -17,7 +18,7 @@ from vicinal.statistics import Interval
 if TYPE_CHECKING:
     from vicinal.results.leaderboard import Leaderboard
 
-__all__ = ["best_in_words", "demands", "gaps", "network_in_words", "print_leaderboard", "run_counts"]
+__all__ = ["best_in_words", "demands", "foreign_batches", "gaps", "network_in_words", "print_leaderboard", "run_counts"]
 
 GAP, NAME = 3, 24  # blanks between columns, and letters of a name before it may go on in the next line
 # What a narrow terminal does without, first what is missed least.
@@ -42,7 +43,7 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
                 say(f"{of_which}{found}")
     if board.entries:
         say(best_in_words(board))
-    for text in demands(board):
+    for text in [*demands(board), *foreign_batches(board)]:
         say(text)
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
@@ -78,6 +79,21 @@ def demands(board: Leaderboard) -> list[str]:
     for run in board.runs:
         asked.setdefault(run.record.name, {}).update(dict.fromkeys(run.record.demands))
     return [f"{name} demanded: {'; '.join(words)}" for name, words in asked.items() if words]
+
+
+def foreign_batches(board: Leaderboard) -> list[str]:
+    """Which methods ran in batches that are not those of their papers; a sentence each."""
+    said: dict[str, str] = {}
+    for record in board.records:
+        loss = str(record.recipe["loss"])
+        traits = traits_of(OBJECTIVES.get(ALIASES.get(loss, loss), len))
+        wanted = None if traits is None or record.recipe.get("ccp") is not None else traits.items_per_class
+        items = int(record.recipe.get("samples_per_class", 0))
+        if wanted is not None and record.recipe.get("sampler", "classes") == "classes" and items > wanted:
+            batch = f"{record.recipe['classes_per_batch']} classes x {items}"
+            said[record.name] = f"{record.name} ran in batches of {batch}; its paper has {counted(wanted, 'item')} per "
+            said[record.name] += "class, and where classes are many it does far better so."
+    return list(said.values())
 
 
 def gaps(board: Leaderboard) -> list[tuple[Entry, str]]:

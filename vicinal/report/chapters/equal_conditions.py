@@ -8,7 +8,7 @@ from typing import Any
 from vicinal.phrasing import NONE, TIMES, counted, in_words, listed, short
 from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
 from vicinal.results import Leaderboard, Record
-from vicinal.results.text import network_in_words
+from vicinal.results.text import foreign_batches, network_in_words
 
 __all__ = ["conditions", "failures"]
 
@@ -44,6 +44,7 @@ def conditions(board: Leaderboard) -> list[Chapter]:
         Prose(CHOSEN[first.selected_on], kind="warning" if first.selected_on == "test" else "text"),
         Table(("condition", "value"), tuple((name, value) for name, value in facts if value), words=frozenset({0, 1})),
         _demands(board, settings, [name for name in names if name not in alike]),
+        *(Prose(in_words(text), kind="warning") for text in foreign_batches(board)),
         Code(
             "\n".join(f"{name} = {value!r}" for name, value in shared.items() if value not in (None, {})),
             summary="All settings that every run shared",
@@ -99,7 +100,7 @@ def _demands(board: Leaderboard, settings: dict[str, dict[str, Any]], differing:
     return Table(
         ("loss", "its options", "what it had differently", "tuning"),
         tuple(rows),
-        "Everything else was the same for all: network, batches, augmentation, steps and evaluations.",
+        "Everything else was the same for all: network, images in a batch, augmentation, steps and evaluations.",
         words=frozenset({0, 1, 2, 3}),
     )
 

@@ -1,0 +1,70 @@
+"""Every method in the batches of its paper, with as many images as the others."""
+
+import numpy as np
+import pytest
+
+from vicinal.comparing import compare
+from vicinal.comparing.contestants import contestants
+from vicinal.comparing.own_batches import composition, in_own_batches
+from vicinal.data import arrays
+from vicinal.objectives import OBJECTIVES, traits_of
+
+pytestmark = pytest.mark.recipe
+BASE = {"classes_per_batch": 16, "samples_per_class": 4}
+
+
+def batches(*losses, classes=100, base=BASE):
+    entries = [in_own_batches(entry, classes) for entry in contestants(losses, base)]
+    return {entry.name: (entry.recipe.classes_per_batch, entry.recipe.samples_per_class) for entry in entries}
+
+
+def test_each_loss_says_how_its_paper_composes_a_batch():
+    wanted = {name: traits_of(loss).items_per_class for name, loss in OBJECTIVES.items()}
+    on_proxies = {name for name, loss in OBJECTIVES.items() if traits_of(loss).usual in ("proxies", "one_hot")}
+    assert {name for name, items in wanted.items() if items == 1} == on_proxies
+    assert wanted["n_pair"] == 2
+    assert wanted["triplet"] is None
+
+
+def test_composition_keeps_the_images_of_a_batch():
+    assert batches("triplet", "proxy_anchor", "n_pair") == {
+        "triplet": (16, 4),
+        "proxy_anchor": (64, 1),
+        "n_pair": (32, 2),
+    }
+    assert batches("proxy_anchor", classes=50) == {"proxy_anchor": (32, 2)}
+    assert batches("proxy_anchor+ccp") == {"proxy_anchor + ccp": (16, 4)}
+    for images in (12, 32, 64, 90):
+        for classes in range(2, 40):
+            own = composition(images, 1, classes)
+            assert own is None or (own[0] * own[1] == images and own[0] <= classes)
+
+
+def test_a_recipe_that_composes_its_batches_keeps_them(tmp_path):
+    (tmp_path / "mine.toml").write_text('loss = "proxy_anchor"\nclasses_per_batch = 8\nsamples_per_class = 2\n')
+    assert batches("triplet", str(tmp_path / "mine.toml")) == {"triplet": (16, 4), "mine": (8, 2)}
+
+
+def many_classes(classes=160, per_class=6):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), per_class)
+    vectors = rng.normal(size=(len(labels), 12)) * np.r_[np.full(4, 0.4), np.full(8, 1.5)]
+    vectors[:, :4] += rng.normal(size=(classes, 4))[labels]
+    return arrays(vectors.astype(np.float32), labels)
+
+
+def test_own_batches_cost_the_same_images_and_foreign_ones_are_told(tmp_path):
+    settings = {
+        "backbone": "linear", "dim": 4, "steps": 60, "learning_rate": 0.01, "evaluate_every": 30, "validation": 0.2,
+        "classes_per_batch": 4, "samples_per_class": 4, "proxy_multiplier": 10.0, "jobs": 1, "progress": False,
+    }  # fmt: skip
+    own = compare(many_classes(), ["proxy_anchor", "triplet"], out=tmp_path / "own", **settings)
+    same = compare(many_classes(), ["proxy_anchor", "triplet"], out=tmp_path / "same", same_batches=True, **settings)
+    scores = {name: {entry.name: entry.mean("MAP@R") for entry in board.entries} for name, board in
+              (("own", own), ("same", same))}  # fmt: skip
+    assert scores["own"]["triplet"] == scores["same"]["triplet"]
+    assert scores["own"]["proxy_anchor"] != scores["same"]["proxy_anchor"]
+    assert {record.images for record in (*own.records, *same.records)} == {60 * 16}
+    assert "batches of 16 classes x 1 instead of 4 x 4, as its paper has them" in str(own)
+    assert "its paper has 1 item per class" not in " ".join(str(own).split())
+    assert "proxy_anchor ran in batches of 4 classes x 4; its paper has 1 item per class" in " ".join(str(same).split())
