@@ -37,7 +37,7 @@ from vicinal.embedder.engines import IMAGES_PER_CALL, make_engine
 
 BATCH = 32
 PARTS = ("tensors", "files", "networks")
-NETWORKS = ("resnet50", "googlenet", "bn_inception", "vit_small")
+NETWORKS = ("resnet50", "googlenet", "bn_inception", "efficientnet_lite0", "vit_small")
 Way = Callable[[], int]  # does some work; returns how many images it was
 
 

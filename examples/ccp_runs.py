@@ -24,9 +24,9 @@ from PIL import Image
 
 import vicinal as vc
 from vicinal.evaluation import Scores, class_distances, covering_radius
-from vicinal.statistics import paired_difference, seed_interval
 from vicinal.evaluation.cover_bounds import Bound, cover_bound
 from vicinal.references import greedy_k_center
+from vicinal.statistics import paired_difference, seed_interval
 from vicinal.training.frozen_features import frozen_features
 
 FOLDS = 4

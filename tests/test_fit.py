@@ -17,7 +17,6 @@ from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
 from vicinal.fitting import fit
 from vicinal.recipe import SCORES, Recipe
-from vicinal.training import frozen_features as features
 from vicinal.training.settings import Settings
 
 pytestmark = pytest.mark.recipe
@@ -142,15 +141,15 @@ def test_a_folder_that_cannot_be_made_or_written_to(
 class TestFrozen:
     @pytest.fixture
     def counted(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """The numbers of items that were opened for features, batch by batch."""
+        """The items that were opened, in turn."""
         seen: list[int] = []
-        real = features.open_items
+        real = Dataset.open
 
-        def open_items(data: Dataset, transform: Any, items: Any, seeds: Any) -> torch.Tensor:
-            seen.append(len(items))
-            return real(data, transform, items, seeds)
+        def opened(data: Dataset, index: int) -> Any:
+            seen.append(index)
+            return real(data, index)
 
-        monkeypatch.setattr(features, "open_items", open_items)
+        monkeypatch.setattr(Dataset, "open", opened)
         return seen
 
     def test_only_the_head_is_trained_and_features_are_computed_once(

@@ -17,8 +17,8 @@ from vicinal.data import Dataset, arrays
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
 from vicinal.recipe import SCORES, Recipe
+from vicinal.results.run import EmbeddedItems as Items  # pytest takes what begins with Test for its own
 from vicinal.results.run import Run, RunFiles
-from vicinal.results.run import TestItems as Items  # pytest takes what begins with Test for its own
 
 pytestmark = pytest.mark.recipe
 

@@ -25,7 +25,7 @@ from vicinal.evaluation import class_distances, covering_radius, spectral_decay
 from vicinal.machine import peak_memory_mib
 from vicinal.recipe import SCORES, Recipe
 from vicinal.results.record import Record
-from vicinal.results.run import Run, RunFiles, TestItems
+from vicinal.results.run import EmbeddedItems, Run, RunFiles
 from vicinal.results.scoring import queries_by_class, score_test_items, scores_by_class
 from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.engine import Outcome, run_training
@@ -145,7 +145,7 @@ def train(
         return Run(_record(fitted, recipe, visible, known), None, fitted.embedder)
     test = split.test
     assert test is not None  # as above, with its images decoded
-    items = TestItems(_encode(fitted.model, test), test.labels, _search_roles(test))
+    items = EmbeddedItems(_encode(fitted.model, test), test.labels, _search_roles(test))
     record = _record(fitted, recipe, visible, {**known, **_test_facts(items, test, fitted.model.distance)})
     run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
     if fitted.files is not None:
@@ -292,7 +292,7 @@ def _encode(model: Trainee, data: Dataset) -> npt.NDArray[np.float32]:
 
 def _scores(model: Trainee, data: Dataset, recipe: Recipe) -> dict[str, float]:
     """Score a model on the validation classes."""
-    items = TestItems(_encode(model, data), data.labels, _search_roles(data))
+    items = EmbeddedItems(_encode(model, data), data.labels, _search_roles(data))
     scores = score_test_items(items, model.distance, full_ranking=False, draws=0)
     chosen = {name: scores[name] for name in SCORES}
     if recipe.ccp is not None:
@@ -308,7 +308,7 @@ def _search_roles(data: Dataset) -> npt.NDArray[Any] | None:
     return np.asarray(data.roles, dtype=np.str_) if apart else None
 
 
-def _test_facts(items: TestItems, test: Dataset, distance: str) -> dict[str, Any]:
+def _test_facts(items: EmbeddedItems, test: Dataset, distance: str) -> dict[str, Any]:
     """Return what a record says of the test classes."""
     scores = score_test_items(items, distance, full_ranking=False, draws=0)
     classes = len(test.class_names)

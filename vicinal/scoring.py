@@ -9,7 +9,7 @@ from vicinal.embedder import Embedder
 from vicinal.errors import InputError
 from vicinal.evaluation import Scores
 from vicinal.evaluation import evaluate as evaluate_embeddings
-from vicinal.results.run import TestItems
+from vicinal.results.run import EmbeddedItems
 from vicinal.results.scoring import score_test_items
 
 __all__ = ["evaluate"]
@@ -31,5 +31,5 @@ def evaluate(what: Any, labels: Any, **options: Any) -> Scores:
         return evaluate_embeddings(what, labels, **options)
     if not isinstance(labels, Dataset):
         raise InputError(f"An embedder is scored on a Dataset; got {type(labels).__name__}.")
-    items = TestItems(what.encode(labels), labels.labels, labels.roles)
+    items = EmbeddedItems(what.encode(labels), labels.labels, labels.roles)
     return score_test_items(items, options.pop("distance", what.distance), **options)

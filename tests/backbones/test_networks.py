@@ -14,7 +14,7 @@ from vicinal.errors import InputError, UnknownName
 
 pytestmark = pytest.mark.unit
 
-PUBLISHED = ["resnet18", "resnet50", "googlenet", "bn_inception", "mobilenet_v2"]
+PUBLISHED = ["resnet18", "resnet50", "googlenet", "bn_inception", "mobilenet_v2", "efficientnet_lite0"]
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,7 @@ def parameters(module: nn.Module) -> int:
         ("googlenet", 6_624_904),
         ("bn_inception", 11_295_240),
         ("mobilenet_v2", 3_504_872),
+        ("efficientnet_lite0", 4_652_008),
     ],
 )
 def test_parameters_and_a_1000_way_classifier_make_the_published_total(built, name, total):
@@ -49,6 +50,7 @@ def test_parameters_and_a_1000_way_classifier_make_the_published_total(built, na
         ("googlenet", {"inception3a.branch3.1.conv.weight": (32, 16, 3, 3), "conv1.bn.weight": (64,)}),
         ("bn_inception", {"conv1_7x7_s2.weight": (64, 3, 7, 7), "inception_3a_1x1.weight": (64, 192, 1, 1)}),
         ("mobilenet_v2", {"features.1.conv.0.0.weight": (32, 1, 3, 3), "features.18.0.weight": (1280, 320, 1, 1)}),
+        ("efficientnet_lite0", {"_blocks.3._depthwise_conv.weight": (144, 1, 5, 5), "_bn1.running_var": (1280,)}),
     ],
 )
 def test_known_parameters_have_their_published_names_and_shapes(built, name, known):

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.unit
 
 OPTIONS = {
     "convnet": {"in_channels": 3, "widths": (4, 8, 16)},
-    **{name: {} for name in ("mobilenet_v2", "resnet18", "resnet50", "googlenet", "bn_inception")},
+    **{
+        name: {} for name in ("mobilenet_v2", "efficientnet_lite0", "resnet18", "resnet50", "googlenet", "bn_inception")
+    },
 }
 
 

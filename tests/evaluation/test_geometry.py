@@ -55,7 +55,9 @@ def loop_radius(points, labels):
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_covering_radius_equals_the_loop(distance):
     points, labels = cloud()
-    assert covering_radius(points, labels, distance=distance) == pytest.approx(loop_radius(unit(points, distance), labels))
+    assert covering_radius(points, labels, distance=distance) == pytest.approx(
+        loop_radius(unit(points, distance), labels)
+    )
 
 
 def test_covering_radius_by_hand():

@@ -14,7 +14,7 @@ from vicinal.data import Dataset, load, split
 from vicinal.data.splits import Split
 from vicinal.evaluation import evaluate
 from vicinal.recipe import Recipe
-from vicinal.results import Journal, Record, Run, TestItems
+from vicinal.results import EmbeddedItems, Journal, Record, Run
 
 # How much noise the "embeddings" of each loss have: the less, the better.
 NOISE = {
@@ -116,7 +116,7 @@ def _trial(
     )
     run = Run(record, Journal(folder).run_folder(key))
     run.files.folder.mkdir(parents=True)
-    run.save_test_items(TestItems(embeddings, test.labels, None))
+    run.save_test_items(EmbeddedItems(embeddings, test.labels, None))
     with run.files.log.open("w") as file:
         for step in range(10, steps + 1, 10):
             fall = np.exp(-3 * step / steps)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vicinal.recipe import Recipe
-from vicinal.results import Journal, Record, Run, TestItems, score_test_items
+from vicinal.results import EmbeddedItems, Journal, Record, Run, score_test_items
 from vicinal.results.scoring import queries_by_class, scores_by_class
 
 SCORES = ("P@1", "P@R", "MAP@R")
@@ -23,7 +23,7 @@ def _add_run(
     seed: int = 0,
     fold: int | None = None,
     classes: Sequence[float | None] | None = None,
-    items: TestItems | None = None,
+    items: EmbeddedItems | None = None,
     status: str = "done",
     validation: float | None = 0.5,
     recipe: dict[str, Any] | None = None,
@@ -66,7 +66,7 @@ def _of_classes(scores: Sequence[float | None]) -> dict[str, Any]:
     }
 
 
-def _of_items(items: TestItems, distance: str) -> dict[str, Any]:
+def _of_items(items: EmbeddedItems, distance: str) -> dict[str, Any]:
     classes = int(items.labels.max()) + 1
     scores = score_test_items(items, distance, full_ranking=False, draws=0)
     return {

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 __all__ = ["Backbone", "InStages", "Input", "Pixels"]
 
-Pixels = Literal["imagenet", "bn_inception", "unit", "grey"]
+Pixels = Literal["imagenet", "bn_inception", "lite", "unit", "grey"]
 
 
 @dataclass(frozen=True)

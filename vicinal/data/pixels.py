@@ -43,6 +43,7 @@ PIXELS = {
     ),
     # The weights come from Caffe: blue first, 0..255, minus the mean image's mean.
     "bn_inception": Pixels("RGB", (1.0, 1.0, 1.0), (-104.0, -117.0, -128.0), bgr=True),
+    "lite": Pixels("RGB", (1 / 128,) * 3, (-127 / 128,) * 3),
     "unit": Pixels("RGB", (1 / 255,) * 3, (0.0,) * 3),
     "grey": Pixels("L", (1 / 255,), (0.0,)),
     "ink": Pixels("L", (-1 / 255,), (1.0,)),  # dark strokes on white paper become bright on 0

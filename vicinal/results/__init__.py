@@ -10,10 +10,11 @@ from vicinal.results.journal import Journal, read_journals
 from vicinal.results.leaderboard import Leaderboard, leaderboards
 from vicinal.results.literature import Published, published, same_method, thesis_tables
 from vicinal.results.record import Network, Record
-from vicinal.results.run import Run, RunFiles, TestItems
+from vicinal.results.run import EmbeddedItems, Run, RunFiles
 from vicinal.results.scoring import score_test_items
 
 __all__ = [
+    "EmbeddedItems",
     "Entry",
     "Journal",
     "Leaderboard",
@@ -22,7 +23,6 @@ __all__ = [
     "Record",
     "Run",
     "RunFiles",
-    "TestItems",
     "leaderboards",
     "published",
     "read_journals",

@@ -25,7 +25,7 @@ from vicinal.pairs import to_ball
 from vicinal.phrasing import counted, listed
 from vicinal.results.journal import Journal
 from vicinal.results.record import Network, Record
-from vicinal.results.run import Run, TestItems
+from vicinal.results.run import EmbeddedItems, Run
 from vicinal.results.scoring import queries_by_class, score_test_items, scores_by_class
 
 __all__ = ["JoinedFolds", "join_folds"]
@@ -111,7 +111,7 @@ def _join(members: Sequence[Run], key: str) -> Record | str:
         return "its folds were tested on different items"
     if roles is None and _searched_a_gallery(first, labels):
         return "the test items were kept without their roles (query, gallery), by an earlier version of vicinal"
-    joined = TestItems(_side_by_side(first, folds), labels, roles)
+    joined = EmbeddedItems(_side_by_side(first, folds), labels, roles)
     scores = score_test_items(joined, first.distance, full_ranking=False, draws=0)
     classes = len(first.classes) or int(labels.max()) + 1
     return first.model_copy(
@@ -127,7 +127,7 @@ def _join(members: Sequence[Run], key: str) -> Record | str:
     )
 
 
-def _side_by_side(record: Record, folds: Sequence[TestItems]) -> np.ndarray:
+def _side_by_side(record: Record, folds: Sequence[EmbeddedItems]) -> np.ndarray:
     """Join vectors: by direction alone where cosines compare them; as they are where lengths count."""
     vectors = [items.embeddings for items in folds]
     if record.distance == "cosine":
@@ -136,7 +136,7 @@ def _side_by_side(record: Record, folds: Sequence[TestItems]) -> np.ndarray:
     return (to_ball(joined) if record.recipe.get("normalisation") == "ball" else joined).numpy()
 
 
-def _same_roles(items: TestItems, other: TestItems) -> bool:
+def _same_roles(items: EmbeddedItems, other: EmbeddedItems) -> bool:
     if items.roles is None or other.roles is None:
         return items.roles is other.roles
     return np.array_equal(items.roles, other.roles)

@@ -18,10 +18,10 @@ from vicinal.errors import DataError, InputError
 from vicinal.recipe import Recipe
 from vicinal.results.record import Record
 
-__all__ = ["Run", "RunFiles", "TestItems"]
+__all__ = ["EmbeddedItems", "Run", "RunFiles"]
 
 
-class TestItems(NamedTuple):
+class EmbeddedItems(NamedTuple):
     """The test items of a run as its model places them.
 
     Attributes:
@@ -164,16 +164,16 @@ class Run:
         """Whether the trained embedder was kept."""
         return self._trained is not None or (self.folder is not None and self.files.model.is_dir())
 
-    def test_items(self) -> TestItems:
+    def test_items(self) -> EmbeddedItems:
         """The test items, read anew each time: those of many runs may not fit memory."""
         with np.load(self.files.test, allow_pickle=False) as file:
-            return TestItems(file["embeddings"], file["labels"], file["roles"] if "roles" in file.files else None)
+            return EmbeddedItems(file["embeddings"], file["labels"], file["roles"] if "roles" in file.files else None)
 
     def embedder(self) -> Embedder:
         """The trained embedder, in evaluation mode."""
         return self._trained if self._trained is not None else Embedder.load(self.files.model)
 
-    def save_test_items(self, items: TestItems) -> None:
+    def save_test_items(self, items: EmbeddedItems) -> None:
         """Keep the test items in the run's folder."""
         arrays = {name: array for name, array in items._asdict().items() if array is not None}
         with replacing(self.files.test) as file:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from vicinal.evaluation import Scores, evaluate
-from vicinal.results.run import TestItems
+from vicinal.results.run import EmbeddedItems
 from vicinal.statistics.intervals import class_sums
 
 __all__ = ["queries_by_class", "score_test_items", "scores_by_class"]
 
 
-def score_test_items(items: TestItems, distance: str, **options: Any) -> Scores:
+def score_test_items(items: EmbeddedItems, distance: str, **options: Any) -> Scores:
     """Score items; those with the role "query" are searched among those with the role "gallery".
 
     Args:
