@@ -66,7 +66,7 @@ def test_file_names_say_what_they_hold_once() -> None:
 def test_top_level_names() -> None:
     assert set(vicinal.__all__) >= {"Criterion", "Embedder", "Leaderboard", "Recipe", "Run", "evaluate", "fit", "train"}
     assert set(dir(vicinal)) == {*vicinal.__all__, "__version__"}
-    assert {name for name in vicinal._MODULES} <= set(vicinal.__all__)
+    assert set(vicinal._MODULES) <= set(vicinal.__all__)
     with pytest.raises(AttributeError, match="no attribute 'fitt'"):
         vicinal.fitt  # noqa: B018
 

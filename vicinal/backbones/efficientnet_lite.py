@@ -21,7 +21,6 @@ ROWS = (
     (6, 192, 4, 5, 2),
     (6, 320, 1, 3, 1),
 )
-NORM = {"eps": 1e-3, "momentum": 0.01}
 
 
 def efficientnet_lite0() -> EfficientNetLite0:
@@ -50,6 +49,10 @@ def _conv(channels_in: int, channels_out: int, kernel: int, stride: int = 1, gro
     return nn.Conv2d(channels_in, channels_out, kernel, stride, padding, groups=groups, bias=False)
 
 
+def _norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
+
+
 class LiteBlock(nn.Module):
     """Widen (1x1), filter each channel, narrow without activation (1x1); shortcut if shapes agree."""
 
@@ -59,11 +62,11 @@ class LiteBlock(nn.Module):
         self.widens, self.kernel, self.stride = expansion > 1, kernel, stride
         if self.widens:
             self._expand_conv = _conv(channels_in, width, 1)
-            self._bn0 = nn.BatchNorm2d(width, **NORM)
+            self._bn0 = _norm(width)
         self._depthwise_conv = _conv(width, width, kernel, stride, groups=width)
-        self._bn1 = nn.BatchNorm2d(width, **NORM)
+        self._bn1 = _norm(width)
         self._project_conv = _conv(width, channels_out, 1)
-        self._bn2 = nn.BatchNorm2d(channels_out, **NORM)
+        self._bn2 = _norm(channels_out)
         self.shortcut = stride == 1 and channels_in == channels_out
 
     def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
@@ -82,7 +85,7 @@ class EfficientNetLite0(Backbone):
 
     def __init__(self) -> None:
         super().__init__()
-        self._conv_stem, self._bn0 = _conv(3, 32, 3, stride=2), nn.BatchNorm2d(32, **NORM)
+        self._conv_stem, self._bn0 = _conv(3, 32, 3, stride=2), _norm(32)
         blocks: list[nn.Module] = []
         stages: dict[str, tuple[str, ...]] = {"stem": ("_conv_stem", "_bn0")}
         width = 32
@@ -92,7 +95,7 @@ class EfficientNetLite0(Backbone):
                 blocks.append(LiteBlock(width, channels, kernel, stride if i == 0 else 1, expansion))
                 width = channels
         self._blocks = nn.ModuleList(blocks)
-        self._conv_head, self._bn1 = _conv(width, 1280, 1), nn.BatchNorm2d(1280, **NORM)
+        self._conv_head, self._bn1 = _conv(width, 1280, 1), _norm(1280)
         stages[f"row{len(ROWS)}"] += ("_conv_head", "_bn1")
         initialise(self)
         self.channels = 1280

@@ -86,8 +86,9 @@ def foreign_batches(board: Leaderboard) -> list[str]:
     said: dict[str, str] = {}
     for record in board.records:
         loss = str(record.recipe["loss"])
-        traits = traits_of(OBJECTIVES.get(ALIASES.get(loss, loss), len))
-        wanted = None if traits is None or record.recipe.get("ccp") is not None else traits.items_per_class
+        function = OBJECTIVES.get(ALIASES.get(loss, loss))  # a loss of the user's own may not be known here
+        traits = None if function is None or record.recipe.get("ccp") is not None else traits_of(function)
+        wanted = None if traits is None else traits.items_per_class
         items = int(record.recipe.get("samples_per_class", 0))
         if wanted is not None and record.recipe.get("sampler", "classes") == "classes" and items > wanted:
             batch = f"{record.recipe['classes_per_batch']} classes x {items}"
