@@ -17,7 +17,7 @@ from vicinal.data import Dataset, arrays
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
 from vicinal.recipe import SCORES, Recipe
-from vicinal.results.run import EmbeddedItems as Items  # pytest takes what begins with Test for its own
+from vicinal.results.run import EmbeddedItems as Items
 from vicinal.results.run import Run, RunFiles
 
 pytestmark = pytest.mark.recipe

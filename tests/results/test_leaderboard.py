@@ -27,7 +27,7 @@ from vicinal.report.chapters import CHAPTERS
 from vicinal.report.chapters.embedding_map import embedding_map
 from vicinal.report.chapters.papers import published_numbers
 from vicinal.report.gallery import Album, search
-from vicinal.results import EmbeddedItems as Items  # pytest would take the name for a test
+from vicinal.results import EmbeddedItems as Items
 from vicinal.results import Entry, Journal, Leaderboard, Record, leaderboards
 from vicinal.results.text import best_in_words, gaps
 from vicinal.statistics import PairTest, compare_pairs
