@@ -14,6 +14,7 @@ import pytest
 from vicinal.comparing import compare
 from vicinal.comparing.executor import run_in_processes
 from vicinal.data import arrays, load
+from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
 from vicinal.recipe import Recipe
@@ -273,3 +274,18 @@ def test_conditions_are_written_down(tmp_path):
     stated = json.loads((tmp_path / "conditions.json").read_text())
     assert (stated["protocol"], stated["steps"]) == ("fixed-validation", 6)
     assert "loss" not in stated
+
+
+def test_the_best_model_is_kept_and_found_by_the_comparison_s_folder(tmp_path):
+    board = run(tmp_path, seeds=2)
+    best = board.best
+    assert best.record.validation["MAP@R"] == max(
+        one.validation["MAP@R"] for one in board.records if one.name == best.record.name
+    )
+    vectors = clusters().items
+    expected = best.embedder().encode(vectors)
+    for place in (tmp_path, tmp_path / "best"):
+        assert np.array_equal(Embedder.load(place).encode(vectors), expected)
+    assert not list(tmp_path.glob(".best*"))
+    run(tmp_path / "none", keep_models=False)
+    assert not (tmp_path / "none" / "best").exists()

@@ -116,6 +116,9 @@ def compare(
     console.print(f"The journal and the runs are in {out}.", highlight=False, soft_wrap=True)
     if report:
         _write_report(out, console)
+    if (out / "best").is_dir():
+        command = shlex.join(["vicinal", "embed", str(out / "best"), data or "PHOTOS", "--out", "embeddings.npz"])
+        console.print(f"The best model is in {out / 'best'}; use it: {command}", highlight=False, soft_wrap=True)
     if board.failed:
         console.print(f"{len(board.failed)} runs failed; run them again with --retry-failed.", highlight=False)
         raise typer.Exit(1)

@@ -24,7 +24,7 @@ __all__ = ["embed", "open_inputs"]
 
 
 def embed(
-    model: Annotated[Path, typer.Argument(help="Folder of a saved embedder.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a saved embedder, of a run or of a comparison.")],
     inputs: Annotated[
         str,
         typer.Argument(

@@ -80,7 +80,7 @@ def evaluate(
             )
         if labels or gallery or gallery_labels:
             raise InputError("--labels, --gallery and --gallery-labels go with embeddings in a file, not with a model.")
-        embedder = Embedder.load(what / "model" if (what / "model").is_dir() else what)
+        embedder = Embedder.load(what)
         items, others = _embedded(embedder, load(data, skip_bad=skip_bad), protocol, progress)
         usual = embedder.distance
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -119,7 +120,19 @@ def compare(
                 Journal(folder).append(run.failed(contestant, reason))
         _run(grid, run, execute, retry_failed, progress)
         keys = [run.key(contestant) for contestant in grid]
-        return leaderboards([folder], keys=keys)[0]
+        board = leaderboards([folder], keys=keys)[0]
+        if board.entries and board.best.has_model:
+            _keep_best(board, folder)
+        return board
+
+
+def _keep_best(board: Leaderboard, folder: Path) -> None:
+    """Copy the embedder to use to the comparison's folder; a reader sees the former one or the new one."""
+    best, partial = folder / "best", folder / ".best.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(board.best.files.model, partial)
+    shutil.rmtree(best, ignore_errors=True)
+    partial.rename(best)
 
 
 def _tables(recipe: Recipe | str | Path | Sequence[str | Path] | None) -> Mapping[str, Any]:

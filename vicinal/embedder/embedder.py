@@ -211,7 +211,11 @@ class Embedder(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path) -> Embedder:
-        """Rebuild a saved embedder, in evaluation mode."""
+        """Rebuild a saved embedder, in evaluation mode.
+
+        Args:
+            folder: That `save` wrote; or the folder of a run or of a comparison, whose best embedder it is then.
+        """
         config, state = read_folder(Path(folder))
         embedder = cls(
             config.backbone,

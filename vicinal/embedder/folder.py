@@ -62,12 +62,25 @@ def write_folder(folder: Path, config: Config, state: Mapping[str, Tensor], fact
         file.write(f"{config.model_dump_json(indent=2)}\n".encode())
 
 
+def model_in(folder: Path) -> Path:
+    """Return where the embedder of a folder is: there, or in that of a run (`model/`) or of a comparison (`best/`)."""
+    places = (folder, folder / "model", folder / "best")
+    return next((place for place in places if (place / CONFIG).is_file()), folder)
+
+
 def read_folder(folder: Path) -> tuple[Config, dict[str, Tensor]]:
-    """Read and check a saved embedder: its description, and its tensors by name."""
+    """Read and check a saved embedder: its description, and its tensors by name.
+
+    Args:
+        folder: Of the embedder, or of the run or comparison that it is in.
+    """
+    folder = model_in(folder)
     absent = [f"missing: {name}" for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
     if absent:
         raise DataError(
-            f"{folder} is not a saved embedder.", absent, "Give the folder that Embedder.save or vicinal train wrote."
+            f"{folder} is not a saved embedder.",
+            absent,
+            "Give a folder that Embedder.save, vicinal train or vicinal compare wrote.",
         )
     config = _read_config(folder / CONFIG)
     weights = (folder / WEIGHTS).read_bytes()
