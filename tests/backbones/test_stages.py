@@ -134,7 +134,7 @@ def test_steps_in_either_order_of_memory_end_at_the_same_weights(name: str) -> N
     torch.manual_seed(0)
     ours = Embedder(name, dim=4, options=dict(OPTIONS[name])).double()
     plain = copy.deepcopy(ours)
-    batches = torch.randn(2, 2, 3, 64, 64, dtype=torch.float64)
+    batches = torch.randn(2, 4, 3, 64, 64, dtype=torch.float64)
     for embedder in (ours, plain):
         optimiser = torch.optim.SGD(embedder.parameters(), lr=1e-3)
         for images in batches:
@@ -145,4 +145,4 @@ def test_steps_in_either_order_of_memory_end_at_the_same_weights(name: str) -> N
             optimiser.zero_grad()
     for (key, one), other in zip(ours.state_dict().items(), plain.state_dict().values(), strict=True):
         assert one.is_contiguous(), key
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-9)
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-9 + 1e-6 * float(other.abs().max()))
