@@ -40,7 +40,7 @@ def lede(board: Leaderboard) -> str:
         said.append(
             f"All of this is for {network_in_words(board.main_network)}: the best network by {board.chosen_by} scores."
         )
-    said.append(best_in_words(board))
+    said.append(in_words(best_in_words(board)))
     if board.first.selected_on == "test":
         said.append("Steps were selected on test, so every score here is too high.")
     if board.failed:

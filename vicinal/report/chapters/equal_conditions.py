@@ -19,6 +19,19 @@ CHOSEN = {
     "last": "The reported step is the last one; nothing was chosen.",
 }
 # What names a loss rather than the conditions it ran under.
+# What the demands of a loss say in words, or the tables elsewhere.
+SAID = (
+    "backbone",
+    "dim",
+    "mining",
+    "memory",
+    "ccp",
+    "proxies_per_class",
+    "proxy_multiplier",
+    "classes_per_batch",
+    "samples_per_class",
+    "fold",
+)
 OWN = ("loss", "loss_options", "training.seed")
 
 
@@ -87,7 +100,7 @@ def _demands(board: Leaderboard, settings: dict[str, dict[str, Any]], differing:
         unlike = [
             f"{name.removeprefix('training.')} {short(values.get(name))}"
             for name in differing
-            if not name.startswith(OWN) and name not in ("backbone", "dim") and _unusual(name, values, settings)
+            if not name.startswith(OWN) and name not in SAID and _unusual(name, values, settings)
         ]
         rows.append(
             (
