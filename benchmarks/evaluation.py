@@ -64,10 +64,10 @@ def run_side(side: str, points: Points, codes: Codes) -> tuple[float, dict[str, 
         found = calculator.get_accuracy(torch.from_numpy(points), torch.from_numpy(codes))
         return time.perf_counter() - start, {names[name]: float(value) for name, value in found.items()}, None
     if side == "vicinal neighbours":
-        from vicinal.neighbours import neighbours
+        from vicinal.neighbours import find_neighbours
 
         start = time.perf_counter()
-        indices = neighbours(points, LARGEST - 1).indices.numpy()
+        indices = find_neighbours(points, LARGEST - 1).indices.numpy()
         return time.perf_counter() - start, {}, indices
     import faiss
 

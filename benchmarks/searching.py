@@ -1,4 +1,4 @@
-"""Time of `Searcher` against faiss flat and against `neighbours(gallery=...)`, in one run.
+"""Time of `Searcher` against faiss flat and against `find_neighbours(gallery=...)`, in one run.
 
     python benchmarks/searching.py                                 # 100,000 and 1,000,000 references
     python benchmarks/searching.py --n 100000 --queries 1,256 --repeats 9
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vicinal.neighbours import Searcher, neighbours
+from vicinal.neighbours import Searcher, find_neighbours
 
 DIM, CLUSTERS, K = 128, 20_000, 10
 SPREAD = 0.6  # length of the noise around a centre of length one
@@ -75,7 +75,7 @@ def compare(n: int, counts: list[int], repeats: int, slow_repeats: int) -> None:
             taken["searcher"].append(mine)
             taken["faiss"].append(theirs)
             if repeat < slow_repeats:
-                anew, again = seconds(lambda: neighbours(queries, K, gallery=references))  # noqa: B023
+                anew, again = seconds(lambda: find_neighbours(queries, K, gallery=references))  # noqa: B023
                 taken["neighbours"].append(anew)
                 if not torch.equal(again.indices, found.indices):  # type: ignore[attr-defined]
                     raise SystemExit("Searcher and neighbours differ.")
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--n", default="100000,1000000", help="numbers of references, separated by commas")
     parser.add_argument("--queries", default="1,16,256", help="queries of a call, separated by commas")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--slow-repeats", type=int, default=1, help="of neighbours(gallery=...)")
+    parser.add_argument("--slow-repeats", type=int, default=1, help="of find_neighbours(gallery=...)")
     asked = parser.parse_args()
     print(machine())
     for n in asked.n.split(","):

@@ -32,7 +32,7 @@ import torch
 
 from vicinal.backbones.mobilenet import ConvNorm
 from vicinal.criterion import Criterion
-from vicinal.data import Batch, load, pipeline
+from vicinal.data import ItemBatch, load, pipeline
 from vicinal.embedder import Embedder
 from vicinal.results.run import RunFiles
 from vicinal.sampling import class_sampler
@@ -69,12 +69,13 @@ class Decoded:
         drawn = torch.Generator().manual_seed(0)
         labels = torch.arange(CLASSES).repeat_interleave(BATCH // CLASSES)
         self.batches = [
-            Batch(torch.randn(BATCH, 3, size, size, generator=drawn), labels, torch.arange(BATCH)) for _ in range(count)
+            ItemBatch(torch.randn(BATCH, 3, size, size, generator=drawn), labels, torch.arange(BATCH))
+            for _ in range(count)
         ]
         self.sampler = Sampler()
         self.asked: list[float] = []
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[ItemBatch]:
         for batch in self.batches:
             self.asked.append(time.perf_counter())
             yield batch
@@ -125,7 +126,7 @@ def measure(name: str, blocks: int, steps: int) -> tuple[list[float], list[float
     return times["loop"], times["bare"]
 
 
-def one_step(model: torch.nn.Module, criterion: Criterion, optimiser: Any, batch: Batch) -> None:
+def one_step(model: torch.nn.Module, criterion: Criterion, optimiser: Any, batch: ItemBatch) -> None:
     criterion(model(batch.images), batch.labels, batch.indices).backward()
     optimiser.step()
     optimiser.zero_grad()
@@ -222,7 +223,7 @@ def measure_trunk(rounds: int, now: Callable[[], float]) -> None:
         show(f"an evaluation, {title}", in_turns(embeds, max(1, rounds // 2), now), {})
 
 
-def _next_step(model: torch.nn.Module, criterion: Criterion, optimiser: Any, batches: Iterator[Batch]) -> None:
+def _next_step(model: torch.nn.Module, criterion: Criterion, optimiser: Any, batches: Iterator[ItemBatch]) -> None:
     one_step(model, criterion, optimiser, next(batches))
 
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
+
+# What can be computed again is computed once for all tests and both processes, and not in the user's own folder.
+os.environ["VICINAL_CACHE"] = str(
+    Path(tempfile.gettempdir()) / f"vicinal-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+)
 
 torch.set_num_threads(1)  # tests run in two processes; more threads than cores only slow them down
 

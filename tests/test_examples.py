@@ -19,5 +19,6 @@ def test_a_script_can_be_imported(path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
     spec.loader.exec_module(module)
     assert callable(module.main)

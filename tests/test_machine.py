@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vicinal.backbones.weights import fetch, weights_cache
+from vicinal.backbones.published_weights import fetch, weights_cache
 from vicinal.data import arrays
 from vicinal.embedder import Embedder
 from vicinal.machine import cores, peak_memory_mib

@@ -33,13 +33,12 @@ if TYPE_CHECKING:
     from vicinal.data import Dataset, Split, split
     from vicinal.embedder import Embedder
     from vicinal.errors import VicinalError
-    from vicinal.evaluation import Scores
+    from vicinal.evaluation import Scores, evaluate
     from vicinal.fitting import fit, train
     from vicinal.neighbours import Searcher
     from vicinal.pairs import Geometry
     from vicinal.recipe import Recipe
     from vicinal.results import Leaderboard, Record, Run
-    from vicinal.scoring import evaluate
     from vicinal.training import Hook, Settings
     from vicinal.tuning import tune
     from vicinal.weights import objective_from_weights, pair_weights, similarity_types, weight_curves
@@ -104,7 +103,7 @@ _MODULES = {
     "Leaderboard": "results",
     "Record": "results",
     "Run": "results",
-    "evaluate": "scoring",
+    "evaluate": "evaluation",
     "Hook": "training",
     "Settings": "training",
     "tune": "tuning",

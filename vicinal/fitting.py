@@ -24,9 +24,9 @@ from vicinal.errors import DataError, InputError
 from vicinal.evaluation import class_distances, covering_radius, spectral_decay
 from vicinal.machine import peak_memory_mib
 from vicinal.recipe import SCORES, Recipe
+from vicinal.results.item_scores import queries_by_class, score_test_items, scores_by_class
 from vicinal.results.record import Record
 from vicinal.results.run import EmbeddedItems, Run, RunFiles
-from vicinal.results.scoring import queries_by_class, score_test_items, scores_by_class
 from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.engine import Outcome, run_training
 from vicinal.training.frozen import FrozenEmbedder, Trainee, training_items

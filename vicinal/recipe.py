@@ -21,7 +21,7 @@ from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
 from vicinal.training.settings import CCP, Settings
 
-__all__ = ["SCORES", "Recipe", "laid_over", "read_tables"]
+__all__ = ["SCORES", "Recipe", "laid_over", "read_tables", "read_toml"]
 
 SCORES = ("P@1", "P@R", "MAP@R")  # that steps may be chosen by, and that a record has for every class
 
@@ -255,16 +255,20 @@ class Recipe(BaseModel):
 
 def read_tables(*sources: str | Path) -> dict[str, Any]:
     """Read the names and values of recipes laid over each other, as `Recipe.of` takes them."""
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for source in sources:
-        path = find_recipe(source)
-        try:
-            found = laid_over(found, tomllib.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise InputError(f"Cannot read the recipe {source}: {error.strerror}.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"The recipe {source} is not TOML: {error}.") from None
-    return found
+        tables = laid_over(tables, read_toml(find_recipe(source)))
+    return tables
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file as it is: a recipe, or a search space."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}.") from None
 
 
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

@@ -209,4 +209,4 @@ def test_published_weights_carry_their_hash():
     published = {name: facts.weights for name, facts in BACKBONES.items() if facts.weights}
     assert sorted(published) == sorted(PUBLISHED)
     assert published["bn_inception"].endswith("/bn_inception-52deb4733.pth")
-    assert all(url.startswith("https://") for url in published.values())
+    assert all(address.startswith(("https://", "package:")) for address in published.values())

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from vicinal.backbones import build_backbone, fetch, load_weights
-from vicinal.backbones.weights import read_weights, weights_cache
+from vicinal.backbones.published_weights import read_weights, weights_cache
 from vicinal.errors import DataError, InputError
 
 pytestmark = pytest.mark.unit

@@ -72,22 +72,22 @@ def digits() -> tuple[np.ndarray, ...]:
     return scaler.transform(points[train]), labels[train], scaler.transform(points[test]), labels[test]
 
 
-def neighbours(learner: Any, digits: tuple[np.ndarray, ...]) -> float:
+def find_neighbours(learner: Any, digits: tuple[np.ndarray, ...]) -> float:
     seen, classes, new, expected = digits
     learner.fit(seen, classes)
     return KNeighborsClassifier(3).fit(learner.transform(seen), classes).score(learner.transform(new), expected)
 
 
 def test_digits_in_two_dimensions(digits: Any) -> None:
-    assert neighbours(NCA(2), digits) >= 0.68
-    assert neighbours(MCML(2), digits) >= 0.69
+    assert find_neighbours(NCA(2), digits) >= 0.68
+    assert find_neighbours(MCML(2), digits) >= 0.69
 
 
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 def test_nca_of_digits_is_as_good_as_that_of_scikit_learn(digits: Any) -> None:
     peer = NeighborhoodComponentsAnalysis(init="identity", max_iter=50)
-    assert neighbours(NCA(start="identity"), digits) == pytest.approx(neighbours(peer, digits), abs=0.01)
+    assert find_neighbours(NCA(start="identity"), digits) == pytest.approx(find_neighbours(peer, digits), abs=0.01)
 
 
 class Largest(TorchDispatchMode):

@@ -17,7 +17,7 @@ from vicinal.training.stream import Stream
 pytestmark = pytest.mark.recipe
 
 
-def neighbours(seen: np.ndarray, classes: np.ndarray, new: np.ndarray, expected: np.ndarray) -> float:
+def find_neighbours(seen: np.ndarray, classes: np.ndarray, new: np.ndarray, expected: np.ndarray) -> float:
     return KNeighborsClassifier(3).fit(seen, classes).score(new, expected)
 
 
@@ -38,7 +38,7 @@ def test_mini_batches_come_within_a_hundredth_of_all_pairs_at_once() -> None:
     sampler = SAMPLERS["classes"](data.labels, 10, 12, rounds=8, seed=0)
     settings = vc.Settings(steps=600, learning_rate=1e-2, schedule="cosine", evaluate_every=0)
     run_training(model, vc.Criterion("nca", normalise="none"), Stream(data, None, sampler), settings, progress=False)
-    found = neighbours(model.encode(points[first]), labels[first], model.encode(points[second]), labels[second])
+    found = find_neighbours(model.encode(points[first]), labels[first], model.encode(points[second]), labels[second])
     assert expected > 0.95
     assert found >= expected - 0.01
 

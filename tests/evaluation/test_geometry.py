@@ -20,7 +20,7 @@ from vicinal.evaluation import (
     spectral_decay,
     uniformity,
 )
-from vicinal.neighbours import neighbours
+from vicinal.neighbours import find_neighbours
 
 pytestmark = pytest.mark.unit
 DISTANCES = ("cosine", "euclidean")
@@ -113,7 +113,7 @@ def test_spectral_decay_and_effective_rank():
 
 def test_hubness_is_the_skewness_of_occurrences():
     points, _ = cloud(n=80)
-    found = neighbours(points, 5).indices
+    found = find_neighbours(points, 5).indices
     times = np.bincount(found.flatten().numpy(), minlength=80)
     assert hubness(points, k=5) == pytest.approx(stats.skew(times))
     assert hubness(points, k=5, indices=found) == hubness(points, k=5)

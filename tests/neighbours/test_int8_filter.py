@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vicinal.neighbours.blocked_search as search_module
-from vicinal.neighbours import neighbours
+from vicinal.neighbours import find_neighbours
 from vicinal.neighbours.int8_filter import PATIENCE, Int8Filter, Side, int8_filter
 from vicinal.neighbours.int8_products import LARGEST, int8_is_fast
 from vicinal.neighbours.layout import LOWEST, centre
@@ -130,10 +130,12 @@ def test_spread_out_points_need_few_whole_blocks(distance, monkeypatch):
     monkeypatch.setattr(Task, "block", lambda task, rows, columns: whole.append(1) or plain(task, rows, columns))
     points = torch.randn(3000, 256, generator=torch.Generator().manual_seed(0))
     points /= points.norm(dim=1, keepdim=True)
-    found = neighbours(points, 3, distance=distance, precision="int8", block=256)
+    found = find_neighbours(points, 3, distance=distance, precision="int8", block=256)
     used = len(whole)
     assert used < 25, "11 or 12 blocks set the first bars, of 66 or 78"
-    assert torch.equal(found.indices, neighbours(points, 3, distance=distance, precision="float32", block=256).indices)
+    assert torch.equal(
+        found.indices, find_neighbours(points, 3, distance=distance, precision="float32", block=256).indices
+    )
 
 
 def test_points_that_it_cannot_tell_apart_make_it_give_up(monkeypatch):
@@ -144,10 +146,10 @@ def test_points_that_it_cannot_tell_apart_make_it_give_up(monkeypatch):
     monkeypatch.setattr(Int8Filter, "_products", lambda self, *given: asked.append(1) or plain(self, *given))
     points = torch.randn(20, 64, generator=torch.Generator().manual_seed(0)).repeat(100, 1)
     points += 1e-3 * torch.randn(2000, 64, generator=torch.Generator().manual_seed(1))
-    found = neighbours(points, 5, precision="int8", block=64)
+    found = find_neighbours(points, 5, precision="int8", block=64)
     assert made[0].in_vain > PATIENCE
     assert len(asked) < 20
-    assert torch.equal(found.indices, neighbours(points, 5, precision="float32").indices)
+    assert torch.equal(found.indices, find_neighbours(points, 5, precision="float32").indices)
 
 
 @settings(max_examples=25, deadline=None)
@@ -160,7 +162,7 @@ def test_the_neighbours_do_not_depend_on_it(data):
     gallery = data.draw(st.sampled_from([None, points[: n // 2 + 1].flip(0)]), label="gallery")
     sequences = torch.arange(n) % 5 if gallery is None and data.draw(st.booleans(), label="sequences") else None
     options = {"gallery": gallery, "sequences": sequences, "distance": data.draw(st.sampled_from(DISTANCES))}
-    found = [neighbours(points, k, precision=how, block=64, **options) for how in ("int8", "float32", "bfloat16")]
+    found = [find_neighbours(points, k, precision=how, block=64, **options) for how in ("int8", "float32", "bfloat16")]
     assert torch.equal(found[0].indices, found[1].indices)
     assert torch.equal(found[0].indices, found[2].indices)
 
@@ -170,7 +172,7 @@ def test_the_engine_of_the_user_is_given_back():
     other = next(name for name in torch.backends.quantized.supported_engines if name not in ("none", "fbgemm"))
     torch.backends.quantized.engine = other
     try:
-        neighbours(torch.randn(300, 8, generator=torch.Generator().manual_seed(0)), 2, precision="int8", block=64)
+        find_neighbours(torch.randn(300, 8, generator=torch.Generator().manual_seed(0)), 2, precision="int8", block=64)
         assert torch.backends.quantized.engine == other
     finally:
         torch.backends.quantized.engine = before

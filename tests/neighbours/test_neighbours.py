@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import InputError, NotFinite, UnknownName
-from vicinal.neighbours import neighbours
+from vicinal.neighbours import find_neighbours
 from vicinal.neighbours.blocked_search import fastest_precision, search
 from vicinal.neighbours.exact_order import nearest_exactly
 from vicinal.neighbours.exclusion import Exclusion
@@ -74,12 +74,12 @@ def test_fast_search_equals_exact_search(name, distance, precision):
     for n, k, block in [(200, 11, 64), (150, 130, 128), (65, 64, 64)]:
         points = clouds(n)[name]
         options = {"distance": distance, "precision": precision, "block": block}
-        assert torch.equal(neighbours(points, k, **options).indices, exact(points, k, distance))
+        assert torch.equal(find_neighbours(points, k, **options).indices, exact(points, k, distance))
         gallery = torch.cat([points[: n // 2], points])
-        found = neighbours(points, k, gallery=gallery, **options).indices
+        found = find_neighbours(points, k, gallery=gallery, **options).indices
         assert torch.equal(found, exact(points, k, distance, gallery))
         sequences = torch.arange(n) % 4
-        found = neighbours(points, k, sequences=sequences, **options).indices
+        found = find_neighbours(points, k, sequences=sequences, **options).indices
         assert torch.equal(found, exact(points, k, distance, sequences=sequences))
 
 
@@ -96,37 +96,37 @@ def test_integers_rank_as_in_rational_arithmetic(data):
         )
         for size in (n, m)
     )
-    found = neighbours(queries, k, gallery=references, distance="euclidean").indices
+    found = find_neighbours(queries, k, gallery=references, distance="euclidean").indices
     assert torch.equal(found, loop(queries, references, k, itself=False))
-    found = neighbours(queries, k, distance="euclidean").indices
+    found = find_neighbours(queries, k, distance="euclidean").indices
     assert torch.equal(found, loop(queries, queries, k, itself=True))
 
 
 @pytest.mark.unit
 def test_hand_computed():
-    found = neighbours([[0.0], [1.0], [3.0], [1.0]], 2, distance="euclidean")
+    found = find_neighbours([[0.0], [1.0], [3.0], [1.0]], 2, distance="euclidean")
     assert found.indices.tolist() == [[1, 3], [3, 0], [1, 3], [1, 0]]
     assert found.values.tolist() == [[1, 1], [0, 1], [2, 2], [0, 1]]
-    found = neighbours([[1.0, 0.0]], 3, gallery=[[0.0, 2.0], [5.0, 0.0], [1.0, 1.0]])
+    found = find_neighbours([[1.0, 0.0]], 3, gallery=[[0.0, 2.0], [5.0, 0.0], [1.0, 1.0]])
     assert found.indices.tolist() == [[1, 2, 0]]
     assert found.values.tolist()[0] == pytest.approx([1, 0.5**0.5, 0])
 
 
 @pytest.mark.unit
 def test_the_item_itself_is_left_out_by_identity_and_its_duplicates_are_not():
-    found = neighbours(torch.ones(5, 3), 2).indices
+    found = find_neighbours(torch.ones(5, 3), 2).indices
     assert found.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1]]
 
 
 @pytest.mark.unit
 def test_ties_go_to_the_lower_index_among_references():
-    found = neighbours([[1.0, 0.0]], 4, gallery=torch.ones(9, 2), block=64).indices
+    found = find_neighbours([[1.0, 0.0]], 4, gallery=torch.ones(9, 2), block=64).indices
     assert found.tolist() == [[0, 1, 2, 3]]
 
 
 @pytest.mark.unit
 def test_fewer_references_than_k_are_filled_up():
-    found = neighbours([[1.0], [2.0]], 3, distance="euclidean")
+    found = find_neighbours([[1.0], [2.0]], 3, distance="euclidean")
     assert found.indices.tolist() == [[1, -1, -1], [0, -1, -1]]
     assert found.values.isnan().tolist() == [[False, True, True]] * 2
 
@@ -134,9 +134,9 @@ def test_fewer_references_than_k_are_filled_up():
 @pytest.mark.unit
 def test_a_whole_sequence_can_be_ignored():
     points = [[0.0], [0.1], [5.0]]
-    found = neighbours(points, 1, distance="euclidean", sequences=["v", "v", "w"]).indices
+    found = find_neighbours(points, 1, distance="euclidean", sequences=["v", "v", "w"]).indices
     assert found.tolist() == [[2], [2], [1]]
-    found = neighbours(points, 1, distance="euclidean", sequences=[7, 7, 7]).indices
+    found = find_neighbours(points, 1, distance="euclidean", sequences=[7, 7, 7]).indices
     assert found.tolist() == [[-1], [-1], [-1]]
 
 
@@ -145,14 +145,14 @@ def test_a_whole_sequence_can_be_ignored():
 def test_the_same_bits_for_every_block_thread_and_precision(distance):
     points = torch.randn(700, 32, generator=torch.Generator().manual_seed(3))
     points[500:600] = points[:100]
-    first = neighbours(points, 9, distance=distance)
+    first = find_neighbours(points, 9, distance=distance)
     threads = torch.get_num_threads()
     for block in (64, 128, 1024):
         for precision in PRECISIONS:
             for count in (1, 3):
                 torch.set_num_threads(count)
                 try:
-                    again = neighbours(points, 9, distance=distance, block=block, precision=precision)
+                    again = find_neighbours(points, 9, distance=distance, block=block, precision=precision)
                     assert torch.get_num_threads() == count
                 finally:
                     torch.set_num_threads(threads)
@@ -164,7 +164,7 @@ def test_the_same_bits_for_every_block_thread_and_precision(distance):
 def test_a_permutation_of_the_items_permutes_the_neighbours():
     points = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
     order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
-    plain, mixed = neighbours(points, 5), neighbours(points[order], 5)
+    plain, mixed = find_neighbours(points, 5), find_neighbours(points[order], 5)
     assert torch.equal(order[mixed.indices], plain.indices[order])
     assert torch.equal(mixed.values, plain.values[order])
 
@@ -219,7 +219,7 @@ def test_rows_that_overflow_are_done_again(monkeypatch):
     monkeypatch.setattr(module, "every_reference", lambda task, rows: done.append(len(rows)) or plain(task, rows))
     points = torch.cat([torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), torch.ones(100, 4)])
     for precision in PRECISIONS:
-        assert torch.equal(neighbours(points, 5, precision=precision).indices, exact(points, 5, "cosine"))
+        assert torch.equal(find_neighbours(points, 5, precision=precision).indices, exact(points, 5, "cosine"))
     assert len(done) == 3
     assert min(done) >= 100
 
@@ -275,7 +275,7 @@ def test_precision_is_chosen_by_the_processor(monkeypatch):
 def test_bad_input_is_refused_before_any_work(arguments, error, words):
     given_arguments = {"embeddings": torch.eye(2), "k": 1} | arguments
     with pytest.raises(error, match=words):
-        neighbours(given_arguments.pop("embeddings"), given_arguments.pop("k"), **given_arguments)
+        find_neighbours(given_arguments.pop("embeddings"), given_arguments.pop("k"), **given_arguments)
 
 
 @pytest.mark.peer
@@ -288,7 +288,7 @@ def test_scikit_learn_agrees(distance):
     distances, indices = (
         NearestNeighbors(n_neighbors=7, metric=distance, algorithm="brute").fit(references).kneighbors(queries)
     )
-    found = neighbours(queries, 7, gallery=references, distance=distance)
+    found = find_neighbours(queries, 7, gallery=references, distance=distance)
     assert np.array_equal(found.indices.numpy(), indices)
     values = 1 - found.values.numpy() if distance == "cosine" else found.values.numpy()
     assert values == pytest.approx(distances, abs=1e-9)
@@ -302,7 +302,7 @@ def test_faiss_agrees_wherever_float32_can_tell():
     index = faiss.IndexFlatIP(64)
     index.add(points)
     theirs = index.search(points, 11)[1][:, 1:]
-    found = neighbours(points, 10)
+    found = find_neighbours(points, 10)
     gaps = -np.diff(found.values.numpy(), axis=1)
     clear = (gaps > 1e-6).all(axis=1)
     assert clear.mean() > 0.95

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import InputError, NotFinite, UnknownName
-from vicinal.neighbours import Neighbours, Searcher, int8_products, neighbours, prepared_references, scan
+from vicinal.neighbours import Neighbours, Searcher, find_neighbours, int8_products, prepared_references, scan
 from vicinal.neighbours import searcher as searcher_module
 from vicinal.neighbours.exact_order import nearest_exactly
 from vicinal.neighbours.int8_references import int8_references
@@ -72,8 +72,10 @@ def test_what_neighbours_and_exact_arithmetic_find(name, distance, precision):
     searcher = Searcher(points[:500], distance, precision=precision, block=64)
     for queries, k in [(points[500:], 5), (points[:1], 1), (points[300:540], 40)]:
         found = searcher.search(queries, k)
-        same(found, neighbours(queries, k, gallery=points[:500], distance=distance))
-        same(found, neighbours(queries, k, gallery=points[:500], distance=distance, precision="float32", block=128))
+        same(found, find_neighbours(queries, k, gallery=points[:500], distance=distance))
+        same(
+            found, find_neighbours(queries, k, gallery=points[:500], distance=distance, precision="float32", block=128)
+        )
         assert torch.equal(found.indices, oracle(queries, points[:500], k, distance))
 
 
@@ -94,7 +96,7 @@ def test_random_cases(data):
         allowed = torch.rand(m, generator=torch.Generator().manual_seed(n)) < share
     found = Searcher(references, distance, block=64).search(queries, k, among=allowed)
     if allowed is None:
-        same(found, neighbours(queries, k, gallery=references, distance=distance))
+        same(found, find_neighbours(queries, k, gallery=references, distance=distance))
     assert torch.equal(found.indices, oracle(queries, references, k, distance, allowed))
 
 
@@ -133,7 +135,10 @@ def test_queries_far_longer_and_far_shorter_than_the_references(stretch, distanc
     queries[10:] /= 7
     searcher = Searcher(references, distance, block=64)
     for some in (queries, queries[:1], queries[10:]):
-        same(searcher.search(some, 9), neighbours(some, 9, gallery=references, distance=distance, precision="float32"))
+        same(
+            searcher.search(some, 9),
+            find_neighbours(some, 9, gallery=references, distance=distance, precision="float32"),
+        )
         assert torch.equal(searcher.search(some, 9).indices, oracle(some, references, 9, distance))
 
 
@@ -238,7 +243,7 @@ def test_more_neighbours_than_a_scan_is_for():
     references = torch.randn(3000, 8, generator=torch.Generator().manual_seed(0))
     searcher = Searcher(references, block=64)
     for k in (200, 1500, 3100):
-        same(searcher.search(references[:5] + 1, k), neighbours(references[:5] + 1, k, gallery=references))
+        same(searcher.search(references[:5] + 1, k), find_neighbours(references[:5] + 1, k, gallery=references))
 
 
 def test_a_memory_map_is_kept_and_not_copied(tmp_path):
@@ -249,7 +254,7 @@ def test_a_memory_map_is_kept_and_not_copied(tmp_path):
         searcher = Searcher(given_rows, block=64)
         assert searcher._prepared.vectors.rows.data_ptr() == given_rows.ctypes.data
         queries = np.array(given_rows[:9])
-        same(searcher.search(queries, 4), neighbours(queries, 4, gallery=np.array(given_rows)))
+        same(searcher.search(queries, 4), find_neighbours(queries, 4, gallery=np.array(given_rows)))
 
 
 @needs_int8
@@ -301,8 +306,8 @@ def test_without_products_of_integers_the_same_is_found_in_float32(name, instead
         among = torch.arange(600) % 2 == 0
         found = searcher.search(points[600:], 5, among=among)
         assert torch.equal(found.indices, oracle(points[600:], points[:600], 5, "cosine", among))
-        itself = neighbours(points, 5, precision="int8", block=64)
-        same(itself, neighbours(points, 5, precision="float32"))
+        itself = find_neighbours(points, 5, precision="int8", block=64)
+        same(itself, find_neighbours(points, 5, precision="float32"))
     finally:
         int8_products.int8_works.cache_clear()
 

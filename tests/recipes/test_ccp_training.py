@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -171,22 +170,3 @@ def test_two_processes_have_the_proxies_of_one(tmp_path: Path) -> None:
         torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-4)
     one, two = (load_checkpoint(tmp_path / run / "last.ckpt")["criterion"] for run in ("one", "two"))
     torch.testing.assert_close(two["references.0.vectors"], one["references.0.vectors"], rtol=0, atol=1e-3)
-
-
-def test_the_recipes_are_what_the_script_writes_and_can_be_built(halves: Split) -> None:
-    spec = importlib.util.spec_from_file_location("ccp_recipes", ROOT / "examples" / "ccp_recipes.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    texts = script.recipes()
-    assert len(texts) == 49
-    for name, text in texts.items():
-        assert (RECIPES / name).read_text() == text, name
-        recipe = Recipe.read(RECIPES / name)
-        assert (recipe.ccp is not None) == ("[ccp]" in text)
-        build_criterion(recipe, halves.train, 128)
-    sop = Recipe.read("ccp/sop-c2-xbm-l")
-    assert (sop.memory, sop.memory_start, sop.training.evaluate_every) == (1400 * 32, 1000, 250)
-    for small in RECIPES.glob("small-*.toml"):
-        assert Recipe.read(small).ccp == CCP()

@@ -11,7 +11,7 @@ import pytest
 
 from vicinal.recipe import Recipe
 from vicinal.results import EmbeddedItems, Journal, Record, Run, score_test_items
-from vicinal.results.scoring import queries_by_class, scores_by_class
+from vicinal.results.item_scores import queries_by_class, scores_by_class
 
 SCORES = ("P@1", "P@R", "MAP@R")
 

@@ -19,7 +19,7 @@ import torch
 from vicinal.data import Split, split
 from vicinal.data.opening import load
 from vicinal.fitting import fit as real_fit
-from vicinal.recipe import Recipe, read_tables
+from vicinal.recipe import Recipe, read_toml
 from vicinal.tuning import tune
 from vicinal.tuning.ranges import flat_space
 
@@ -60,7 +60,7 @@ def slow_fit(*arguments: Any, **options: Any) -> None:
 def main(folder: Path, trials: int, how: str) -> None:
     view = split(load(str(folder / "blobs.npz")), "fixed-validation", validation=0.4)
     recipe = Recipe.read(folder / "recipe.toml")
-    space = flat_space(read_tables(folder / "space.toml"))
+    space = flat_space(read_toml(folder / "space.toml"))
     names = ["tpe", "gp", "random", "grid", "real"] if how == "stuck" else ["one", "two", "three"]
     for name in names:
         if os.fork() == 0:

@@ -7,9 +7,9 @@
 from vicinal.backbones.backbone import Backbone, Input, InStages
 from vicinal.backbones.freezing import frozen_modules
 from vicinal.backbones.layers import channels_last
+from vicinal.backbones.published_weights import fetch, load_weights
 from vicinal.backbones.stages import Stages, cut
 from vicinal.backbones.table import BACKBONES, Facts, build_backbone, small_images
-from vicinal.backbones.weights import fetch, load_weights
 
 __all__ = [
     "BACKBONES",

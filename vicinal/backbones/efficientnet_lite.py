@@ -39,8 +39,8 @@ def _padded(maps: Tensor, kernel: int, stride: int) -> Tensor:
     """Pad as TensorFlow does, where the weights come from: so that the side is divided by the stride, rounded up."""
     if stride == 1:
         return maps  # the convolution pads by itself: both sides alike
-    sides = (maps.shape[3], maps.shape[2])
-    across, down = (max(0, (-(-side // stride) - 1) * stride + kernel - side) for side in sides)
+    # Nothing negative is divided: exporters round that the other way.
+    across, down = (max(0, (side - 1) // stride * stride + kernel - side) for side in (maps.shape[3], maps.shape[2]))
     return F.pad(maps, (across // 2, across - across // 2, down // 2, down - down // 2))
 
 

@@ -15,9 +15,9 @@ from vicinal.backbones.efficientnet_lite import efficientnet_lite0
 from vicinal.backbones.googlenet import googlenet
 from vicinal.backbones.linear import linear
 from vicinal.backbones.mobilenet import mobilenet_v2
+from vicinal.backbones.published_weights import load_weights
 from vicinal.backbones.resnet import resnet18, resnet50
 from vicinal.backbones.timm import timm
-from vicinal.backbones.weights import load_weights
 from vicinal.errors import InputError, look_up
 
 __all__ = ["BACKBONES", "Facts", "build_backbone", "small_images"]

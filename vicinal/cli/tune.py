@@ -11,7 +11,7 @@ from vicinal.atomic import write_atomically
 from vicinal.cli.values import given
 from vicinal.data import load
 from vicinal.errors import InputError, UnknownName
-from vicinal.recipe import Recipe, read_tables
+from vicinal.recipe import Recipe, read_toml
 from vicinal.recipes import find_space
 from vicinal.tuning import search_space
 from vicinal.tuning import tune as search
@@ -85,7 +85,7 @@ def tune(
     wanted = Recipe.read(*(recipe or []), **given(flags, option)).changed(seed=seed)
     if wanted.data is None:
         raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
-    varied = flat_space(read_tables(find_space(space))) if space else search_space(wanted)
+    varied = flat_space(read_toml(find_space(space))) if space else search_space(wanted)
     for name in fix or []:
         if name not in varied:
             raise UnknownName("setting that is searched", name, varied)

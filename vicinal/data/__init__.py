@@ -5,8 +5,8 @@
 
 from vicinal.data.contact_sheets import contact_sheet
 from vicinal.data.dataset import Dataset
-from vicinal.data.loader import Batch, batches
-from vicinal.data.memory import in_memory, in_memory_once
+from vicinal.data.decoded import in_memory, in_memory_once
+from vicinal.data.loader import ItemBatch, batches
 from vicinal.data.opening import READERS, load, recognise
 from vicinal.data.pipelines import PIPELINES, TRANSFORMS, Pipeline, as_transform, describe, pipeline, restore
 from vicinal.data.pixels import PIXELS, to_tensor
@@ -20,10 +20,10 @@ __all__ = [
     "PROTOCOLS",
     "READERS",
     "TRANSFORMS",
-    "Batch",
     "CentreCrop",
     "Dataset",
     "Fit",
+    "ItemBatch",
     "Pipeline",
     "RandomAffine",
     "RandomCrop",

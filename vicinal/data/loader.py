@@ -49,7 +49,7 @@ class OfRows(Protocol):
         ...
 
 
-class Batch(NamedTuple):
+class ItemBatch(NamedTuple):
     """What a loader yields."""
 
     images: Tensor
@@ -85,7 +85,7 @@ def batches(
     seed: int = 0,
     skip_bad: bool = False,
     pin_memory: bool = False,
-) -> Iterator[Batch]:
+) -> Iterator[ItemBatch]:
     """Yield the batches that are left of a sampler's pass, as (images, labels, indices).
 
     The generator that a transform gets is seeded by (seed, pass, batch, item), so that every tensor is
@@ -115,7 +115,7 @@ def batches(
         if resumable:
             resumable.advance()
         if len(indices):
-            yield Batch(images, torch.from_numpy(dataset.labels[indices.numpy()]), indices)
+            yield ItemBatch(images, torch.from_numpy(dataset.labels[indices.numpy()]), indices)
 
 
 def open_items(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,22 +23,39 @@ from vicinal.neighbours.exclusion import Exclusion, exclusion
 from vicinal.neighbours.similarity import Vectors, vectors
 from vicinal.statistics.intervals import Interval, class_bootstrap, class_sums
 
-__all__ = ["evaluate"]
+__all__ = ["Encoder", "LabelledItems", "by_role", "evaluate"]
 
 Report: TypeAlias = Callable[[str, float], None]
 
 FULL_RANKING_LIMIT = 100_000_000  # pairs of query and reference that are ranked in a few seconds
 
 
+@runtime_checkable
+class Encoder(Protocol):
+    """What embeds items and knows how its embeddings are compared: an `Embedder`, say."""
+
+    @property
+    def distance(self) -> str: ...  # noqa: D102 (said above)
+    def encode(self, inputs: Any, /) -> NDArray[np.float32]: ...  # noqa: D102
+
+
+@runtime_checkable
+class LabelledItems(Protocol):
+    """Items with labels, and roles where queries are searched in a gallery: a `Dataset`, say."""
+
+    labels: NDArray[np.int64]
+    roles: NDArray[Any] | None
+
+
 def evaluate(
-    embeddings: ArrayLike,
-    labels: Labels,
+    embeddings: ArrayLike | Encoder,
+    labels: Labels | LabelledItems,
     *,
     gallery: ArrayLike | None = None,
     gallery_labels: Labels | None = None,
     sequences: Labels | None = None,
     gallery_sequences: Labels | None = None,
-    distance: str = "cosine",
+    distance: str | None = None,
     k: Sequence[int] = (1, 2, 4, 8),
     full_ranking: bool | None = None,
     clustering: bool = False,
@@ -55,13 +72,15 @@ def evaluate(
     and an item never finds itself. Queries without a reference of their class are left out and counted.
 
     Args:
-        embeddings: One row per item, or per query if there is a gallery: torch, numpy or lists.
-        labels: One label per row: integers of any size or strings.
+        embeddings: One row per item, or per query if there is a gallery: torch, numpy or lists; or an embedder, which
+            embeds the items of a dataset.
+        labels: One label per row: integers of any size or strings; or the dataset that the rows are of, whose queries
+            are searched in its gallery where it has one.
         gallery: One row per reference, for queries that are searched among other items.
         gallery_labels: One label per reference.
         sequences: One entry per row; references with the same entry are ignored.
         gallery_sequences: One entry per reference, with a gallery.
-        distance: "cosine" or "euclidean".
+        distance: "cosine" or "euclidean"; by default the embedder's own, and cosine for embeddings.
         k: The k of R@k.
         full_ranking: Also mAP, MRR and nDCG; by default for up to 10,000 queries and references.
         clustering: Also NMI, AMI and pairwise F1 of k-means; minutes for 60,000 items of 11,000 classes.
@@ -85,6 +104,15 @@ def evaluate(
         <BLANKLINE>
         4 of 4 queries scored against 4 references, 2 classes; none left out.
     """
+    if isinstance(embeddings, Encoder):
+        if not isinstance(labels, LabelledItems):
+            raise InputError(f"An embedder is scored on a Dataset; got {type(labels).__name__}.")
+        distance = distance or embeddings.distance
+        embeddings = embeddings.encode(labels)
+    if isinstance(labels, LabelledItems):
+        rows = np.asarray(embeddings)
+        embeddings, labels, gallery, gallery_labels = by_role(rows, labels.labels, labels.roles)
+    distance = distance or "cosine"
     items = as_embeddings(embeddings)
     others = None if gallery is None else as_embeddings(gallery, "gallery embeddings")
     ks = _checked_ks(k)
@@ -139,6 +167,20 @@ def evaluate(
         },
         notes=(warning,) if warning else (),
     )
+
+
+def by_role(
+    embeddings: NDArray[np.float32], labels: NDArray[np.int64], roles: NDArray[Any] | None
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32] | None, NDArray[np.int64] | None]:
+    """Divide items into queries and gallery where their roles name both; all items are both where they do not.
+
+    Returns:
+        Embeddings and labels of the queries, and of the gallery.
+    """
+    if roles is None or not {"query", "gallery"} <= set(roles.tolist()):
+        return embeddings, labels, None, None
+    query, gallery = roles == "query", roles == "gallery"
+    return embeddings[query], labels[query], embeddings[gallery], labels[gallery]
 
 
 def _checked_ks(k: Sequence[int]) -> list[int]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vicinal.evaluation.covering import classes_by_size, covering_radius
 from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
-from vicinal.neighbours.nearest import neighbours
+from vicinal.neighbours.nearest import find_neighbours
 from vicinal.neighbours.parallel import side_by_side
 from vicinal.neighbours.similarity import vectors
 
@@ -194,7 +194,7 @@ def hubness(
         >>> hubness([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], k=1)
         0.0
     """
-    found = neighbours(embeddings, k, distance=distance).indices if indices is None else indices[:, :k]
+    found = find_neighbours(embeddings, k, distance=distance).indices if indices is None else indices[:, :k]
     times = torch.bincount(found[found >= 0], minlength=len(found)).double()
     away = times - times.mean()
     spread = away.square().mean().sqrt()

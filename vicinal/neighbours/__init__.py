@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vicinal.neighbours.nearest import Neighbours, neighbours
+from vicinal.neighbours.nearest import Neighbours, find_neighbours
 from vicinal.neighbours.searcher import Searcher
 
-__all__ = ["Neighbours", "Searcher", "neighbours"]
+__all__ = ["Neighbours", "Searcher", "find_neighbours"]

@@ -15,7 +15,7 @@ from vicinal.neighbours.exclusion import Exclusion, exclusion
 from vicinal.neighbours.prepared_references import PreparedReferences
 from vicinal.neighbours.similarity import Vectors, exact_pairs, readable, vectors
 
-__all__ = ["Neighbours", "collect", "neighbours"]
+__all__ = ["Neighbours", "collect", "find_neighbours"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Neighbours:
     values: Float64[Tensor, "n k"]
 
 
-def neighbours(
+def find_neighbours(
     embeddings: ArrayLike,
     k: int,
     *,
@@ -63,7 +63,7 @@ def neighbours(
         progress: Called with the fraction done so far, between 0 and 1.
 
     Example:
-        >>> found = neighbours([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]], k=2)
+        >>> found = find_neighbours([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]], k=2)
         >>> found.indices.tolist()
         [[3, 2], [2, 0], [0, 1], [0, 2]]
         >>> round(float(found.values[0, 1]), 4)

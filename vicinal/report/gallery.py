@@ -15,7 +15,7 @@ from PIL import Image
 from vicinal.data import Dataset, load
 from vicinal.errors import VicinalError
 from vicinal.evaluation.retrieval import average_precision_at_r
-from vicinal.neighbours import neighbours
+from vicinal.neighbours import find_neighbours
 from vicinal.report.blocks import Thumbnail
 from vicinal.results import Run
 
@@ -128,7 +128,7 @@ def search(run: Run, roles: npt.NDArray[Any] | None = None) -> Search:
     asked = evenly(asked, QUERIES)
     many = int(min(NEIGHBOURS, max(totals[labels[asked]].max(), 8), len(gallery) - (not apart)))
     distance = run.record.distance
-    nearest = neighbours(embeddings[asked], many + (not apart), gallery=embeddings[gallery], distance=distance)
+    nearest = find_neighbours(embeddings[asked], many + (not apart), gallery=embeddings[gallery], distance=distance)
     indices = nearest.indices.numpy()
     found = np.where(indices >= 0, gallery[indices], -1)
     if not apart:

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from vicinal.results.entry import Entry
+from vicinal.results.item_scores import score_test_items
 from vicinal.results.journal import Journal, read_journals
 from vicinal.results.leaderboard import Leaderboard, leaderboards
 from vicinal.results.literature import Published, published, same_method, thesis_tables
 from vicinal.results.record import Network, Record
 from vicinal.results.run import EmbeddedItems, Run, RunFiles
-from vicinal.results.scoring import score_test_items
 
 __all__ = [
     "EmbeddedItems",

@@ -23,10 +23,10 @@ from vicinal.errors import DataError
 from vicinal.evaluation import concatenate
 from vicinal.pairs import to_ball
 from vicinal.phrasing import counted, listed
+from vicinal.results.item_scores import queries_by_class, score_test_items, scores_by_class
 from vicinal.results.journal import Journal
 from vicinal.results.record import Network, Record
 from vicinal.results.run import EmbeddedItems, Run
-from vicinal.results.scoring import queries_by_class, score_test_items, scores_by_class
 
 __all__ = ["JoinedFolds", "join_folds"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vicinal.spaces.any_distance import evaluate_by
 from vicinal.spaces.axioms import audit_distance
 from vicinal.spaces.condition import k_max, p_max
 from vicinal.spaces.distances import DISTANCES, angular, audit, squared_sine
@@ -10,7 +11,6 @@ from vicinal.spaces.figures import audit_figures, pair_distances, slack_surface,
 from vicinal.spaces.label_bounds import Bounds, bounds
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
 from vicinal.spaces.metric_verdict import MetricVerdict
-from vicinal.spaces.nearest import evaluate_by
 from vicinal.spaces.penultimate_features import penultimate
 from vicinal.spaces.run_audit import RunAudit, audit_run
 from vicinal.spaces.triples import Triple

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vicinal.spaces.any_distance import distances_in_blocks
 from vicinal.spaces.condition import p_max
 from vicinal.spaces.label_bounds import Bounds
 from vicinal.spaces.label_metric import LabelMetric
 from vicinal.spaces.metric_verdict import MetricVerdict
-from vicinal.spaces.nearest import distances_in_blocks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

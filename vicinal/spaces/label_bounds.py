@@ -14,8 +14,8 @@ from vicinal.errors import InputError
 from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
 from vicinal.references.one_hot import check_probabilities
 from vicinal.references.proxies import check_labels
+from vicinal.spaces.any_distance import distances_in_blocks
 from vicinal.spaces.label_metric import LabelMetric
-from vicinal.spaces.nearest import distances_in_blocks
 
 __all__ = ["Bounds", "bounds"]
 

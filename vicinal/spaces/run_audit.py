@@ -16,11 +16,11 @@ from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
 from vicinal.results.run import Run
+from vicinal.spaces.any_distance import evaluate_by
 from vicinal.spaces.distances import audit
 from vicinal.spaces.label_bounds import Bounds, bounds
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
 from vicinal.spaces.metric_verdict import MetricVerdict
-from vicinal.spaces.nearest import evaluate_by
 from vicinal.spaces.penultimate_features import penultimate
 
 __all__ = ["RunAudit", "audit_run"]

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from vicinal.data import Batch, Dataset, batches
+from vicinal.data import Dataset, ItemBatch, batches
 from vicinal.errors import InputError
 from vicinal.sampling import Sampler
 
@@ -43,7 +43,7 @@ class Stream:
         if self.sampler.wants_embeddings and self.embed is None:
             raise InputError("This sampler searches for hard classes: give the stream embed=, a function of the model.")
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[ItemBatch]:
         return batches(
             self.data, self.transform, self.sampler, workers=self.workers, seed=self.seed, skip_bad=self.skip_bad
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vicinal.evaluation import Scores, evaluate
+from vicinal.evaluation.evaluator import by_role
 from vicinal.results.run import EmbeddedItems
 from vicinal.statistics.intervals import class_sums
 
@@ -19,18 +20,8 @@ def score_test_items(items: EmbeddedItems, distance: str, **options: Any) -> Sco
         distance: How embeddings are compared.
         **options: Of `vicinal.evaluation.evaluate`.
     """
-    embeddings, labels, roles = items
-    if roles is None or not {"query", "gallery"} <= set(roles.tolist()):
-        return evaluate(embeddings, labels, distance=distance, **options)
-    query, gallery = roles == "query", roles == "gallery"
-    return evaluate(
-        embeddings[query],
-        labels[query],
-        gallery=embeddings[gallery],
-        gallery_labels=labels[gallery],
-        distance=distance,
-        **options,
-    )
+    embeddings, labels, gallery, gallery_labels = by_role(*items)
+    return evaluate(embeddings, labels, gallery=gallery, gallery_labels=gallery_labels, distance=distance, **options)
 
 
 def scores_by_class(scores: Scores, score: str, classes: int) -> tuple[float | None, ...]:
