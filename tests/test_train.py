@@ -279,3 +279,14 @@ def test_what_is_missing_is_said(blobs: Dataset, tmp_path: Path) -> None:
     run = vc.train(recipe(), data=blobs, folder=tmp_path / "run", keep_model=False, progress=False)
     assert not run.files.model.exists()
     assert not Run.open(tmp_path / "run").has_model
+
+
+def test_a_run_builds_its_network_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from vicinal.embedder import embedder as module
+
+    built = []
+    real = module.build_backbone
+    monkeypatch.setattr(module, "build_backbone", lambda *a, **o: built.append(a[0]) or real(*a, **o))
+    small = {"backbone_options": {"widths": [4], "size": 8}, "dim": 4, "classes_per_batch": 2, "validation": 0.4}
+    vc.train(Recipe(data="digits", **small).changed(steps=2), folder=tmp_path / "run", progress=False)
+    assert built == ["convnet"]

@@ -125,7 +125,7 @@ def test_an_absent_file_is_named(tmp_path):
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     """A web server on this machine over a folder, and a cache of its own."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("VICINAL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "site").mkdir()
 
     class Quiet(http.server.SimpleHTTPRequestHandler):

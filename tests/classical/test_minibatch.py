@@ -17,7 +17,7 @@ from vicinal.training.stream import Stream
 pytestmark = pytest.mark.recipe
 
 
-def find_neighbours(seen: np.ndarray, classes: np.ndarray, new: np.ndarray, expected: np.ndarray) -> float:
+def share_of_neighbours(seen: np.ndarray, classes: np.ndarray, new: np.ndarray, expected: np.ndarray) -> float:
     return KNeighborsClassifier(3).fit(seen, classes).score(new, expected)
 
 
@@ -28,7 +28,7 @@ def test_mini_batches_come_within_a_hundredth_of_all_pairs_at_once() -> None:
     half = len(points) // 2
     first, second = order[:half], order[half:]
     whole = NCA(16, start="pca").fit(points[first], labels[first])
-    expected = neighbours(
+    expected = share_of_neighbours(
         whole.transform(points[first]), labels[first], whole.transform(points[second]), labels[second]
     )
 
@@ -38,7 +38,8 @@ def test_mini_batches_come_within_a_hundredth_of_all_pairs_at_once() -> None:
     sampler = SAMPLERS["classes"](data.labels, 10, 12, rounds=8, seed=0)
     settings = vc.Settings(steps=600, learning_rate=1e-2, schedule="cosine", evaluate_every=0)
     run_training(model, vc.Criterion("nca", normalise="none"), Stream(data, None, sampler), settings, progress=False)
-    found = find_neighbours(model.encode(points[first]), labels[first], model.encode(points[second]), labels[second])
+    sides = (model.encode(points[first]), labels[first], model.encode(points[second]), labels[second])
+    found = share_of_neighbours(*sides)
     assert expected > 0.95
     assert found >= expected - 0.01
 

@@ -218,7 +218,7 @@ if __name__ == "__main__":
 """
 SETTINGS = {
     "seeds": 2,
-    "steps": 400,
+    "steps": 120,
     "backbone": "linear",
     "dim": 4,
     "evaluate_every": 20,

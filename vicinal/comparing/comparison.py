@@ -128,7 +128,7 @@ def compare(
 
 def _keep_best(board: Leaderboard, folder: Path) -> None:
     """Copy the embedder to use to the comparison's folder; a reader sees the former one or the new one."""
-    best, partial = folder / "best", folder / ".best.partial"
+    best, partial = Journal(folder).best, folder / ".best.partial"
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(board.best.files.model, partial)
     shutil.rmtree(best, ignore_errors=True)

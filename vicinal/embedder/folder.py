@@ -21,6 +21,7 @@ from vicinal.errors import DataError
 __all__ = ["Config", "read_folder", "write_folder"]
 
 CONFIG, WEIGHTS, README = "config.json", "model.safetensors", "README.md"
+IN_RUN, IN_COMPARISON = "model", "best"  # where a run and a comparison keep theirs
 VERSION: Final = 1
 
 
@@ -64,7 +65,7 @@ def write_folder(folder: Path, config: Config, state: Mapping[str, Tensor], fact
 
 def model_in(folder: Path) -> Path:
     """Return where the embedder of a folder is: there, or in that of a run (`model/`) or of a comparison (`best/`)."""
-    places = (folder, folder / "model", folder / "best")
+    places = (folder, folder / IN_RUN, folder / IN_COMPARISON)
     return next((place for place in places if (place / CONFIG).is_file()), folder)
 
 

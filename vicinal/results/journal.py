@@ -11,6 +11,7 @@ from typing import final
 from filelock import FileLock
 from pydantic import ValidationError
 
+from vicinal.embedder.folder import IN_COMPARISON
 from vicinal.errors import DataError, InputError
 from vicinal.results.record import Record
 from vicinal.results.run import Run
@@ -35,6 +36,11 @@ class Journal:
     def path(self) -> Path:
         """Of the file."""
         return self.folder / JOURNAL
+
+    @property
+    def best(self) -> Path:
+        """Where the comparison keeps the embedder to use."""
+        return self.folder / IN_COMPARISON
 
     def run_folder(self, key: str) -> Path:
         """Return where the files of a run are."""

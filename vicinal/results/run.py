@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from vicinal.atomic import replacing
 from vicinal.embedder import Embedder
+from vicinal.embedder.folder import IN_RUN
 from vicinal.errors import DataError, InputError
 from vicinal.recipe import Recipe
 from vicinal.results.record import Record
@@ -74,7 +75,7 @@ class RunFiles:
     @property
     def model(self) -> Path:
         """The trained embedder's folder."""
-        return self.folder / "model"
+        return self.folder / IN_RUN
 
     @property
     def test(self) -> Path:
