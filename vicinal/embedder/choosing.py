@@ -32,6 +32,9 @@ __all__ = ["CHECKED", "Choice", "Measured", "choose_engine", "forget_engines"]
 CHECKED = 4  # rows of a run that are computed by eager too; eager may be twenty times slower
 WORTH = 3.0  # seconds of eager work below which making and measuring other engines does not pay
 PATIENCE = 60.0  # seconds of eager work from which torch's slow exporter may be tried too
+# What each further thread is counted to add to the speed of the first: they share caches and memory, which a short
+# measurement of one does not tell.
+BESIDE = 0.6
 FILE = "engines.json"
 
 # The engines made last, by what they were made from: a network that has changed does not find its old one. Two, for an
@@ -163,8 +166,7 @@ def _measure(network: nn.Module, first: Tensor, names: list[str], workers: int, 
             spent = _seconds(engine, first)
         except Exception:  # an engine that cannot run this network is left out, whatever it raised
             continue
-        # Several threads at once slow each other down a little, which a short measurement cannot tell.
-        seconds[name] = spent / (max(1, workers) if engine.concurrent else 1)
+        seconds[name] = spent / (1 + BESIDE * (workers - 1) if engine.concurrent and workers > 1 else 1)
         making[name] = 0.0 if name == "eager" else ready
     return Measured(seconds, making)
 
