@@ -21,7 +21,7 @@ from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
 from vicinal.training.settings import CCP, Settings
 
-__all__ = ["SCORES", "Recipe", "laid_over", "read_tables", "read_toml"]
+__all__ = ["SCORES", "Recipe", "laid_over", "method_name", "read_tables", "read_toml"]
 
 SCORES = ("P@1", "P@R", "MAP@R")  # that steps may be chosen by, and that a record has for every class
 
@@ -243,14 +243,24 @@ class Recipe(BaseModel):
     @property
     def method(self) -> str:
         """The loss and what it is used with: "contrastive + memory", "triplet + semi_hard"."""
-        extras = [self.mining, "memory" if self.memory else None, "ccp" if self.ccp is not None else None]
-        return " + ".join([self.loss, *(extra for extra in extras if extra)])
+        return method_name(self.model_dump())
 
     def _defaults(self, table: str) -> dict[str, Any]:
         """Return the options of the loss or miner that its table is about."""
         if table == "loss_options":
             return options_of(OBJECTIVES[ALIASES.get(self.loss, self.loss)])
         return options_of(MINERS[self.mining]) if table == "mining_options" and self.mining is not None else {}
+
+
+def method_name(values: Mapping[str, Any]) -> str:
+    """Return the loss and what it is used with, from the values of a recipe or of a record that may be older.
+
+    Example:
+        >>> method_name({"loss": "contrastive", "memory": 800, "ccp": None})
+        'contrastive + memory'
+    """
+    extras = [values.get("mining"), "memory" * bool(values.get("memory")), "ccp" * (values.get("ccp") is not None)]
+    return " + ".join([str(values["loss"]), *(str(extra) for extra in extras if extra)])
 
 
 def read_tables(*sources: str | Path) -> dict[str, Any]:

@@ -3,10 +3,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from vicinal.cli.main import app
+from vicinal.comparing import compare
+from vicinal.data import arrays
 from vicinal.errors import InputError
 
 pytestmark = pytest.mark.unit
@@ -40,3 +43,17 @@ def test_a_table_of_ones_own(tmp_path: Path):
     result = run(app, ["tournament", str(table), "--drop", "experiments", "--pairs"])
     assert "a wins: by mean rank over 8 experiments it is significantly better than b." in result.stdout
     assert "a - b: +0.0500" in result.stdout
+
+
+def test_comparisons_are_ranked_as_their_leaderboard_is(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    data = arrays(rng.normal(size=(48, 5)).astype(np.float32), np.repeat(np.arange(12), 4))
+    settings = {"backbone": "linear", "dim": 3, "steps": 2, "classes_per_batch": 3, "evaluate_every": 2}
+    board = compare(data, ["triplet", "contrastive"], out=tmp_path, seeds=2, jobs=1, progress=False, **settings)
+    said = run(app, ["tournament", str(tmp_path)]).stdout
+    assert said.startswith(f"{board.title}\n\n{board.ranks}\n")
+    assert str(board.verdict()) in said
+    record = json.loads(run(app, ["tournament", str(tmp_path), "--json"]).stdout)
+    assert [row["mean"] for row in record["standings"]] == list(board.ranks.mean_ranks.values())
+    refused = run(app, ["tournament", str(tmp_path), "--level", "0.1"])
+    assert "--level and --drop are for tables" in str(refused.exception)

@@ -17,6 +17,7 @@ from vicinal.statistics.ranking import Missing
 
 __all__ = ["tournament"]
 
+LEVEL = 0.05
 MISSING: dict[str | None, Missing] = {
     None: "refuse",
     "experiments": "drop experiments",
@@ -34,7 +35,7 @@ def tournament(
             "learning: a deep dive' (2020) on CUB.",
         ),
     ] = None,
-    level: Annotated[float, typer.Option(help="Of the tests: below which a p-value is significant.")] = 0.05,
+    level: Annotated[float, typer.Option(help="Of the tests: below which a p-value is significant.")] = LEVEL,
     drop: Annotated[
         Literal["experiments", "methods"] | None,
         typer.Option(help="Where scores are missing, leave out whole experiments or whole methods."),
@@ -48,6 +49,8 @@ def tournament(
 ) -> None:
     """Rank methods over several experiments, and say which differences are real; the higher a score the better."""
     boards = leaderboards(what) if what and all(path.is_dir() for path in what) else []
+    if boards and (level != LEVEL or drop is not None):
+        raise InputError("--level and --drop are for tables: a comparison is ranked as its leaderboard and report do.")
     if boards:
         ranked = [(board.title, board.ranks) for board in boards]
         missing = [title for title, ranks in ranked if ranks is None]

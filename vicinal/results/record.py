@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vicinal.data import PROTOCOLS
+from vicinal.recipe import method_name
 
 __all__ = ["Network", "Record"]
 
@@ -124,12 +125,7 @@ class Record(BaseModel):
     @property
     def method(self) -> str:
         """The loss and what it was used with, whatever tables call it: "contrastive + memory", "triplet + ccp"."""
-        extras = [
-            self.recipe.get("mining"),
-            "memory" if self.recipe.get("memory") else None,
-            "ccp" if self.recipe.get("ccp") is not None else None,
-        ]
-        return " + ".join([str(self.recipe["loss"]), *(str(extra) for extra in extras if extra)])
+        return method_name(self.recipe)
 
     @property
     def experiment(self) -> str:
