@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test check docs bench clean
+.PHONY: setup demo test test-all check docs bench clean
 
 setup: $(STAMP)
 
@@ -16,6 +16,9 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
+
+test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 check: $(STAMP)

@@ -5,7 +5,7 @@ import pytest
 from vicinal.comparing.ray_executor import run_on_ray
 from vicinal.errors import MissingExtra
 
-pytestmark = pytest.mark.recipe
+pytestmark = [pytest.mark.recipe, pytest.mark.slow]
 
 
 def tenfold(task):

@@ -14,6 +14,7 @@ from vicinal.report import write_report
 
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.recipe,
     pytest.mark.skipif(PROGRAM is None, reason="no chromium on PATH (Debian: apt-get install chromium)"),
 ]

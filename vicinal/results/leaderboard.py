@@ -95,7 +95,9 @@ class Leaderboard:
     @property
     def first(self) -> Record:
         """One of the records, for what all share."""
-        return next((run.record for run in self.runs if run.record.status == "done"), self.runs[0].record)
+        done = [run.record for run in self.runs if run.record.status == "done"]
+        trained = [record for record in done if record.role == "run"]
+        return [*trained, *done, self.runs[0].record][0]
 
     @property
     def title(self) -> str:
@@ -122,9 +124,17 @@ class Leaderboard:
     @cached_property
     def entries(self) -> list[Entry]:
         """One for each method and network that has a finished run, best first by the mean test score."""
+        return self._sorted_entries("run")
+
+    @cached_property
+    def baselines(self) -> list[Entry]:
+        """What costs no training, with each network, best first."""
+        return self._sorted_entries("baseline")
+
+    def _sorted_entries(self, role: str) -> list[Entry]:
         groups: dict[tuple[str, Network], list[Run]] = {}
         for run in self.runs:
-            if run.record.status == "done":
+            if run.record.status == "done" and run.record.role == role:
                 groups.setdefault((run.record.name, run.record.network), []).append(run)
         joined = join_folds(self.runs, self.folders)
         entries = []
@@ -259,6 +269,7 @@ def leaderboards(folders: Sequence[str | Path], *, keys: Collection[str] | None 
     if not folders:
         raise InputError("A leaderboard needs at least one folder that `vicinal compare` wrote; got none.")
     runs = [run for run in read_journals(folders) if keys is None or run.record.key in keys]
+    runs = [run for run in runs if run.record.role != "rung"]
     if not runs:
         raise InputError(f"No run has finished in {', '.join(map(str, folders))}: there is nothing to report yet.")
     groups: dict[tuple[object, ...], list[Run]] = {}

@@ -22,6 +22,8 @@ class Record(BaseModel):
         version: Of this layout. Records of version 1 are read, too.
         key: Hash of all that defines the run; names its folder in a comparison.
         name: What tables call it: the method, or the name of its recipe's file.
+        role: "run" for a trained method; "rung" for one that was tried for its learning rate alone; "baseline" for what
+            costs no training.
         status: "failed" runs have an error and no scores.
         error: One sentence, and how to see more.
         recipe: All settings, data and protocol included, as `Recipe` dumps them.
@@ -55,6 +57,7 @@ class Record(BaseModel):
     version: Literal[2] = 2
     key: str
     name: str
+    role: Literal["run", "rung", "baseline"] = "run"
     status: Literal["done", "failed"]
     error: str | None = None
     recipe: dict[str, Any]
