@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +16,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 import torch
+from filelock import FileLock, Timeout
 
 from vicinal.atomic import write_atomically
 from vicinal.backbones import small_images
@@ -38,6 +41,7 @@ from vicinal.training.stream import Stream
 __all__ = ["fit", "train"]
 
 PACKAGES = ("vicinal", "torch", "numpy", "lightning-fabric")
+PATIENCE = 10  # seconds until a run's folder counts as in use
 OnScore = Callable[[int, dict[str, float]], None]
 
 
@@ -84,8 +88,9 @@ def fit(
     """
     recipe = _about(split, (recipe or Recipe()).changed(changes))
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
-    fitted = _fit(split.without_test(), recipe, split.hash(), running)
-    _keep(fitted, split, _record(fitted, recipe, split, {}))
+    with _alone(folder):
+        fitted = _fit(split.without_test(), recipe, split.hash(), running)
+        _keep(fitted, split, _record(fitted, recipe, split, {}))
     return fitted.embedder
 
 
@@ -140,18 +145,49 @@ def train(
     split = recipe.split(_decoded(whole, recipe))  # all views of it, decoded once
     visible = replace(split, validation=split.test, test=None) if recipe.select_on_test else split.without_test()
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
-    fitted = _fit(visible, recipe, identity, running)
-    if not fitted.writes:
-        return Run(_record(fitted, recipe, visible, known), None, fitted.embedder)
-    test = split.test
-    assert test is not None  # as above, with its images decoded
-    items = EmbeddedItems(_encode(fitted.model, test), test.labels, _search_roles(test))
-    record = _record(fitted, recipe, visible, {**known, **_test_facts(items, test, fitted.model.distance)})
-    run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
-    if fitted.files is not None:
-        run.save_test_items(items)
-    _keep(fitted, split, record, keep_model=keep_model)
-    return run
+    with _alone(folder):
+        fitted = _fit(visible, recipe, identity, running)
+        if not fitted.writes:
+            return Run(_record(fitted, recipe, visible, known), None, fitted.embedder)
+        test = split.test
+        assert test is not None  # as above, with its images decoded
+        items = EmbeddedItems(_encode(fitted.model, test), test.labels, _search_roles(test))
+        record = _record(fitted, recipe, visible, {**known, **_test_facts(items, test, fitted.model.distance)})
+        run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
+        if fitted.files is not None:
+            run.save_test_items(items)
+        _keep(fitted, split, record, keep_model=keep_model)
+        return run
+
+
+@contextmanager
+def _alone(folder: str | Path | None) -> Iterator[None]:
+    """Hold the folder of a run against a second process; of the processes of a torchrun the first one does."""
+    if folder is None or int(os.environ.get("RANK", "0")):
+        yield
+        return
+    files = RunFiles(Path(folder))
+    made = not files.folder.exists()
+    try:
+        files.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(files.lock)
+        # The workers of a process that was killed hold its lock until they notice.
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        raise InputError(
+            f"Another process is at work on the run in {folder}: wait for it, or choose another folder."
+        ) from None
+    except OSError as error:
+        raise InputError(f"Cannot make the run's folder {folder}: {error.strerror}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+        with suppress(OSError):  # nothing is left of a run that did not fit together
+            if [path.name for path in files.folder.iterdir()] == [files.lock.name]:
+                files.lock.unlink()
+                if made:
+                    files.folder.rmdir()
 
 
 def _about(split: Split, recipe: Recipe) -> Recipe:
@@ -249,7 +285,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
 
 
 def _open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:
-    """Make the folder of a run; refuse to mix two runs in one."""
+    """Begin or take up a run in its folder; refuse to mix two runs in one."""
     started = files.recipe.exists() or files.last.exists()
     if started and not resume:
         raise InputError(f"{files.folder} holds a run already: give --resume to go on with it, or another folder.")
@@ -258,10 +294,6 @@ def _open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:
             f"{files.folder} was started with another recipe than this one: resume with the same settings (they are in "
             f"{files.recipe}), or start a new run in another folder."
         )
-    try:
-        files.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"Cannot make the run's folder {files.folder}: {error.strerror}.") from None
     write_atomically(files.recipe, recipe.toml())
 
 

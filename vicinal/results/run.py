@@ -73,6 +73,11 @@ class RunFiles:
         return self.folder / "best.ckpt"
 
     @property
+    def former_best(self) -> Path:
+        """The best weights before, until the last checkpoint names the new ones."""
+        return self.folder / "former-best.ckpt"
+
+    @property
     def model(self) -> Path:
         """The trained embedder's folder."""
         return self.folder / IN_RUN
@@ -81,6 +86,11 @@ class RunFiles:
     def test(self) -> Path:
         """Embeddings, labels and roles of the test items."""
         return self.folder / "test.npz"
+
+    @property
+    def lock(self) -> Path:
+        """What the process at work on the run has locked; the system lets go of it when that process ends."""
+        return self.folder / ".lock"
 
     @property
     def error(self) -> Path:

@@ -15,7 +15,14 @@ from torch import nn
 from vicinal.atomic import remove_partial_files
 from vicinal.criterion import Criterion
 from vicinal.errors import InputError, Interrupted, NotFinite, look_up
-from vicinal.training.checkpoint import load_checkpoint, random_state, restore_random_state, save_checkpoint
+from vicinal.training.checkpoint import (
+    load_best,
+    load_checkpoint,
+    random_state,
+    restore_random_state,
+    save_best,
+    save_checkpoint,
+)
 from vicinal.training.hooks import Hook
 from vicinal.training.log import Log
 from vicinal.training.optimiser import build_optimiser, learning_rate_factor
@@ -121,7 +128,8 @@ def run_training(
         for hook, values in zip(hooks, former["hooks"], strict=True):
             hook.load_state_dict(values, state)
         if state.best.step:
-            kept = load_checkpoint(files.best)["model"]
+            with fabric.rank_zero_first():  # which puts them in their place
+                kept = load_best(files, step=state.best.step, run=state.run)["model"]
     else:
         for hook in hooks:
             hook.start(state)
@@ -136,6 +144,7 @@ def run_training(
                 "hooks": [hook.state_dict() for hook in hooks],
             }
             save_checkpoint(files.last, {name: part.state_dict() for name, part in parts.items()} | rest)
+            files.former_best.unlink(missing_ok=True)
 
     def evaluate() -> None:
         """Score the model, remember the best one, and let hooks look."""
@@ -149,7 +158,8 @@ def run_training(
             kept.clear()
             kept.update({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
             if files is not None and main:
-                save_checkpoint(files.best, {"model": kept, "criterion": criterion.state_dict()})
+                weights = {"model": kept, "criterion": criterion.state_dict()}
+                save_best(files, weights, step=state.step, run=state.run)
         for hook in hooks:
             said = hook.after_evaluation(state, scores)
             if said is not None:
