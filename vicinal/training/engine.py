@@ -105,6 +105,7 @@ def run_training(
     parts: dict[str, Any] = {"model": model, "criterion": criterion, "optimiser": optimiser, "sampler": stream.sampler}
     parts |= {"precision": fabric.strategy.precision}
     kept: dict[str, torch.Tensor] = {}
+    threads = torch.get_num_threads()
     if files is not None and main:
         files.folder.mkdir(parents=True, exist_ok=True)
         remove_partial_files(files.folder)
@@ -124,6 +125,7 @@ def run_training(
         for name, part in parts.items():
             part.load_state_dict(former[name])
         restore_random_state(former["random"])
+        threads = former["threads"]  # sums over other parts of a batch round otherwise
         state.go_on_from(former["progress"])
         for hook, values in zip(hooks, former["hooks"], strict=True):
             hook.load_state_dict(values, state)
@@ -139,6 +141,7 @@ def run_training(
         if files is not None and main:
             rest = {
                 "identity": identity,
+                "threads": torch.get_num_threads(),
                 "random": random_state(),
                 "progress": state.progress(),
                 "hooks": [hook.state_dict() for hook in hooks],
@@ -172,6 +175,7 @@ def run_training(
     micro = 0
     shown = {"progress": progress and main, "tensorboard": tensorboard}
     with (
+        _threads(threads),
         asked_to_stop() as stop,
         Log(files if main else None, step=state.step, steps=settings.steps, **shown) as log,
     ):
@@ -238,6 +242,17 @@ def run_training(
         model.load_state_dict(kept)
     model.eval()
     return Outcome(state.step, state.images, state.best.step or state.step, state.best.scores, state.elapsed)
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Compute with as many threads as the run was begun with."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _prepare_step(fabric: Fabric, network: nn.Module, optimiser: Any, step: int, settings: Settings) -> None:
