@@ -234,10 +234,16 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     data = _decoded(split.train, recipe)
     validation = None if split.validation is None else _decoded(split.validation, recipe)
 
-    embedder = build_embedder(recipe, data).to(fabric.device)
+    with _memory_told(recipe):
+        embedder = build_embedder(recipe, data).to(fabric.device)
+        criterion, sampler = build_criterion(recipe, data, embedder.dim), build_sampler(recipe, data)
+    if settings.warm_up and not [*embedder.head.parameters(), *criterion.parameters()]:
+        raise InputError(
+            f"warm_up = {settings.warm_up} trains the head and the loss alone, and neither has anything to train: "
+            "give a dim, or leave warm_up out."
+        )
     stands_still = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
     kept: dict[str, Any] = {"cache": running.cache, "workers": running.workers, "progress": running.progress}
-    criterion, sampler = build_criterion(recipe, data, embedder.dim), build_sampler(recipe, data)
     files = None if running.folder is None else RunFiles(Path(running.folder))
     if files is not None and fabric.is_global_zero:  # no folder is left where something does not fit together
         _open_run(files, recipe, running.resume)
@@ -282,6 +288,20 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     embedder.eval()
     instances = tuple(ccp[0].history) if ccp else ()
     return _Fitted(embedder, model, outcome, identity, instances, files, fabric.is_global_zero)
+
+
+@contextmanager
+def _memory_told(recipe: Recipe) -> Iterator[None]:
+    """Say in the words of the recipe that it asks for more memory than there is."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "alloc" not in str(error) and "storage" not in str(error).lower():
+            raise
+        raise InputError(
+            f"The recipe asks for more memory than there is: dim = {recipe.dim}, memory = {recipe.memory}, "
+            f"proxies_per_class = {recipe.proxies_per_class}, backbone_options = {recipe.backbone_options}."
+        ) from None
 
 
 def _open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:

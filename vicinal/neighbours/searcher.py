@@ -106,8 +106,7 @@ class Searcher:
             among: Only these may be found: one boolean per reference, or their indices in any order.
         """
         rows = as_embeddings(queries, "queries")
-        if k < 1:
-            raise InputError(f"k must be at least 1, got {k}.")
+        check_k(k, len(self))
         allowed = None if among is None else _mask(among, len(self))
         prepared = self._prepared
         exact = vectors_like(rows, prepared.vectors)
