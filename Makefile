@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-all check docs bench clean
+.PHONY: setup demo test test-all check docs bench campaign clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,9 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/objectives.py
 	$(BIN)/python benchmarks/evaluation.py
+
+campaign: $(STAMP)
+	PYTHONPATH=campaign $(BIN)/python campaign/run.py
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -67,8 +67,7 @@ def card_markdown(card: Card, facts: Mapping[str, Any]) -> str:
     parts = [
         "---\nlibrary_name: vicinal\ntags:\n- metric-learning\n- image-retrieval\n---",
         f"# {plain_markdown(card.title) or 'vicinal embedder'}",
-        plain_markdown(card.description)
-        or "An embedder: it maps inputs to vectors whose distances tell how alike the inputs are.",
+        plain_markdown(card.description) or ABOUT,
         "## Use",
         "```python\nfrom vicinal.embedder import Embedder\n\n"
         'embedder = Embedder.load("path/to/this/folder")\n'
