@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 from vicinal.errors import InputError, UnknownName, VicinalError, look_up
 from vicinal.mining import MINERS
@@ -59,6 +59,7 @@ class Contestant:
         name: What tables call it.
         recipe: Its settings.
         demands: What it asks for that others do not, in words.
+        role: "run", or "baseline" for what costs no training.
         tuning_trials: How many trials chose its settings.
         composes_batches: Whether its own recipe says how batches are composed.
     """
@@ -66,6 +67,7 @@ class Contestant:
     name: str
     recipe: Recipe
     demands: tuple[str, ...] = ()
+    role: Literal["run", "baseline"] = "run"
     tuning_trials: int = 0
     composes_batches: bool = False
 

@@ -61,7 +61,7 @@ class RunContestant:
                 cache=self.cache,
                 progress=False,
                 keep_model=self.keep_models,
-                facts=self._facts(contestant),
+                facts=self.facts(contestant),
             )
         except Interrupted:
             raise
@@ -82,7 +82,7 @@ class RunContestant:
                 text += f" The traceback is in {files.folder.name}/{files.error.name}."
         recipe = contestant.recipe
         return Record(
-            **self._facts(contestant),
+            **self.facts(contestant),
             status="failed",
             error=text,
             recipe=recipe.model_dump(mode="json"),
@@ -90,11 +90,13 @@ class RunContestant:
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
-    def _facts(self, contestant: Contestant) -> dict[str, Any]:
+    def facts(self, contestant: Contestant) -> dict[str, Any]:
+        """Return what is known of a contestant's record before it runs."""
         return {
             "key": self.key(contestant),
             "name": contestant.name,
             "data": self.data_hash,
+            "role": contestant.role,
             "demands": contestant.demands,
             "tuning_trials": contestant.tuning_trials,
             "command": self.command,
