@@ -94,3 +94,17 @@ def test_own_batches_cost_the_same_images_and_foreign_ones_are_told(tmp_path):
     assert "batches of 16 classes x 1 instead of 4 x 4, as its paper has them" in str(own)
     assert "its paper has 1 item per class" not in " ".join(str(own).split())
     assert "proxy_anchor ran in batches of 4 classes x 4; its paper has 1 item per class" in " ".join(str(same).split())
+
+
+def test_a_method_that_fails_in_foreign_batches_wins_in_its_own(tmp_path):
+    settings = {
+        "backbone": "linear", "dim": 4, "steps": 100, "learning_rate": 0.01, "evaluate_every": 50, "validation": 0.2,
+        "batch": "2x8", "jobs": 1, "progress": False,
+    }  # fmt: skip
+    data = many_classes(per_class=8)
+    winners = {
+        same: compare(data, ["triplet", "n_pair"], out=tmp_path / str(same), same_batches=same, **settings).entries[0]
+        for same in (True, False)
+    }
+    assert {same: entry.name for same, entry in winners.items()} == {True: "triplet", False: "n_pair"}
+    assert {entry.records[0].images for entry in winners.values()} == {100 * 16}
