@@ -1,12 +1,11 @@
 """What costs no training is in every comparison, and the verdict knows whether training was worth it."""
 
-import importlib
 
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from vicinal.comparing import compare
+from vicinal.comparing import baselines, compare
 from vicinal.data import arrays, digits
 from vicinal.embedder import Embedder
 from vicinal.evaluation import evaluate
@@ -14,7 +13,6 @@ from vicinal.report import write_report
 from vicinal.results import Journal, leaderboards
 
 pytestmark = pytest.mark.recipe
-baselines = importlib.import_module("vicinal.comparing.baselines")
 
 
 def clusters(noise, classes=24, shuffled=False):

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from vicinal.objectives import ALIASES, OBJECTIVES, traits_of
 from vicinal.phrasing import counted, fraction, listed
+from vicinal.results.chances import budget_in_words, rates_in_words, rising_in_words
 from vicinal.results.entry import Entry
 from vicinal.results.gain import usable
 from vicinal.results.record import Network
@@ -58,7 +59,8 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
         if board.gain is not None:
             say(str(board.gain))
         say(best_in_words(board))
-    for text in [*demands(board), *foreign_batches(board)]:
+    chances = (rising_in_words(board), budget_in_words(board), rates_in_words(board))
+    for text in [*filter(None, chances), *demands(board), *foreign_batches(board)]:
         say(text)
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
