@@ -6,7 +6,7 @@ import torch
 from sklearn.decomposition import PCA
 
 from vicinal.build import build_embedder
-from vicinal.data import arrays
+from vicinal.data import Split, arrays
 from vicinal.errors import InputError
 from vicinal.fitting import fit
 from vicinal.recipe import Recipe
@@ -46,8 +46,6 @@ def test_it_is_where_training_starts_and_pretrained_features_have_it_by_default(
         "backbone_options": {"widths": (8, 16), "size": 16}, "dim": 5, "steps": 1, "classes_per_batch": 2,
         "learning_rate": 1e-12, "weight_decay": 0.0, "progress": False, "cache": tmp_path, "freeze": True,
     }  # fmt: skip
-    from vicinal.data import Split
-
     split = Split(train=drawings, validation=None, test=None, protocol="by hand")
     heads = {start: fit(split, head_start=start, **small).head.linear.weight for start in (None, "random", "pca")}
     rows = heads["pca"] @ heads["pca"].T
