@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import importlib
+
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
