@@ -95,7 +95,7 @@ def test_rungs_stay_out_of_the_table_and_the_chosen_one_is_not_trained_again(tmp
         assert second.recipe["training"]["learning_rate"] == max(rates, key=rates.get)
         assert first.validation["MAP@R"] == max(rates.values())
         assert (first.images, first.tuning_images) == (12 * 16, 2 * 12 * 16)
-    assert len(leaderboards([tmp_path])[0].runs) == 4
+    assert len(leaderboards([tmp_path])[0].records) == 4
     again = compare(vectors(), ["triplet", "contrastive"], out=tmp_path, seeds=2, **SETTINGS)
     assert len(Journal(tmp_path).path.read_text().splitlines()) == len(lines)
     assert [one.key for one in again.records] == [one.key for one in board.records]
