@@ -12,16 +12,22 @@ from types import FrameType
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from vicinal.build import build_criterion, build_sampler
 from vicinal.comparing.conditions import comparison_folder, conditions
 from vicinal.comparing.contestants import Contestant, contestants, needs
 from vicinal.comparing.executor import Ended, run_here, run_in_processes
+from vicinal.comparing.opening_words import features_in_words, opening_words, time_in_words
 from vicinal.comparing.own_batches import in_own_batches
+from vicinal.comparing.panel import PANEL
 from vicinal.comparing.progress import Shown
 from vicinal.comparing.shared_features import compute_features
+from vicinal.comparing.starting_point import in_fitting_batches, states_conditions, under_default_budget
 from vicinal.comparing.tasks import RunContestant, TuneContestant
+from vicinal.comparing.time_estimate import feature_seconds, runs_seconds
 from vicinal.data import PROTOCOLS, Dataset, load
+from vicinal.defaults import suited_settings
 from vicinal.errors import InputError, Interrupted, VicinalError
 from vicinal.machine import cores
 from vicinal.recipe import Recipe, read_tables
@@ -32,9 +38,9 @@ __all__ = ["compare"]
 
 def compare(
     data: str | Path | Dataset | None,
-    losses: Sequence[str | Path],
+    losses: Sequence[str | Path] | None = None,
     *,
-    out: str | Path,
+    out: str | Path = "runs/comparison",
     recipe: Recipe | str | Path | Sequence[str | Path] | None = None,
     dims: Sequence[int] = (),
     backbones: Sequence[str] = (),
@@ -60,9 +66,11 @@ def compare(
     Args:
         data: A dataset, its name or its path; None for that of the recipe.
         losses: "triplet", "triplet+semi_hard" (with a miner), "contrastive+memory" (with past batches),
-            "contrastive+ccp" (with chance-constrained proxies), a recipe by its name or path, or a folder of them.
+            "contrastive+ccp" (with chance-constrained proxies), a recipe by its name or path, or a folder of them; by
+            default `vicinal.comparing.panel.PANEL`, ways that differ in kind.
         out: Folder of the comparison.
-        recipe: Conditions that all share: a recipe, or the name or path of one; several are laid over each other.
+        recipe: Conditions that all share: a recipe, or the name or path of one; several are laid over each other. Where
+            neither this nor a loss is a recipe, network and budget are those that suit the data (`vicinal.defaults`).
         dims: Lengths of embeddings to compare at, by default the recipe's.
         backbones: Networks to compare with, by default the recipe's.
         seeds: How often all of it is repeated.
@@ -96,9 +104,16 @@ def compare(
     """
     if seeds < 1 or (jobs is not None and jobs < 1) or tune < 0:
         raise InputError(f"seeds and jobs must be at least 1 and tune at least 0; got {seeds}, {jobs} and {tune}.")
-    base = _tables(recipe)
-    entries = contestants(losses, base, changes if data is None else {**changes, "data": _name(data)})
+    base, ways = _tables(recipe), [way.loss for way in PANEL] if losses is None else losses
+    flags = changes if data is None else {**changes, "data": _name(data)}
+    entries = contestants(ways, base, flags)
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
+    if not states_conditions(base, ways):
+        said = {**changes, **({"backbone": backbones} if backbones else {})}
+        entries = contestants(ways, suited_settings(whole, said), flags)
+    entries, notes = in_fitting_batches(entries, _grid(entries[:1], (), (), seeds), whole)
+    if not states_conditions(base, ways):
+        entries = under_default_budget(entries, changes, entries[0].recipe.split(whole).train)
     if not same_batches:
         classes = len(_grid(entries, (), (), 1)[0].recipe.split(whole).train.classes)
         entries = [in_own_batches(entry, classes) for entry in entries]
@@ -107,12 +122,17 @@ def compare(
     jobs = jobs or (1 if torch.cuda.is_available() else min(4, cores()))
     execute = {"jobs": jobs, "threads": max(1, cores() // jobs), "ray": ray}
     folder, data_hash = Path(out), whole.hash()
-    run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command)
+    run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command, notes)
+    show = Console(stderr=True, quiet=not progress).print
+    for line in opening_words(grid[0].recipe, whole, notes, panel=losses is None):
+        show(line, highlight=False, markup=False)
     with (
         comparison_folder(folder, conditions(entries[0].recipe, data_hash, same_batches, tune, sampler)),
         _stoppable(folder),
     ):
         recipes = [contestant.recipe for contestant in grid]
+        if progress and (seconds := feature_seconds(recipes[0], whole, cache)):
+            show(features_in_words(seconds), highlight=False)
         compute_features(recipes, whole, cache=cache, workers=workers, progress=progress)
         if tune:
             grid, broken = _tuned(grid, TuneContestant(whole, folder, tune, sampler, cache), execute, progress)
@@ -219,6 +239,10 @@ def _run(
     journal = Journal(run.out)
     finished = {record.key for record in journal.records() if record.status == "done" or not retry_failed}
     missing = [contestant for contestant in grid if run.key(contestant) not in finished]
+    if progress and missing:
+        pace = {name: execute[name] for name in ("jobs", "threads")}
+        seconds = runs_seconds([contestant.recipe for contestant in missing], run.data, run.cache, **pace)
+        Console(stderr=True).print(time_in_words(len(missing), seconds), highlight=False)
     with Shown("runs", len(grid), progress, completed=len(grid) - len(missing)) as shown:
         for ended in _ended(missing, run, shown.started, execute):
             record = ended.result or run.failed(ended.task, ended.error)

@@ -18,7 +18,16 @@ from vicinal.statistics import Interval
 if TYPE_CHECKING:
     from vicinal.results.leaderboard import Leaderboard
 
-__all__ = ["best_in_words", "demands", "foreign_batches", "gaps", "network_in_words", "print_leaderboard", "run_counts"]
+__all__ = [
+    "best_in_words",
+    "demands",
+    "foreign_batches",
+    "gaps",
+    "network_in_words",
+    "notes",
+    "print_leaderboard",
+    "run_counts",
+]
 
 GAP, NAME = 3, 24  # blanks between columns, and letters of a name before it may go on in the next line
 # What a narrow terminal does without, first what is missed least.
@@ -43,7 +52,7 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
                 say(f"{of_which}{found}")
     if board.entries:
         say(best_in_words(board))
-    for text in [*demands(board), *foreign_batches(board)]:
+    for text in [*notes(board), *demands(board), *foreign_batches(board)]:
         say(text)
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
@@ -71,6 +80,16 @@ def best_in_words(board: Leaderboard) -> str:
     if board.chosen_by == "validation":
         return f"To use: {run}, chosen by validation scores."
     return f"To use: {run}, chosen by test scores, since there are no validation scores: they flatter it."
+
+
+def notes(board: Leaderboard) -> list[str]:
+    """What a reader of the scores has to know, with the methods that it is true of unless it is of all."""
+    said: dict[str, dict[str, None]] = {}
+    names = dict.fromkeys(record.name for record in board.records)
+    for record in board.records:
+        for note in record.notes:
+            said.setdefault(note, {})[record.name] = None
+    return [f"Note{'' if len(who) == len(names) else f' ({listed(list(who))})'}: {note}" for note, who in said.items()]
 
 
 def demands(board: Leaderboard) -> list[str]:

@@ -6,6 +6,7 @@ DDP every rank draws the same batches and takes its own slice of each.
 
 from collections.abc import Callable
 
+from vicinal.sampling.fitting_batches import batch_that_fits
 from vicinal.sampling.class_sampler import class_batches, class_sampler, hard_class_sampler
 from vicinal.sampling.nearest_classes import nearest_class_order
 from vicinal.sampling.random_sampler import random_batches, random_sampler
@@ -14,6 +15,7 @@ from vicinal.sampling.sampler import Sampler
 __all__ = [
     "SAMPLERS",
     "Sampler",
+    "batch_that_fits",
     "class_batches",
     "class_sampler",
     "hard_class_sampler",
