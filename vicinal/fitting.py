@@ -352,6 +352,7 @@ def _record(fitted: _Fitted, recipe: Recipe, split: Split, facts: Mapping[str, A
         "steps": outcome.steps,
         "images": outcome.images,
         "best_step": outcome.best_step,
+        "curve": () if recipe.select_on_test else outcome.curve,
         "seconds": outcome.seconds,
         "peak_memory_mib": peak_memory_mib(),
         "instances": [

@@ -203,8 +203,8 @@ def test_the_search_for_settings_has_the_same_budget_for_every_loss(tmp_path):
 
 def test_what_a_loss_demanded_is_told_as_the_search_left_it(tmp_path):
     for record in run(tmp_path, ["proxy_anchor", "triplet"], tune=3, sampler="random").records:
-        multiplier = record.recipe["proxy_multiplier"]
-        told = [f"proxies, 1 per class, learning rate x{multiplier:.3g}"] if record.name == "proxy_anchor" else []
+        rate = record.recipe["proxy_multiplier"] * record.recipe["training"]["learning_rate"]
+        told = [f"proxies, 1 per class, at a learning rate of {rate:.3g}"] if record.name == "proxy_anchor" else []
         assert [word for word in record.demands if word.startswith("proxies")] == told
 
 

@@ -19,9 +19,10 @@ from vicinal.comparing.conditions import comparison_folder, conditions
 from vicinal.comparing.contestants import Contestant, contestants, needs
 from vicinal.comparing.executor import Ended, run_here, run_in_processes
 from vicinal.comparing.opening_words import features_in_words, opening_words, time_in_words
-from vicinal.comparing.own_batches import in_own_batches
+from vicinal.comparing.own_terms import on_own_terms
 from vicinal.comparing.panel import PANEL
 from vicinal.comparing.progress import Shown
+from vicinal.comparing.rates import RUNGS, chosen_rates, rungs_of
 from vicinal.comparing.shared_features import compute_features
 from vicinal.comparing.starting_point import in_fitting_batches, states_conditions, under_default_budget
 from vicinal.comparing.tasks import RunContestant, TuneContestant
@@ -31,7 +32,8 @@ from vicinal.defaults import suited_settings
 from vicinal.errors import InputError, Interrupted, VicinalError
 from vicinal.machine import cores
 from vicinal.recipe import Recipe, read_tables
-from vicinal.results import Journal, Leaderboard, leaderboards
+from vicinal.results import Journal, Leaderboard, Record, leaderboards
+from vicinal.tuning import Tuned
 
 __all__ = ["compare"]
 
@@ -46,6 +48,7 @@ def compare(
     backbones: Sequence[str] = (),
     seeds: int = 1,
     same_batches: bool = False,
+    rates: int = RUNGS,
     tune: int = 0,
     sampler: str = "tpe",
     jobs: int | None = None,
@@ -74,10 +77,15 @@ def compare(
         dims: Lengths of embeddings to compare at, by default the recipe's.
         backbones: Networks to compare with, by default the recipe's.
         seeds: How often all of it is repeated.
-        same_batches: Compose batches for all losses as the recipe says. Otherwise each has them as its paper does, with
-            the same number of images: losses on proxies want many classes and one item of each, and fail in others.
-        tune: Trials of the search for each loss's settings, the same number for each; 0 takes them as given. The search
-            sees the validation classes of the first seed and fold alone, and its result serves all seeds and folds.
+        same_batches: Compose batches for all losses as the recipe says, with its warm-up and its learning rate of
+            proxies. Otherwise each has them as its paper does, with the same number of images: losses on proxies want
+            many classes and one item of each, and fail in others.
+        rates: How many learning rates each loss tries, half an order of magnitude apart around that of its recipe; the
+            one that is best on the validation classes of the first seed and fold serves all seeds and folds. 1 takes
+            rates as given; so do a `learning_rate` among the changes, and data without validation classes.
+        tune: Trials of the search for each loss's settings, the same number for each and the rates among them; 0 takes
+            the others as given. After the rates it searches the composition of batches and the options of the loss,
+            and sees the same validation classes.
         sampler: Which sampler chooses in that search.
         jobs: Runs at a time, among which threads are divided; by default one for each processor up to 4, and one
             where there is a GPU.
@@ -102,8 +110,10 @@ def compare(
         >>> len(board.runs)
         4
     """
-    if seeds < 1 or (jobs is not None and jobs < 1) or tune < 0:
-        raise InputError(f"seeds and jobs must be at least 1 and tune at least 0; got {seeds}, {jobs} and {tune}.")
+    if min(seeds, jobs or 1, rates) < 1 or tune < 0:
+        raise InputError(
+            f"seeds, jobs and rates must be at least 1 and tune at least 0; got {seeds}, {jobs}, {rates} and {tune}."
+        )
     base, ways = _tables(recipe), [way.loss for way in PANEL] if losses is None else losses
     flags = changes if data is None else {**changes, "data": _name(data)}
     entries = contestants(ways, base, flags)
@@ -115,10 +125,13 @@ def compare(
     if not states_conditions(base, ways):
         entries = under_default_budget(entries, changes, entries[0].recipe.split(whole).train)
     if not same_batches:
-        classes = len(_grid(entries, (), (), 1)[0].recipe.split(whole).train.classes)
-        entries = [in_own_batches(entry, classes) for entry in entries]
+        train = _grid(entries, (), (), 1)[0].recipe.split(whole).train
+        entries = [on_own_terms(entry, train) for entry in entries]
     grid = _grid(entries, dims, backbones, seeds)
     _check(grid, whole)
+    first = grid[0].recipe
+    if "learning_rate" in changes or first.select_on_test or first.split(whole).chooser is None:
+        rates = 1
     jobs = jobs or (1 if torch.cuda.is_available() else min(4, cores()))
     execute = {"jobs": jobs, "threads": max(1, cores() // jobs), "ray": ray}
     folder, data_hash = Path(out), whole.hash()
@@ -127,18 +140,27 @@ def compare(
     for line in opening_words(grid[0].recipe, whole, notes, panel=losses is None):
         show(line, highlight=False, markup=False)
     with (
-        comparison_folder(folder, conditions(entries[0].recipe, data_hash, same_batches, tune, sampler)),
+        comparison_folder(folder, conditions(entries[0].recipe, data_hash, same_batches, rates, tune, sampler)),
         _stoppable(folder),
     ):
         recipes = [contestant.recipe for contestant in grid]
         if progress and (seconds := feature_seconds(recipes[0], whole, cache)):
             show(features_in_words(seconds), highlight=False)
         compute_features(recipes, whole, cache=cache, workers=workers, progress=progress)
-        if tune:
-            grid, broken = _tuned(grid, TuneContestant(whole, folder, tune, sampler, cache), execute, progress)
+        if rates > 1:
+            rungs = rungs_of(grid, min(rates, tune) if tune else rates)
+            ladders = len(rungs) // (min(rates, tune) if tune else rates)
+            later = len(grid) - ladders + ladders * max(0, tune - rates)
+            tried = _run("learning rates", rungs, run, execute, retry_failed, progress, later)
+            grid = chosen_rates(grid, [(rung, tried[run.key(rung)]) for rung in rungs])
+        left = tune - grid[0].tuning_trials
+        if left > 0:
+            # The trial of the recipe as it is counts, and need not be run where a ladder found the rate.
+            trials = left + (rates > 1)
+            grid, broken = _tuned(grid, TuneContestant(whole, folder, trials, sampler, cache), tune, execute, progress)
             for contestant, reason in broken:
                 Journal(folder).append(run.failed(contestant, reason))
-        _run(grid, run, execute, retry_failed, progress)
+        _run("runs", grid, run, execute, retry_failed, progress)
         keys = [run.key(contestant) for contestant in grid]
         board = leaderboards([folder], keys=keys)[0]
         if board.entries and board.best.has_model:
@@ -208,46 +230,60 @@ def _check(grid: Sequence[Contestant], data: Dataset) -> None:
 
 
 def _tuned(
-    grid: Sequence[Contestant], search: TuneContestant, execute: Mapping[str, Any], progress: bool
+    grid: Sequence[Contestant], search: TuneContestant, tune: int, execute: Mapping[str, Any], progress: bool
 ) -> tuple[list[Contestant], list[tuple[Contestant, str]]]:
     """Search for each loss's settings once; return the runs with them, and those whose search failed."""
     first: dict[str, Contestant] = {}
     for contestant in grid:
         first.setdefault(contestant.name, contestant)
-    outcomes: dict[str, Recipe | str] = {}
+    outcomes: dict[str, Tuned | str] = {}
     with Shown("tuning", len(first), progress) as shown:
         for ended in _ended(list(first.values()), search, shown.started, execute):
             outcomes[ended.task.name] = ended.result if ended.result is not None else ended.error
             shown.ended(ended.task)
     ready, broken = [], []
     for contestant in grid:
-        best, own = outcomes[contestant.name], contestant.recipe
-        if isinstance(best, str):
-            broken.append((contestant, f"The search for its settings failed: {best}"))
+        found, own = outcomes[contestant.name], contestant.recipe
+        if isinstance(found, str):
+            broken.append((contestant, f"The search for its settings failed: {found}"))
             continue
-        former = needs(own)  # the search may have changed what these say
+        best, former = found.recipe, needs(own)  # the search may have changed what these say
         demands = (*needs(best), *(word for word in contestant.demands if word not in former))
         recipe = best.changed(seed=own.training.seed, fold=own.fold, backbone=own.backbone, dim=own.dim)
-        ready.append(replace(contestant, recipe=recipe, demands=demands, tuning_trials=search.trials))
+        spent = contestant.tuning_images + found.steps * own.classes_per_batch * own.samples_per_class
+        ready.append(replace(contestant, recipe=recipe, demands=demands, tuning_trials=tune, tuning_images=spent))
     return ready, broken
 
 
 def _run(
-    grid: Sequence[Contestant], run: RunContestant, execute: Mapping[str, Any], retry_failed: bool, progress: bool
-) -> None:
-    """Run what the journal lacks."""
+    what: str,
+    grid: Sequence[Contestant],
+    run: RunContestant,
+    execute: Mapping[str, Any],
+    retry_failed: bool,
+    progress: bool,
+    later: int = 0,
+) -> dict[str, Record]:
+    """Run what the journal lacks and say how long it takes, with as many `later`; return all records by their keys."""
     journal = Journal(run.out)
-    finished = {record.key for record in journal.records() if record.status == "done" or not retry_failed}
-    missing = [contestant for contestant in grid if run.key(contestant) not in finished]
+    known = {record.key: record for record in journal.records() if record.status == "done" or not retry_failed}
+    for contestant in grid:
+        key = run.key(contestant)
+        if contestant.role == "run" and key in known and known[key].role == "rung":
+            known[key] = run.again(contestant, known[key])
+            journal.append(known[key])
+    missing = [contestant for contestant in grid if run.key(contestant) not in known]
     if progress and missing:
         pace = {name: execute[name] for name in ("jobs", "threads")}
-        seconds = runs_seconds([contestant.recipe for contestant in missing], run.data, run.cache, **pace)
-        Console(stderr=True).print(time_in_words(len(missing), seconds), highlight=False)
-    with Shown("runs", len(grid), progress, completed=len(grid) - len(missing)) as shown:
+        seconds = runs_seconds([contestant.recipe for contestant in missing], run.data, run.cache, later, **pace)
+        Console(stderr=True).print(time_in_words(len(missing) + later, seconds), highlight=False)
+    with Shown(what, len(grid), progress, completed=len(grid) - len(missing)) as shown:
         for ended in _ended(missing, run, shown.started, execute):
             record = ended.result or run.failed(ended.task, ended.error)
             journal.append(record)
+            known[record.key] = record
             shown.ended(ended.task, record)
+    return known
 
 
 def _ended(tasks: Sequence[Any], work: Any, started: Any, execute: Mapping[str, Any]) -> Iterator[Ended[Any, Any]]:

@@ -14,11 +14,12 @@ from vicinal.comparing.contestants import Contestant
 from vicinal.data import Dataset
 from vicinal.errors import DataError, Interrupted
 from vicinal.fitting import train
-from vicinal.recipe import Recipe
 from vicinal.results import Journal, Record, RunFiles
-from vicinal.tuning import tune
+from vicinal.tuning import Tuned, search_space, tune
 
 __all__ = ["RunContestant", "TuneContestant"]
+
+NEAR, FAR = 2.0, 10.0  # how far a search goes from the learning rate, after a ladder of them and without one
 
 
 @final
@@ -92,13 +93,20 @@ class RunContestant:
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
+    def again(self, contestant: Contestant, record: Record) -> Record:
+        """Return the record of a rung as that of a run: its training is the same, and is not repeated."""
+        return record.model_copy(update=self._facts(contestant))
+
     def _facts(self, contestant: Contestant) -> dict[str, Any]:
         return {
             "key": self.key(contestant),
             "name": contestant.name,
             "data": self.data_hash,
+            "role": contestant.role,
             "demands": contestant.demands,
             "tuning_trials": contestant.tuning_trials,
+            "tuning_images": contestant.tuning_images,
+            "rates": contestant.rates,
             "command": self.command,
             "notes": self.notes,
         }
@@ -112,7 +120,7 @@ class TuneContestant:
     Attributes:
         data: The whole dataset.
         out: Folder of the comparison; searches are kept in `tuning/` and go on from there.
-        trials: Budget of each search.
+        trials: Of each search.
         sampler: Which sampler chooses.
         cache: Where frozen features are kept.
     """
@@ -123,15 +131,20 @@ class TuneContestant:
     sampler: str
     cache: Path | None = None
 
-    def __call__(self, contestant: Contestant) -> Recipe | str:
-        """Return the best recipe, or why there is none."""
+    def __call__(self, contestant: Contestant) -> Tuned | str:
+        """Return what was found, or why nothing was."""
         folder = self.out / "tuning"
         folder.mkdir(parents=True, exist_ok=True)
         name = contestant.name.replace(" ", "")
+        recipe, climbed = contestant.recipe, bool(contestant.rates)
+        split = recipe.split(self.data).without_test()
         try:
+            space = search_space(recipe, classes=len(split.train.classes), spread=NEAR if climbed else FAR)
             tuned = tune(
-                contestant.recipe.split(self.data).without_test(),
-                contestant.recipe,
+                split,
+                recipe,
+                space=space,
+                start_curve=contestant.curve,
                 trials=self.trials,
                 sampler=self.sampler,
                 storage=folder / f"{name}.db",
@@ -144,4 +157,4 @@ class TuneContestant:
             return str(error)
         write_atomically(folder / f"{name}.txt", f"{tuned}\n")
         write_atomically(folder / f"{name}.toml", tuned.to_toml())
-        return tuned.recipe
+        return tuned

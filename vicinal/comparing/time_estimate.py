@@ -45,20 +45,23 @@ def feature_seconds(recipe: Recipe, data: Dataset, cache: Path | None) -> float:
     return missing * _seconds_per_image(embedder, data) if missing else 0.0
 
 
-def runs_seconds(recipes: Sequence[Recipe], data: Dataset, cache: Path | None, *, jobs: int, threads: int) -> float:
+def runs_seconds(
+    recipes: Sequence[Recipe], data: Dataset, cache: Path | None, later: int = 0, *, jobs: int, threads: int
+) -> float:
     """Return about how long runs take, some of them at a time, if all are as fast as the first.
 
     Args:
         recipes: Of the runs.
         data: All that is compared on.
         cache: Where frozen features are kept; they should be there.
+        later: How many more there will be.
         jobs: Runs at a time.
         threads: Of each.
     """
     former = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return _run_seconds(recipes[0], data, cache) * math.ceil(len(recipes) / jobs)
+        return _run_seconds(recipes[0], data, cache) * math.ceil((len(recipes) + later) / jobs)
     finally:
         torch.set_num_threads(former)
 

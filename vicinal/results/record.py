@@ -37,6 +37,8 @@ class Record(BaseModel):
         notes: What a reader of the scores has to know, a sentence each: batches that shrank, a budget that trains next
             to nothing, steps that nothing chose.
         tuning_trials: How many trials chose the settings; 0 for settings as given.
+        tuning_images: Seen in those trials, beyond the images of the run.
+        rates: The learning rates that were tried before, and the validation score of each; None for one that failed.
         validation: Scores on the validation classes at the chosen step.
         test: Scores on the test classes.
         classes: Names of the test classes.
@@ -46,6 +48,7 @@ class Record(BaseModel):
         steps: Taken.
         images: Seen in training.
         best_step: The one reported.
+        curve: Images seen and the validation score that steps are chosen by, at every evaluation.
         seconds: Training time.
         peak_memory_mib: Of the process.
         instances: What is known of each converged instance of chance-constrained proxies.
@@ -72,6 +75,8 @@ class Record(BaseModel):
     demands: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     tuning_trials: int = 0
+    tuning_images: int = 0
+    rates: dict[float, Number | None] = Field(default_factory=dict)
     validation: dict[str, Number] = Field(default_factory=dict)
     test: dict[str, Number] = Field(default_factory=dict)
     classes: tuple[str, ...] = ()
@@ -80,6 +85,7 @@ class Record(BaseModel):
     steps: int = 0
     images: int = 0
     best_step: int = 0
+    curve: tuple[tuple[int, Number], ...] = ()
     seconds: float = 0.0
     peak_memory_mib: float = 0.0
     instances: tuple[dict[str, float | None], ...] = ()

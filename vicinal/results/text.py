@@ -11,6 +11,7 @@ from rich.table import Table
 
 from vicinal.objectives import ALIASES, OBJECTIVES, traits_of
 from vicinal.phrasing import counted, fraction, listed
+from vicinal.results.chances import rates_in_words, rising_in_words
 from vicinal.results.entry import Entry
 from vicinal.results.record import Network
 from vicinal.statistics import Interval
@@ -52,7 +53,8 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
                 say(f"{of_which}{found}")
     if board.entries:
         say(best_in_words(board))
-    for text in [*notes(board), *demands(board), *foreign_batches(board)]:
+    chances = [text for text in (rising_in_words(board), rates_in_words(board)) if text is not None]
+    for text in [*notes(board), *chances, *demands(board), *foreign_batches(board)]:
         say(text)
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
