@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def halves() -> Split:
-    return split(digits(), "fixed-validation", validation=0.4)
+    return split(digits(), "fixed-validation", validation=0.6)
 
 
 def same(one: Embedder, other: Embedder) -> bool:

@@ -80,7 +80,7 @@ def fit(
 
     Example:
         >>> from vicinal.data import digits, split
-        >>> embedder = fit(split(digits(), "fixed-validation", validation=0.4), steps=5, progress=False,
+        >>> embedder = fit(split(digits(), "fixed-validation", validation=0.6), steps=5, progress=False,
         ...                classes_per_batch=3, evaluate_every=5, dim=8)
         >>> embedder.dim
         8

@@ -37,7 +37,7 @@ QUICK = {"preset": "code", "patience": 1, "proxies_per_class": 2, "pool": 3}
 
 @pytest.fixture(scope="module")
 def halves() -> Split:
-    return split(digits(), "fixed-validation", validation=0.4)
+    return split(digits(), "fixed-validation", validation=0.6)
 
 
 @pytest.mark.parametrize("freeze", [False, True], ids=["network", "frozen"])

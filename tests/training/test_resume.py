@@ -47,7 +47,7 @@ forks = multiprocessing.get_context("fork")  # a new interpreter would take seco
 
 @pytest.fixture(scope="module")
 def halves() -> Split:
-    return split(digits(), "fixed-validation", validation=0.4)
+    return split(digits(), "fixed-validation", validation=0.6)
 
 
 def train(halves: Split, folder: Path, workers: int, resume: bool) -> None:

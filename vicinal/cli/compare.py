@@ -51,7 +51,9 @@ def compare(
     seeds: Annotated[int, typer.Option(help="How often all of it is repeated.")] = 1,
     dims: Annotated[str, typer.Option(help="Lengths of the embeddings, separated by commas.")] = "",
     backbones: Annotated[str, typer.Option("--backbones", "--backbone", help="Networks, separated by commas.")] = "",
-    budget: Annotated[str | None, typer.Option(help="Of each run: 500 (steps), 90s, 5m or 1h of training; by default by data size.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Of each run: 500 (steps), 90s, 5m or 1h of training; by default by data size.")
+    ] = None,
     ccp: Annotated[
         bool, typer.Option("--ccp", help="Run each loss with chance-constrained proxies, too: loss and loss+ccp.")
     ] = False,

@@ -37,8 +37,6 @@ def in_fitting_batches(
     return [replace(entry, recipe=recipe) for entry, recipe in zip(entries, fitting, strict=True)], said
 
 
-def under_default_budget(
-    entries: Sequence[Contestant], changes: Mapping[str, Any], train: Dataset
-) -> list[Contestant]:
+def under_default_budget(entries: Sequence[Contestant], changes: Mapping[str, Any], train: Dataset) -> list[Contestant]:
     """Return contestants that see as many images as suit the data, unless the caller says how many."""
     return [replace(entry, recipe=budgeted(entry.recipe, train, flat(changes))) for entry in entries]

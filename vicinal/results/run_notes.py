@@ -14,10 +14,10 @@ def batch_note(asked: Recipe, used: Recipe, train: Dataset) -> str | None:
     """That batches are smaller than was asked for; None where they are not."""
     if (asked.classes_per_batch, asked.samples_per_class) == (used.classes_per_batch, used.samples_per_class):
         return None
+    supply = f"{counted(len(train), 'training item')} of {counted(len(train.classes), 'class')}"
     return (
         f"Batches hold {used.classes_per_batch} classes x {used.samples_per_class} instead of "
-        f"{asked.classes_per_batch} x {asked.samples_per_class}: that is what {counted(len(train), 'training item')} of "
-        f"{counted(len(train.classes), 'class')} can fill."
+        f"{asked.classes_per_batch} x {asked.samples_per_class}: that is what {supply} can fill."
     )
 
 
@@ -31,7 +31,7 @@ def validation_note(split: Split) -> str | None:
     if split.folds is not None:
         why = f"{counted(known, 'training class')} in {split.folds} folds leave fewer than three in each"
     elif held:
-        why = f"there are only {held} validation classes of the three that it takes"
+        why = f"of the three validation classes that it takes there are only {held}"
     return f"Nothing is chosen by validation, since {why}: the last step of each run is reported."
 
 
