@@ -4,7 +4,7 @@ import pytest
 
 from vicinal.recipe import Recipe
 from vicinal.results import Leaderboard, Record, Run
-from vicinal.results.chances import rate_in_words, rates_in_words, rise, rising_in_words
+from vicinal.results.chances import budget_in_words, rate_in_words, rates_in_words, rise, rising_in_words
 
 pytestmark = pytest.mark.unit
 
@@ -50,3 +50,11 @@ def test_a_rate_at_the_end_of_its_ladder_is_told():
     assert rate_in_words(low.record) == "0.0003, the lowest of 3 tried"
     assert rates_in_words(Leaderboard((low,))).endswith("--rates 5 would look beyond the ends.")
     assert rates_in_words(Leaderboard((run("given", LEVEL),))) is None
+
+
+def test_the_budget_is_told_in_images_and_so_is_who_ended_early():
+    assert budget_in_words(Leaderboard((run("a", LEVEL), run("b", RISING)))) == "Every run saw 400 images."
+    early = run("early", LEVEL[:3], steps=75)
+    assert (
+        budget_in_words(Leaderboard((run("a", LEVEL), early))) == "Runs saw 300 to 400 images; 1 run of 2 ended early."
+    )

@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 
 from vicinal.build import build_criterion, build_sampler
+from vicinal.comparing.baselines import run_baselines
 from vicinal.comparing.conditions import comparison_folder, conditions
 from vicinal.comparing.contestants import Contestant, contestants, needs
 from vicinal.comparing.executor import Ended, run_here, run_in_processes
@@ -29,10 +30,12 @@ from vicinal.comparing.tasks import RunContestant, TuneContestant
 from vicinal.comparing.time_estimate import feature_seconds, runs_seconds
 from vicinal.data import PROTOCOLS, Dataset, load
 from vicinal.defaults import suited_settings
+from vicinal.embedder.card import DESCRIPTION
 from vicinal.errors import InputError, Interrupted, VicinalError
 from vicinal.machine import cores
 from vicinal.recipe import Recipe, read_tables
 from vicinal.results import Journal, Leaderboard, Record, leaderboards
+from vicinal.results.text import best_in_words
 from vicinal.tuning import Tuned
 
 __all__ = ["compare"]
@@ -62,6 +65,9 @@ def compare(
     **changes: Any,
 ) -> Leaderboard:
     """Train every loss under the same conditions, on every seed and fold, and compare what comes out.
+
+    The untrained network is always compared with: its features as they are, reduced to the compared length by their
+    principal axes, and chance.
 
     Killed at any moment and called again with the same arguments, it runs only what is missing. Every run is a line of
     `journal.jsonl` in the folder `out`; one that fails is recorded with its error, and the rest go on.
@@ -107,8 +113,8 @@ def compare(
         >>> import tempfile
         >>> board = compare("digits", ["triplet", "proxy_anchor"], out=tempfile.mkdtemp(), steps=5, dim=8,
         ...                 classes_per_batch=2, jobs=1, progress=False, protocol="k-fold", folds=2)
-        >>> len(board.runs)
-        4
+        >>> len(board.records), [entry.name for entry in board.baselines]
+        (4, ['untrained', 'untrained, PCA to 8', 'chance'])
     """
     if min(seeds, jobs or 1, rates) < 1 or tune < 0:
         raise InputError(
@@ -147,6 +153,7 @@ def compare(
         if progress and (seconds := feature_seconds(recipes[0], whole, cache)):
             show(features_in_words(seconds), highlight=False)
         compute_features(recipes, whole, cache=cache, workers=workers, progress=progress)
+        baselines = run_baselines(grid, run, retry_failed=retry_failed, progress=progress)
         if rates > 1:
             rungs = rungs_of(grid, min(rates, tune) if tune else rates)
             ladders = len(rungs) // (min(rates, tune) if tune else rates)
@@ -161,7 +168,7 @@ def compare(
             for contestant, reason in broken:
                 Journal(folder).append(run.failed(contestant, reason))
         _run("runs", grid, run, execute, retry_failed, progress)
-        keys = [run.key(contestant) for contestant in grid]
+        keys = [*baselines, *(run.key(contestant) for contestant in grid)]
         board = leaderboards([folder], keys=keys)[0]
         if board.entries and board.best.has_model:
             _keep_best(board, folder)
@@ -169,10 +176,13 @@ def compare(
 
 
 def _keep_best(board: Leaderboard, folder: Path) -> None:
-    """Copy the embedder to use to the comparison's folder; a reader sees the former one or the new one."""
+    """Save the embedder to use in the comparison's folder; a reader sees the former one or the new one."""
     best, partial = Journal(folder).best, folder / ".best.partial"
+    embedder = board.best.embedder()
+    said = [DESCRIPTION, best_in_words(board), *([] if board.gain is None else [str(board.gain)])]
+    embedder.card = replace(embedder.card, description=" ".join(said))
     shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(board.best.files.model, partial)
+    embedder.save(partial)
     shutil.rmtree(best, ignore_errors=True)
     partial.rename(best)
 

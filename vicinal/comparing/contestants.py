@@ -66,7 +66,7 @@ class Contestant:
         name: What tables call it.
         recipe: Its settings.
         demands: What it asks for that others do not, in words.
-        role: "run", or "rung" for one that is tried for its learning rate alone.
+        role: "run"; "rung" for one that is tried for its learning rate alone; "baseline" for what costs no training.
         tuning_trials: How many trials chose its settings.
         tuning_images: Seen in those trials, beyond its own.
         rates: The learning rates that were tried, and the validation score of each; None for one that failed.
@@ -77,7 +77,7 @@ class Contestant:
     name: str
     recipe: Recipe
     demands: tuple[str, ...] = ()
-    role: Literal["run", "rung"] = "run"
+    role: Literal["run", "rung", "baseline"] = "run"
     tuning_trials: int = 0
     tuning_images: int = 0
     rates: Mapping[float, float | None] = field(default_factory=dict)

@@ -64,7 +64,7 @@ class RunContestant:
                 cache=self.cache,
                 progress=False,
                 keep_model=self.keep_models,
-                facts=self._facts(contestant),
+                facts=self.facts(contestant),
             )
         except Interrupted:
             raise
@@ -85,7 +85,7 @@ class RunContestant:
                 text += f" The traceback is in {files.folder.name}/{files.error.name}."
         recipe = contestant.recipe
         return Record(
-            **self._facts(contestant),
+            **self.facts(contestant),
             status="failed",
             error=text,
             recipe=recipe.model_dump(mode="json"),
@@ -95,9 +95,10 @@ class RunContestant:
 
     def again(self, contestant: Contestant, record: Record) -> Record:
         """Return the record of a rung as that of a run: its training is the same, and is not repeated."""
-        return record.model_copy(update=self._facts(contestant))
+        return record.model_copy(update=self.facts(contestant))
 
-    def _facts(self, contestant: Contestant) -> dict[str, Any]:
+    def facts(self, contestant: Contestant) -> dict[str, Any]:
+        """Return what is known of a contestant's record before it runs."""
         return {
             "key": self.key(contestant),
             "name": contestant.name,

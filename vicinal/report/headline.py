@@ -6,9 +6,16 @@ from pathlib import Path
 
 from vicinal.phrasing import capitalised, counted, in_words, percent
 from vicinal.results import Leaderboard
-from vicinal.results.text import best_in_words, network_in_words
+from vicinal.results.text import best_in_words, network_in_words, use_in_words
 
 __all__ = ["facts", "headline", "lede"]
+
+# What a headline adds, by whether training was worth it.
+WORTH = {
+    "yes": "; training was worth it",
+    "no": "; training was not worth it",
+    "unknown": "; it is open whether training was worth it",
+}
 
 
 def headline(board: Leaderboard) -> str:
@@ -16,6 +23,12 @@ def headline(board: Leaderboard) -> str:
     data = Path(board.first.dataset).name
     if not board.entries:
         return f"No run on {data} was done"
+    if board.best_entry in board.baselines:
+        return f"Nothing beats the untrained network on {data}"
+    return _winner(board, data) + ("" if board.gain is None else WORTH[board.gain.answer])
+
+
+def _winner(board: Leaderboard, data: str) -> str:
     found = board.verdict()
     if found is None:
         return f"{capitalised(board.of_network()[0].label)} scores highest on {data}"
@@ -40,7 +53,11 @@ def lede(board: Leaderboard) -> str:
         said.append(
             f"All of this is for {network_in_words(board.main_network)}: the best network by {board.chosen_by} scores."
         )
+    if board.gain is not None:
+        said.append(in_words(board.gain.sentence(percent, " %")))
     said.append(in_words(best_in_words(board)))
+    if use_in_words(board):
+        said.append(f"{use_in_words(board)}.")
     if board.first.selected_on == "test":
         said.append("Steps were selected on test, so every score here is too high.")
     if board.failed:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from vicinal.results.entry import Entry
+from vicinal.results.gain import Gain
 from vicinal.results.item_scores import score_test_items
 from vicinal.results.journal import Journal, read_journals
 from vicinal.results.leaderboard import Leaderboard, leaderboards
@@ -16,6 +17,7 @@ from vicinal.results.run import EmbeddedItems, Run, RunFiles
 __all__ = [
     "EmbeddedItems",
     "Entry",
+    "Gain",
     "Journal",
     "Leaderboard",
     "Network",

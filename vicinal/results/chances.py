@@ -13,11 +13,27 @@ from vicinal.results.record import Record
 if TYPE_CHECKING:
     from vicinal.results.leaderboard import Leaderboard
 
-__all__ = ["rate_in_words", "rates_in_words", "rise", "rising_in_words"]
+__all__ = ["budget_in_words", "rate_in_words", "rates_in_words", "rise", "rising_in_words"]
 
 LAST_PART = 0.25  # of the images of a run, in which a score that still rises tells that they were too few
 NOTABLE = 0.02  # of the score
 FEWEST = 3  # evaluations that tell a rise from its end
+
+
+def budget_in_words(board: Leaderboard) -> str | None:
+    """How many images runs saw; None where a journal does not tell."""
+    records = [record for record in board.records if record.images]
+    if not records:
+        return None
+    fewest, most = min(record.images for record in records), max(record.images for record in records)
+    if fewest == most:
+        return f"Every run saw {counted(most, 'image')}."
+    settings = [record.recipe["training"] for record in records]
+    early = sum(record.steps < own["steps"] for record, own in zip(records, settings, strict=True))
+    patience = settings[0].get("patience")
+    why = "" if patience is None else f" because {counted(patience, 'evaluation')} in a row had brought nothing"
+    told = f"; {counted(early, 'run')} of {len(records)} ended early{why}" if early else ""
+    return f"Runs saw {fewest:,} to {counted(most, 'image')}{told}."
 
 
 def rate_in_words(record: Record) -> str:
