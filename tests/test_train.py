@@ -30,7 +30,7 @@ SMALL: dict[str, Any] = {
     "steps": 6,
     "evaluate_every": 3,
     "learning_rate": 0.01,
-    "validation": 0.6,
+    "validation": 0.4,
 }
 
 

@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
     "normalisation": "ball",
     "backbone_options": {"widths": [4, 8], "size": 16},
     "dim": 4,
-    "classes_per_batch": 3,
+    "classes_per_batch": 2,
     "steps": 24,
     "evaluate_every": 2,
     "learning_rate": 3e-3,

@@ -33,7 +33,7 @@ RECIPE: dict[str, Any] = {
     "memory_start": 10,
     "backbone_options": {"widths": [4, 8], "size": 16},
     "dim": 8,
-    "classes_per_batch": 3,
+    "classes_per_batch": 2,
     "steps": 40,
     "learning_rate": 1e-3,
     "schedule": "cosine",

@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
     "train_stages": 1,
     "copies": 2,
     "dim": 6,
-    "classes_per_batch": 3,
+    "classes_per_batch": 2,
     "steps": 12,
     "evaluate_every": 6,
     "learning_rate": 3e-3,
