@@ -13,7 +13,7 @@ from vicinal.comparing.opening_words import features_in_words, opening_words, ti
 from vicinal.comparing.panel import PANEL, panel_in_words
 from vicinal.comparing.starting_point import in_fitting_batches, states_conditions
 from vicinal.comparing.time_estimate import feature_seconds, runs_seconds
-from vicinal.data import Dataset, arrays, digits
+from vicinal.data import Dataset, arrays, digits, split
 from vicinal.errors import InputError
 from vicinal.recipe import Recipe
 
@@ -67,11 +67,18 @@ def test_a_recipe_states_the_conditions() -> None:
 
 
 def test_batches_fit_every_fold() -> None:
-    entries = contestants(["triplet", "proxy_anchor"], {"protocol": "k-fold", "folds": 3, "fold": 0})
-    cells = [contestants(["triplet"], {"protocol": "k-fold", "folds": 3, "fold": fold})[0] for fold in range(3)]
-    fitting, notes = in_fitting_batches(entries, cells, clusters(10))  # five to train on: folds of 2, 2 and 1
+    sets = [split(clusters(10), "k-fold", fold=fold, folds=3).train for fold in range(3)]
+    assert [len(train.classes) for train in sets] == [3, 3, 4]
+    fitting, notes = in_fitting_batches(contestants(["triplet", "proxy_anchor"]), sets)
     assert {(one.recipe.classes_per_batch, one.recipe.samples_per_class) for one in fitting} == {(3, 3)}
     assert len(notes) == 1
+
+
+def test_folds_are_compared_with_nothing_else_said(tmp_path: Path) -> None:
+    board = compare(
+        clusters(10), ["triplet"], out=tmp_path, protocol="k-fold", folds=2, steps=2, jobs=1, progress=False
+    )
+    assert [record.selected_on for record in board.records] == ["last", "last"]
 
 
 def test_what_is_said_before_anything_runs() -> None:

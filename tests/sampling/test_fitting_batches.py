@@ -19,7 +19,7 @@ from vicinal.sampling import batch_that_fits, class_sampler
         ([3] * 5, (8, 4), (5, 3)),
         ([1, 9, 9, 9, 9], (8, 4), (4, 4)),  # one small class does not take the others' pairs
         ([9] * 5, (64, 1), (5, 1)),  # a batch without pairs stays one
-        ([1] * 5, (4, 2), (4, 2)),  # no pairs at all: the sampler refuses
+        ([1] * 5, (4, 2), (2, 2)),  # a batch is filled up with further classes
         ([9], (4, 2), (4, 2)),  # nothing to tell apart: the sampler refuses
     ],
 )

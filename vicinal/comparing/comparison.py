@@ -17,7 +17,7 @@ from rich.console import Console
 from vicinal.build import build_criterion, build_sampler
 from vicinal.comparing.baselines import run_baselines
 from vicinal.comparing.conditions import comparison_folder, conditions
-from vicinal.comparing.contestants import Contestant, contestants, needs
+from vicinal.comparing.contestants import Contestant, contestants, flat, needs
 from vicinal.comparing.executor import Ended, run_here, run_in_processes
 from vicinal.comparing.opening_words import features_in_words, opening_words, time_in_words
 from vicinal.comparing.own_terms import on_own_terms
@@ -124,15 +124,16 @@ def compare(
     flags = changes if data is None else {**changes, "data": _name(data)}
     entries = contestants(ways, base, flags)
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
-    if not states_conditions(base, ways):
-        said = {**changes, **({"backbone": backbones} if backbones else {})}
+    follows_data = not states_conditions(base, ways)
+    if follows_data:
+        said = {**flat(changes), **({"backbone": backbones} if backbones else {})}
         entries = contestants(ways, suited_settings(whole, said), flags)
-    entries, notes = in_fitting_batches(entries, _grid(entries[:1], (), (), seeds), whole)
-    if not states_conditions(base, ways):
-        entries = under_default_budget(entries, changes, entries[0].recipe.split(whole).train)
+    cells = [cell.recipe.split(whole).train for cell in _grid(entries[:1], (), (), seeds)]
+    entries, notes = in_fitting_batches(entries, cells)
+    if follows_data:
+        entries = under_default_budget(entries, changes, cells[0])
     if not same_batches:
-        train = _grid(entries, (), (), 1)[0].recipe.split(whole).train
-        entries = [on_own_terms(entry, train) for entry in entries]
+        entries = [on_own_terms(entry, cells[0]) for entry in entries]
     grid = _grid(entries, dims, backbones, seeds)
     _check(grid, whole)
     first = grid[0].recipe
@@ -142,16 +143,15 @@ def compare(
     execute = {"jobs": jobs, "threads": max(1, cores() // jobs), "ray": ray}
     folder, data_hash = Path(out), whole.hash()
     run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command, notes)
-    show = Console(stderr=True, quiet=not progress).print
-    for line in opening_words(grid[0].recipe, whole, notes, panel=losses is None):
-        show(line, highlight=False, markup=False)
+    if progress:
+        _say(*opening_words(first, whole, notes, panel=losses is None))
     with (
         comparison_folder(folder, conditions(entries[0].recipe, data_hash, same_batches, rates, tune, sampler)),
         _stoppable(folder),
     ):
         recipes = [contestant.recipe for contestant in grid]
         if progress and (seconds := feature_seconds(recipes[0], whole, cache)):
-            show(features_in_words(seconds), highlight=False)
+            _say(features_in_words(seconds))
         compute_features(recipes, whole, cache=cache, workers=workers, progress=progress)
         baselines = run_baselines(grid, run, retry_failed=retry_failed, progress=progress)
         if rates > 1:
@@ -286,7 +286,7 @@ def _run(
     if progress and missing:
         pace = {name: execute[name] for name in ("jobs", "threads")}
         seconds = runs_seconds([contestant.recipe for contestant in missing], run.data, run.cache, later, **pace)
-        Console(stderr=True).print(time_in_words(len(missing) + later, seconds), highlight=False)
+        _say(time_in_words(len(missing) + later, seconds))
     with Shown(what, len(grid), progress, completed=len(grid) - len(missing)) as shown:
         for ended in _ended(missing, run, shown.started, execute):
             record = ended.result or run.failed(ended.task, ended.error)
@@ -294,6 +294,12 @@ def _run(
             known[record.key] = record
             shown.ended(ended.task, record)
     return known
+
+
+def _say(*lines: str) -> None:
+    """Show lines where progress is shown."""
+    for line in lines:
+        Console(stderr=True).print(line, highlight=False, markup=False)
 
 
 def _ended(tasks: Sequence[Any], work: Any, started: Any, execute: Mapping[str, Any]) -> Iterator[Ended[Any, Any]]:

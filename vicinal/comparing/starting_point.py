@@ -21,16 +21,14 @@ def states_conditions(base: Mapping[str, Any], losses: Sequence[Any]) -> bool:
 
 
 def in_fitting_batches(
-    entries: Sequence[Contestant], cells: Sequence[Contestant], data: Dataset
+    entries: Sequence[Contestant], sets: Sequence[Dataset]
 ) -> tuple[list[Contestant], tuple[str, ...]]:
-    """Return contestants whose batches the training classes of every seed and fold can fill, and what shrank.
+    """Return contestants whose batches the training items of every seed and fold can fill, and what shrank.
 
     Args:
         entries: One of each loss.
-        cells: Of one loss those of all seeds and folds.
-        data: The whole of it.
+        sets: The training items of all seeds and folds.
     """
-    sets = [cell.recipe.split(data).train for cell in cells]
     fitting = [with_fitting_batches(entry.recipe, *sets) for entry in entries]
     notes = [batch_note(entry.recipe, recipe, sets[0]) for entry, recipe in zip(entries, fitting, strict=True)]
     said = tuple(dict.fromkeys(note for note in notes if note is not None))
