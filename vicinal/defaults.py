@@ -59,7 +59,8 @@ def suited_settings(data: Dataset, said: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     looks = looks_of(data)
     if looks is None:
-        suited: dict[str, Any] = {"backbone": "linear", **FROM_SCRATCH}
+        length = data.items.shape[1]  # type: ignore[union-attr]
+        suited: dict[str, Any] = {"backbone": "linear", "dim": min(64, length), **FROM_SCRATCH}
     elif "backbone_options" in said or not (looks.photographs or "weights" in said):
         suited = {"backbone": "convnet", **FROM_SCRATCH}
         if looks.colour and "backbone_options" not in said:
