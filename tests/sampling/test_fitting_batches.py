@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.sampling import batch_that_fits, class_sampler
@@ -29,6 +29,7 @@ def test_the_largest_batch_that_can_be_filled(
     assert batch_that_fits(np.repeat(np.arange(len(sizes)), sizes), *asked) == fitting
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(2, 9), min_size=2, max_size=9), st.integers(2, 12), st.integers(1, 6))
 def test_samplers_can_be_made_of_it(sizes: list[int], classes: int, items: int) -> None:
     labels = np.repeat(np.arange(len(sizes)), sizes)
