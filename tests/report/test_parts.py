@@ -110,14 +110,15 @@ def test_a_loss_without_all_seeds_is_compared_on_those_it_shares(tmp_path: Path,
     assert board.ranks is None  # a single experiment has all three
 
 
-def test_correlation_needs_three_losses(tmp_path: Path, make_comparison: Make) -> None:
-    make_comparison(tmp_path / "two", losses=["proxy_anchor", "triplet"], seeds=[0])
-    make_comparison(tmp_path / "three", losses=["proxy_anchor", "contrastive", "triplet"], seeds=[0])
-    (two,), (three,) = leaderboards([tmp_path / "two"]), leaderboards([tmp_path / "three"])
-    assert two.correlation() is None
-    found = three.correlation()
+def test_correlation_needs_four_losses(tmp_path: Path, make_comparison: Make) -> None:
+    losses = ["proxy_anchor", "contrastive", "triplet", "circle"]
+    make_comparison(tmp_path / "three", losses=losses[:3], seeds=[0])
+    make_comparison(tmp_path / "four", losses=losses, seeds=[0])
+    (three,), (four,) = leaderboards([tmp_path / "three"]), leaderboards([tmp_path / "four"])
+    assert three.correlation() is None
+    found = four.correlation()
     assert found is not None
-    assert found.methods == 3
+    assert found.methods == 4
 
 
 def test_search_finds_what_the_evaluation_finds(tmp_path: Path, make_comparison: Make) -> None:

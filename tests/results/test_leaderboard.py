@@ -193,6 +193,23 @@ def test_without_validation_the_best_is_chosen_by_test_and_says_so(
     assert "chosen by test scores" in terminal(board)
 
 
+def test_ties_in_validation_are_no_correlation(tmp_path: Path, add_run: AddRun) -> None:
+    for place, name in enumerate(("circle", "margin", "triplet", "n_pair")):
+        add_run(tmp_path / "level", name, classes=[0.1 * place] * 3, validation=0.5)
+        add_run(tmp_path / "ranked", name, classes=[0.1 * place] * 3, validation=0.1 * place)
+    assert board_of(tmp_path / "level").correlation() is None
+    assert "Validation -> test" not in terminal(board_of(tmp_path / "level"))
+    assert board_of(tmp_path / "ranked").correlation().spearman == pytest.approx(1)
+
+
+def test_notes_are_said_once_with_whom_they_are_about(tmp_path: Path, add_run: AddRun) -> None:
+    add_run(tmp_path, "circle", notes=("Nothing chose.", "Batches shrank."))
+    add_run(tmp_path, "margin", notes=("Nothing chose.",))
+    said = terminal(board_of(tmp_path))
+    assert said.count("Note: Nothing chose.") == 1
+    assert "Note (circle): Batches shrank." in said
+
+
 # Which runs are compared at all.
 
 

@@ -35,6 +35,7 @@ class RunContestant:
         workers: Processes that decode images, for each run.
         keep_models: Whether trained embedders stay in the runs' folders.
         command: What repeats the comparison.
+        notes: What a reader of any of its scores has to know.
     """
 
     data: Dataset
@@ -44,6 +45,7 @@ class RunContestant:
     workers: int = 0
     keep_models: bool = True
     command: str = ""
+    notes: tuple[str, ...] = ()
 
     def key(self, contestant: Contestant) -> str:
         """Return what the run of a contestant is called in the journal."""
@@ -107,6 +109,7 @@ class RunContestant:
             "tuning_images": contestant.tuning_images,
             "rates": contestant.rates,
             "command": self.command,
+            "notes": self.notes,
         }
 
 

@@ -39,6 +39,7 @@ from vicinal.statistics.pair_tests import basis_in_words
 __all__ = ["BestProbabilities", "Leaderboard", "leaderboards"]
 
 DEFAULT_SCORE = "MAP@R"
+FEWEST_RANKED = 4  # methods, below which every order is likely by chance
 SELECTED = {
     "validation": "steps selected on validation classes",
     "last": "last steps",
@@ -233,12 +234,13 @@ class Leaderboard:
         return self._best_probabilities[self.main_network if network is None else network]
 
     def correlation(self, network: Network | None = None) -> RankCorrelation | None:
-        """How far validation ranks methods as the test does; None for fewer than three that were validated."""
-        entries = [entry for entry in self.of_network(network) if entry.validation(self.score) is not None]
-        if len(entries) < 3:
+        """How far validation ranks methods as the test does; None for fewer than four, and where all are level."""
+        validated = {entry: entry.validation(self.score) for entry in self.of_network(network)}
+        validation = {entry.name: value for entry, value in validated.items() if value is not None}
+        test = {entry.name: entry.mean(self.score) for entry in validated if entry.name in validation}
+        if len(test) < FEWEST_RANKED or 1 in (len(set(validation.values())), len(set(test.values()))):
             return None
-        validation = {entry.name: entry.validation(self.score) or 0.0 for entry in entries}
-        return rank_correlation(validation, {entry.name: entry.mean(self.score) for entry in entries})
+        return rank_correlation(validation, test)
 
     @cached_property
     def by_experiment(self) -> dict[str, dict[str, float]]:

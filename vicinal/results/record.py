@@ -34,6 +34,8 @@ class Record(BaseModel):
         gallery: Whether queries were searched in a gallery of other items.
         threads: That torch computed with.
         demands: What the method asked for that others did not, in words: "1 item per class".
+        notes: What a reader of the scores has to know, a sentence each: batches that shrank, a budget that trains next
+            to nothing, steps that nothing chose.
         tuning_trials: How many trials chose the settings; 0 for settings as given.
         tuning_images: Seen in those trials, beyond the images of the run.
         rates: The learning rates that were tried before, and the validation score of each; None for one that failed.
@@ -71,6 +73,7 @@ class Record(BaseModel):
     gallery: bool = False
     threads: int = 0
     demands: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     tuning_trials: int = 0
     tuning_images: int = 0
     rates: dict[float, Number | None] = Field(default_factory=dict)

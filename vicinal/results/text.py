@@ -27,6 +27,7 @@ __all__ = [
     "foreign_batches",
     "gaps",
     "network_in_words",
+    "notes",
     "print_leaderboard",
     "run_counts",
     "use_in_words",
@@ -60,7 +61,7 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
             say(str(board.gain))
         say(best_in_words(board))
     chances = (rising_in_words(board), budget_in_words(board), rates_in_words(board))
-    for text in [*filter(None, chances), *demands(board), *foreign_batches(board)]:
+    for text in [*notes(board), *filter(None, chances), *demands(board), *foreign_batches(board)]:
         say(text)
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
@@ -103,6 +104,16 @@ def use_in_words(board: Leaderboard) -> str:
         return ""
     command = shlex.join(["vicinal", "embed", str(place), board.first.dataset or "PHOTOS", "--out", "embeddings.npz"])
     return f"The best model is in {place}; use it: `{command}`"
+
+
+def notes(board: Leaderboard) -> list[str]:
+    """What a reader of the scores has to know, with the methods that it is true of unless it is of all."""
+    said: dict[str, dict[str, None]] = {}
+    names = dict.fromkeys(record.name for record in board.records)
+    for record in board.records:
+        for note in record.notes:
+            said.setdefault(note, {})[record.name] = None
+    return [f"Note{'' if len(who) == len(names) else f' ({listed(list(who))})'}: {note}" for note, who in said.items()]
 
 
 def demands(board: Leaderboard) -> list[str]:
