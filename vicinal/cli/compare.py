@@ -14,7 +14,6 @@ from vicinal.cli.values import given, whole_numbers, words
 from vicinal.comparing import compare as run_comparison
 from vicinal.comparing.budget import budget_settings
 from vicinal.recipes import losses_beside
-from vicinal.results import Journal
 
 __all__ = ["compare"]
 
@@ -117,10 +116,6 @@ def compare(
     console.print(f"The journal and the runs are in {out}.", highlight=False, soft_wrap=True)
     if report:
         _write_report(out, console)
-    best = Journal(out).best
-    if best.is_dir():
-        command = shlex.join(["vicinal", "embed", str(best), data or "PHOTOS", "--out", "embeddings.npz"])
-        console.print(f"The best model is in {best}; use it: {command}", highlight=False, soft_wrap=True)
     if board.failed:
         console.print(f"{len(board.failed)} runs failed; run them again with --retry-failed.", highlight=False)
         raise typer.Exit(1)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from vicinal.results.advice import Advice
 from vicinal.results.entry import Entry
 from vicinal.results.item_scores import score_test_items
 from vicinal.results.journal import Journal, read_journals
@@ -14,6 +15,7 @@ from vicinal.results.record import Network, Record
 from vicinal.results.run import EmbeddedItems, Run, RunFiles
 
 __all__ = [
+    "Advice",
     "EmbeddedItems",
     "Entry",
     "Journal",

@@ -18,7 +18,7 @@ from vicinal.statistics import Interval
 if TYPE_CHECKING:
     from vicinal.results.leaderboard import Leaderboard
 
-__all__ = ["best_in_words", "demands", "foreign_batches", "gaps", "network_in_words", "print_leaderboard", "run_counts"]
+__all__ = ["best_in_words", "demands", "foreign_batches", "gaps", "network_in_words", "print_leaderboard", "run_counts", "scored_classes"]
 
 GAP, NAME = 3, 24  # blanks between columns, and letters of a name before it may go on in the next line
 # What a narrow terminal does without, first what is missed least.
@@ -41,8 +41,6 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
         for found in (board.verdict(network), board.correlation(network)):
             if found is not None:
                 say(f"{of_which}{found}")
-    if board.entries:
-        say(best_in_words(board))
     for text in [*demands(board), *foreign_batches(board)]:
         say(text)
     for entry, text in gaps(board):
@@ -64,13 +62,21 @@ def network_in_words(network: Network) -> str:
 
 
 def best_in_words(board: Leaderboard) -> str:
-    """Which run to use, and what chose it."""
+    """Which run is best, and what chose it."""
     record = board.best.record
     fold = "" if record.fold is None else f", fold {record.fold}"
     run = f"{record.name} with {network_in_words(record.network)}, seed {record.seed}{fold}"
     if board.chosen_by == "validation":
-        return f"To use: {run}, chosen by validation scores."
-    return f"To use: {run}, chosen by test scores, since there are no validation scores: they flatter it."
+        return f"{run}, chosen by validation scores."
+    return f"{run}, chosen by test scores, since there are no validation scores: they flatter it."
+
+
+def scored_classes(board: Leaderboard) -> list[str]:
+    """The test classes that a score is of: those with a query that has something to find."""
+    record = board.first
+    known = record.per_class.get(board.score, ())
+    missing = {name for name, value in zip(record.classes, known, strict=False) if value is None}
+    return [name for name in record.classes if name not in missing]
 
 
 def demands(board: Leaderboard) -> list[str]:

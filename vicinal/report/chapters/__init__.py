@@ -24,19 +24,22 @@ from vicinal.results import Leaderboard
 __all__ = ["CHAPTERS"]
 
 CHAPTERS: dict[str, Callable[[Leaderboard], list[Chapter]]] = {
+    # The answer in numbers, and in pictures.
     "leaderboard": leaderboard_tables,
     "failed runs": failures,
+    "pictures": pictures,
+    # How sure it is.
     "significance": significance,
     "conditions": conditions,
+    # The science behind it.
+    "training": training_curves,
     "recall": recall_curves,
     "dimensions": dimension_curves,
-    "training": training_curves,
     "proxies": proxy_instances,
     "pair weights": pair_weight_curves,
     "distances": distance_audits,
     "spectral decay": spectral,
-    "pictures": pictures,
-    "cost": cost,
     "published numbers": published_numbers,
+    "cost": cost,
     "repeat": repeat,
 }
