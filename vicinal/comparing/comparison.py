@@ -19,6 +19,7 @@ from vicinal.comparing.contestants import Contestant, contestants, needs
 from vicinal.comparing.executor import Ended, run_here, run_in_processes
 from vicinal.comparing.own_batches import in_own_batches
 from vicinal.comparing.progress import Shown
+from vicinal.comparing.repeated_call import call_in_python
 from vicinal.comparing.shared_features import compute_features
 from vicinal.comparing.tasks import RunContestant, TuneContestant
 from vicinal.data import PROTOCOLS, Dataset, load
@@ -94,6 +95,7 @@ def compare(
         >>> len(board.runs)
         4
     """
+    asked = dict(locals())
     if seeds < 1 or (jobs is not None and jobs < 1) or tune < 0:
         raise InputError(f"seeds and jobs must be at least 1 and tune at least 0; got {seeds}, {jobs} and {tune}.")
     base = _tables(recipe)
@@ -107,7 +109,8 @@ def compare(
     jobs = jobs or (1 if torch.cuda.is_available() else min(4, cores()))
     execute = {"jobs": jobs, "threads": max(1, cores() // jobs), "ray": ray}
     folder, data_hash = Path(out), whole.hash()
-    run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command)
+    call = call_in_python(compare, asked)
+    run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command, call)
     with (
         comparison_folder(folder, conditions(entries[0].recipe, data_hash, same_batches, tune, sampler)),
         _stoppable(folder),

@@ -34,6 +34,7 @@ class RunContestant:
         workers: Processes that decode images, for each run.
         keep_models: Whether trained embedders stay in the runs' folders.
         command: What repeats the comparison.
+        call: The same in Python.
     """
 
     data: Dataset
@@ -43,6 +44,7 @@ class RunContestant:
     workers: int = 0
     keep_models: bool = True
     command: str = ""
+    call: str = ""
 
     def key(self, contestant: Contestant) -> str:
         """Return what the run of a contestant is called in the journal."""
@@ -98,6 +100,7 @@ class RunContestant:
             "demands": contestant.demands,
             "tuning_trials": contestant.tuning_trials,
             "command": self.command,
+            "call": self.call,
         }
 
 

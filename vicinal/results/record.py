@@ -49,6 +49,7 @@ class Record(BaseModel):
         instances: What is known of each converged instance of chance-constrained proxies.
         versions: Of everything that matters.
         command: What repeats the comparison.
+        call: The same in Python.
         finished: When, as ISO 8601 in UTC.
     """
 
@@ -82,6 +83,7 @@ class Record(BaseModel):
     instances: tuple[dict[str, float | None], ...] = ()
     versions: dict[str, str] = Field(default_factory=dict)
     command: str = ""
+    call: str = ""
     finished: str = ""
 
     @model_validator(mode="before")
