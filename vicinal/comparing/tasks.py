@@ -144,4 +144,5 @@ class TuneContestant:
             return str(error)
         write_atomically(folder / f"{name}.txt", f"{tuned}\n")
         write_atomically(folder / f"{name}.toml", tuned.to_toml())
+        tuned.summary(contestant.name).write(self.out)
         return tuned.recipe

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from vicinal.results.advice import Advice
 from vicinal.results.entry import Entry
+from vicinal.results.influences import Influence, influences
 from vicinal.results.item_scores import score_test_items
 from vicinal.results.journal import Journal, read_journals
 from vicinal.results.leaderboard import Leaderboard, leaderboards
 from vicinal.results.literature import Published, published, same_method, thesis_tables
 from vicinal.results.record import Network, Record
 from vicinal.results.run import EmbeddedItems, Run, RunFiles
+from vicinal.results.searches import SearchRecord, read_searches
 
 __all__ = [
     "Advice",
     "EmbeddedItems",
     "Entry",
+    "Influence",
     "Journal",
     "Leaderboard",
     "Network",
@@ -25,9 +28,12 @@ __all__ = [
     "Record",
     "Run",
     "RunFiles",
+    "SearchRecord",
+    "influences",
     "leaderboards",
     "published",
     "read_journals",
+    "read_searches",
     "same_method",
     "score_test_items",
     "thesis_tables",

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vicinal.data import PROTOCOLS
 from vicinal.recipe import method_name
 
-__all__ = ["Network", "Record"]
+__all__ = ["Network", "Number", "Record"]
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Network = tuple[str, int | None]  # a backbone and the length of the embeddings; None for its features as they are
