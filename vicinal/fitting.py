@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -35,7 +36,7 @@ from vicinal.training.processes import start_processes
 from vicinal.training.proxy_pool import embed_pool
 from vicinal.training.stream import Stream
 
-__all__ = ["fit", "train"]
+__all__ = ["assess", "fit", "train"]
 
 PACKAGES = ("vicinal", "torch", "numpy", "lightning-fabric")
 OnScore = Callable[[int, dict[str, float]], None]
@@ -133,24 +134,88 @@ def train(
     whole = load(str(recipe.data), skip_bad=recipe.skip_bad) if data is None else data
     known = {"data": "", **(facts or {})}
     known["data"] = known["data"] or whole.hash()
-    split = recipe.split(whole)
-    if split.test is None:
-        raise DataError(f"{whole.name} has no test classes under protocol {recipe.protocol!r}.")
-    identity = split.hash(data=known["data"])
-    split = recipe.split(_decoded(whole, recipe))  # all views of it, decoded once
-    visible = replace(split, validation=split.test, test=None) if recipe.select_on_test else split.without_test()
+    divided = _divide(recipe, whole, known["data"])
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
-    fitted = _fit(visible, recipe, identity, running)
+    fitted = _fit(divided.visible, recipe, divided.identity, running)
     if not fitted.writes:
-        return Run(_record(fitted, recipe, visible, known), None, fitted.embedder)
-    test = split.test
-    assert test is not None  # as above, with its images decoded
+        return Run(_record(fitted, recipe, divided.visible, known), None, fitted.embedder)
+    return _finish(fitted, recipe, divided, known, keep_model=keep_model)
+
+
+def assess(
+    recipe: Recipe,
+    make: Callable[[Split], tuple[Embedder, Trainee]],
+    *,
+    data: Dataset,
+    folder: str | Path | None = None,
+    keep_model: bool = True,
+    facts: Mapping[str, Any] | None = None,
+) -> Run:
+    """Score an embedder that no training made, as `train` does with a trained one, and write all of it down.
+
+    Args:
+        recipe: What the embedder is made of and how classes are divided; its loss and training do not count.
+        make: From the split, without its test classes, to the embedder, and to what embeds items as it does.
+        data: The recipe's data.
+        folder: Where the run goes; None keeps nothing on disk.
+        keep_model: Whether the embedder is kept in the folder.
+        facts: Fields of the record that the caller knows.
+
+    Example:
+        >>> from vicinal.data import digits
+        >>> recipe = Recipe(data="digits", dim=None)
+        >>> def as_drawn(split):
+        ...     embedder = build_embedder(recipe, split.train).eval()
+        ...     return embedder, embedder
+        >>> assess(recipe, as_drawn, data=digits()).record.steps
+        0
+    """
+    known = {"data": "", **(facts or {})}
+    known["data"] = known["data"] or data.hash()
+    divided = _divide(recipe, data, known["data"])
+    files = None if folder is None else RunFiles(Path(folder))
+    if files is not None:
+        _open_run(files, recipe, resume=True)
+    began = time.perf_counter()
+    embedder, model = make(divided.visible)
+    validation = divided.visible.validation
+    scores = {} if validation is None else _scores(model, validation, recipe)
+    outcome = Outcome(steps=0, images=0, best_step=0, best_scores=scores, seconds=time.perf_counter() - began)
+    fitted = _Fitted(embedder, model, outcome, divided.identity, (), files, writes=True)
+    return _finish(fitted, recipe, divided, known, keep_model=keep_model)
+
+
+@final
+@dataclass(frozen=True)
+class _Divided:
+    """The split of a run: what training may see of it, what tests, and a hash of all of it."""
+
+    visible: Split
+    test: Dataset
+    identity: str
+
+
+def _divide(recipe: Recipe, data: Dataset, data_hash: str) -> _Divided:
+    split = recipe.split(data)
+    if split.test is None:
+        raise DataError(f"{data.name} has no test classes under protocol {recipe.protocol!r}.")
+    identity = split.hash(data=data_hash)
+    split = recipe.split(_decoded(data, recipe))  # all views of it, decoded once
+    assert split.test is not None  # as above, with its images decoded
+    visible = replace(split, validation=split.test, test=None) if recipe.select_on_test else split.without_test()
+    return _Divided(visible, split.test, identity)
+
+
+def _finish(fitted: _Fitted, recipe: Recipe, divided: _Divided, known: Mapping[str, Any], *, keep_model: bool) -> Run:
+    """Embed and score the test classes, and write all of it down."""
+    test = divided.test
     items = EmbeddedItems(_encode(fitted.model, test), test.labels, _search_roles(test))
-    record = _record(fitted, recipe, visible, {**known, **_test_facts(items, test, fitted.model.distance)})
+    facts = {**known, **_test_facts(items, test, fitted.model.distance)}
+    record = _record(fitted, recipe, divided.visible, facts)
     run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
     if fitted.files is not None:
         run.save_test_items(items)
-    _keep(fitted, split, record, keep_model=keep_model)
+    _keep(fitted, divided.visible, record, keep_model=keep_model)
     return run
 
 
@@ -337,6 +402,7 @@ def _record(fitted: _Fitted, recipe: Recipe, split: Split, facts: Mapping[str, A
         "steps": outcome.steps,
         "images": outcome.images,
         "best_step": outcome.best_step,
+        "curve": () if recipe.select_on_test else outcome.curve,
         "seconds": outcome.seconds,
         "peak_memory_mib": peak_memory_mib(),
         "instances": [
@@ -352,8 +418,10 @@ def _record(fitted: _Fitted, recipe: Recipe, split: Split, facts: Mapping[str, A
 
 def _keep(fitted: _Fitted, split: Split, record: Record, *, keep_model: bool = True) -> None:
     """Give the embedder its card, and write model and record where there is a folder."""
+    trained = record.role != "baseline"
+    backbone, method = record.network[0], f"trained with {record.method}" if trained else f"({record.name})"
     fitted.embedder.card = Card(
-        title=f"{record.network[0]} trained with {record.method} on {split.train.name}",
+        title=f"{backbone} {method} on {split.train.name}",
         data={
             "dataset": split.train.name,
             "classes": len(split.train.classes),
@@ -361,7 +429,7 @@ def _keep(fitted: _Fitted, split: Split, record: Record, *, keep_model: bool = T
             "protocol": split.protocol,
             "split": record.split,
         },
-        recipe=Recipe.of(record.recipe).toml(),
+        recipe=Recipe.of(record.recipe).toml() if trained else "",
         scores={f"{name} (validation)": value for name, value in record.validation.items()}
         | {f"{name} (test)": record.test[name] for name in SCORES if name in record.test},
     )

@@ -68,7 +68,7 @@ def test_luck_of_seeds_asks_for_as_many_as_will_do(tmp_path: Path, add_run: AddR
 def test_luck_of_classes_asks_for_classes(tmp_path: Path, add_run: AddRun) -> None:
     found = next_step(planted(tmp_path, add_run, lead=0.02, by_class=0.1))
     assert found.need == "classes"
-    needed = int(found.text.partition("about ")[2].split()[0])
+    needed = int(found.text.partition("About ")[2].split()[0])
     assert 40 < needed <= 200
     more = planted(tmp_path / "more", add_run, lead=0.02, by_class=0.1, classes=needed + 20)
     assert next_step(more).need == "nothing"
@@ -81,14 +81,24 @@ def test_level_ways_are_a_choice(tmp_path: Path, add_run: AddRun) -> None:
 
 
 def test_what_was_still_rising_asks_for_budget(tmp_path: Path, add_run: AddRun) -> None:
-    recipe = {"evaluate_every": 5, "steps": 10}
-    board = planted(tmp_path / "rising", add_run, lead=0.1, recipe=recipe)
+    facts: dict[str, Any] = {"recipe": {"steps": 10}, "images": 400}
+    rising = ((100, 0.1), (200, 0.2), (300, 0.3), (400, 0.5))
+    board = planted(tmp_path / "rising", add_run, lead=0.1, curve=rising, **facts)
     assert next_step(board).need == "budget"
     assert "--budget 20" in next_step(board).text
-    earlier = planted(tmp_path / "level", add_run, lead=0.1, recipe=recipe, best_step=5)
-    assert next_step(earlier).need == "nothing"
-    once = planted(tmp_path / "once", add_run, lead=0.1, recipe={"evaluate_every": 0, "steps": 10})
-    assert next_step(once).need == "nothing"  # a single evaluation cannot rise
+    level = ((100, 0.1), (200, 0.5), (300, 0.4), (400, 0.5))
+    assert next_step(planted(tmp_path / "level", add_run, lead=0.1, curve=level, **facts)).need == "nothing"
+
+
+def test_ways_that_do_not_beat_the_untrained_network_need_something_else(tmp_path: Path, add_run: AddRun) -> None:
+    planted(tmp_path, add_run, lead=0.1, by_class=0.02)
+    for seed in range(3):
+        add_run(tmp_path, "untrained", seed=seed, role="baseline", classes=(EASE[:40] + 0.2).tolist(),
+                recipe={"loss": "triplet"})  # fmt: skip
+    (board,) = leaderboards([tmp_path])
+    assert next_step(board).need == "conditions"
+    assert [advice.about for advice in board.advice()] == ["To use", "Worth it?", "Next"]
+    assert str(board.advice()[1]) == f"Worth it? {board.gain}"
 
 
 def test_failures_and_a_way_alone_come_first(tmp_path: Path, add_run: AddRun) -> None:
@@ -107,11 +117,9 @@ def test_ways_that_share_no_seed_need_the_missing_runs(tmp_path: Path, add_run: 
     assert "share no seed" in next_step(leaderboards([tmp_path])[0]).text
 
 
-def test_the_terminal_says_what_to_use_and_the_command_that_uses_it(tmp_path: Path, add_run: AddRun) -> None:
+def test_the_terminal_says_what_to_use_and_what_is_next(tmp_path: Path, add_run: AddRun) -> None:
     board = planted(tmp_path, add_run, lead=0.1)
-    use, following = board.advice
+    use, following = board.advice()
     assert (use.about, following.about) == ("To use", "Next")
     assert use.command == ""
-    (tmp_path / "best").mkdir()
-    assert board.advice[0].command == f"vicinal embed {tmp_path / 'best'} digits --out embeddings.npz"
     assert "Next: nothing, it is settled" in " ".join(str(board).split())

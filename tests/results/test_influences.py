@@ -57,6 +57,14 @@ def test_settings_are_weighed_with_the_rest(tmp_path: Path, add_run: AddRun) -> 
     assert list(first.parts) == ["learning_rate", "loss_options.margin"]
 
 
+def test_rates_count_where_nothing_was_searched_for(tmp_path: Path, add_run: AddRun) -> None:
+    for name, score in (("triplet", 0.4), ("margin", 0.5)):
+        add_run(tmp_path, name, classes=[score, score + 0.1], rates={1e-4: 0.1, 3e-4: 0.3, 1e-3: 0.5, 3e-3: None})
+    first = influences(leaderboards([tmp_path])[0])[0]
+    assert (first.name, first.levels) == ("learning rate", 3)
+    assert first.deviation == pytest.approx(0.2)
+
+
 def test_one_seed_says_nothing_of_seeds_and_one_loss_nothing_at_all(tmp_path: Path, add_run: AddRun) -> None:
     plant(tmp_path / "one", add_run, loss=0.05, seed=0.0, classes=0.1, seeds=1)
     assert {one.name for one in influences(leaderboards([tmp_path / "one"])[0])} == {"loss", "test classes"}

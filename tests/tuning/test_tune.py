@@ -198,7 +198,7 @@ def test_optuna_is_as_talkative_after_a_search_as_before(
 
 
 def test_the_space_of_a_recipe(recipe: Recipe) -> None:
-    assert list(search_space(recipe)) == ["loss_options.margin", "loss_options.which", "learning_rate"]
+    assert list(search_space(recipe)) == ["learning_rate", "loss_options.margin", "loss_options.which"]
     rate = search_space(recipe)["learning_rate"]
     assert (rate.low, rate.high) == pytest.approx((1e-5, 1e-3))
     mined = recipe.changed({"loss": "raw", "mining": "valid_triplets"})

@@ -13,6 +13,7 @@ from rich.console import Console
 from vicinal.cli.values import given, whole_numbers, words
 from vicinal.comparing import compare as run_comparison
 from vicinal.comparing.budget import budget_settings
+from vicinal.comparing.rates import RUNGS
 from vicinal.recipes import losses_beside
 
 __all__ = ["compare"]
@@ -58,7 +59,11 @@ def compare(
             "--same-batches", help="Compose batches alike for all losses, and not as each one's paper does; labelled."
         ),
     ] = False,
-    tune: Annotated[int, typer.Option(help="Trials of the search for each loss's settings.")] = 0,
+    rates: Annotated[
+        int,
+        typer.Option(help="Learning rates that each loss tries on the validation classes; 1 takes them as given."),
+    ] = RUNGS,
+    tune: Annotated[int, typer.Option(help="Trials of the search for each loss's settings, rates included.")] = 0,
     sampler: Annotated[str, typer.Option(help="Of that search: tpe, gp, random or grid.")] = "tpe",
     weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only heads.")] = False,
@@ -100,6 +105,7 @@ def compare(
         backbones=words(backbones),
         seeds=seeds,
         same_batches=same_batches,
+        rates=rates,
         tune=tune,
         sampler=sampler,
         jobs=jobs,

@@ -10,12 +10,25 @@ from vicinal.results.text import network_in_words, scored_classes
 
 __all__ = ["facts", "headline", "lede"]
 
+# What a headline adds, by whether training was worth it.
+WORTH = {
+    "yes": "; training was worth it",
+    "no": "; training was not worth it",
+    "unknown": "; it is open whether training was worth it",
+}
+
 
 def headline(board: Leaderboard) -> str:
     """Who won, or that nobody did."""
     data = Path(board.first.dataset).name
     if not board.entries:
         return f"No run on {data} was done"
+    if board.best_entry in board.baselines:
+        return f"Nothing beats the untrained network on {data}"
+    return _winner(board, data) + ("" if board.gain is None else WORTH[board.gain.answer])
+
+
+def _winner(board: Leaderboard, data: str) -> str:
     found = board.verdict()
     if found is None:
         return f"{capitalised(board.of_network()[0].label)} scores highest on {data}"

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count
-from os.path import commonprefix
 from typing import NamedTuple
 
 from vicinal.report.drawing import Real
@@ -49,9 +48,15 @@ def _cut(name: str, others: Sequence[str], way: int, limit: int) -> str:
     if way < 3:
         ending = limit // 2 if way == 1 else limit - 4
         return f"{name[: limit - 1 - ending]}…{name[-ending:]}"
-    alike = max((len(commonprefix([name, other])) for other in others if other != name), default=0)
+    alike = max((_alike(name, other) for other in others if other != name), default=0)
     shown = name[max(0, alike - 2) :][: limit - 2]
     return f"…{shown}…" if not name.endswith(shown) else f"…{shown}"
+
+
+def _alike(name: str, other: str) -> int:
+    """How many letters two names begin with alike."""
+    pairs = zip(name, other, strict=False)
+    return next((place for place, (one, two) in enumerate(pairs) if one != two), min(len(name), len(other)))
 
 
 class Box(NamedTuple):

@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from vicinal.atomic import write_atomically
 from vicinal.errors import DataError
-from vicinal.phrasing import capitalised, in_words
+from vicinal.phrasing import capitalised, in_words, percent
 from vicinal.report.blocks import Chapter, Chart
 from vicinal.report.chapters import CHAPTERS
 from vicinal.report.headline import facts, headline, lede
@@ -103,7 +103,7 @@ def _part(number: int, board: Leaderboard, chapters: list[Chapter]) -> Part:
         f"part-{number + 1}",
         headline(board),
         lede(board),
-        tuple(advice._replace(text=in_words(advice.text)) for advice in board.advice),
+        tuple(advice._replace(text=in_words(advice.text)) for advice in board.advice(percent, " %")),
         facts(board),
         tuple(chapters),
     )

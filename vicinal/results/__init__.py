@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vicinal.results.advice import Advice
 from vicinal.results.entry import Entry
+from vicinal.results.gain import Gain
 from vicinal.results.influences import Influence, influences
 from vicinal.results.item_scores import score_test_items
 from vicinal.results.journal import Journal, read_journals
@@ -20,6 +21,7 @@ __all__ = [
     "Advice",
     "EmbeddedItems",
     "Entry",
+    "Gain",
     "Influence",
     "Journal",
     "Leaderboard",

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from vicinal.phrasing import counted, duration, listed, percent
+from vicinal.phrasing import counted, duration, fraction, listed, percent
+from vicinal.results.chances import risers
 from vicinal.results.entry import Entry, shared_scores
-from vicinal.results.journal import Journal
-from vicinal.results.record import Record
 from vicinal.results.text import best_in_words
 from vicinal.statistics import PairTest, Verdict
 from vicinal.statistics.pair_tests import difference_variances
+from vicinal.statistics.verdicts import LEVEL
 
 if TYPE_CHECKING:
     from vicinal.results.leaderboard import Leaderboard
 
-__all__ = ["Advice", "Need", "NextStep", "advise", "next_step", "still_rising"]
+__all__ = ["Advice", "Need", "NextStep", "advise", "next_step"]
 
-LEVEL = 0.05  # below which a p-value is significant
 MANY_SEEDS, MANY_CLASSES = 12, 5  # how many seeds, and how many times the classes, are worth the trouble
 SEEDS = 3  # the fewest that say how far luck goes
 
-Need = Literal["repair", "methods", "classes", "budget", "seeds", "choice", "nothing"]
+Need = Literal["repair", "methods", "classes", "budget", "conditions", "seeds", "choice", "nothing"]
 
 
 class Advice(NamedTuple):
     """One thing to know or do.
 
     Attributes:
-        about: What it is about, in two words.
+        about: What it is about, in two words, or the question that it answers.
         text: A sentence or two.
         command: What to type, where there is something.
     """
@@ -41,7 +40,7 @@ class Advice(NamedTuple):
     command: str = ""
 
     def __str__(self) -> str:
-        return f"{self.about}: {self.text}"
+        return f"{self.about}{'' if self.about.endswith('?') else ':'} {self.text}"
 
 
 class NextStep(NamedTuple):
@@ -56,11 +55,18 @@ class NextStep(NamedTuple):
     text: str
 
 
-def advise(board: Leaderboard) -> list[Advice]:
-    """Say what to use and what to do next; nothing where no run was done."""
+def advise(board: Leaderboard, number: Callable[..., str] = fraction, unit: str = "") -> list[Advice]:
+    """Say what to use, whether training was worth it and what to do next; nothing where no run was done.
+
+    Args:
+        board: What was found.
+        number: How scores are written.
+        unit: What stands behind one.
+    """
     if not board.entries:
         return []
-    return [Advice("To use", best_in_words(board), _command(board)), Advice("Next", next_step(board).text)]
+    worth = [] if board.gain is None else [Advice("Worth it?", board.gain.sentence(number, unit))]
+    return [Advice("To use", best_in_words(board), _command(board)), *worth, Advice("Next", next_step(board).text)]
 
 
 def next_step(board: Leaderboard) -> NextStep:
@@ -76,25 +82,18 @@ def next_step(board: Leaderboard) -> NextStep:
         few = counted(max(test.count for test in tests.values()), "test class")
         text = f"more test classes. With {few} even a way that is better on every one of them may be so by luck."
         return NextStep("classes", text)
-    rising = [entry.name for entry in entries if still_rising(entry)]
+    rising = [entry.name for entry, _ in risers(board)]
     if rising:
         steps = 2 * max(record.steps for entry in entries for record in entry.records)
-        text = f"more budget. Validation was still rising at the last step of {listed(rising)}, and more may change "
-        return NextStep("budget", f"{text}the order: compare again with --budget {steps} and another --out.")
+        text = f"more budget. The validation scores of {listed(rising)} were still rising at the end, and more may "
+        return NextStep("budget", f"{text}change the order: compare again with --budget {steps} and another --out.")
+    if board.gain is not None and board.gain.answer == "no":
+        text = "other conditions. No way here beats the untrained network, so which is best matters little: try "
+        return NextStep("conditions", f"{text}more budget, more training classes, or a network that is not frozen.")
     if any(test.seeds == 1 and test.unit == "class" for test in tests.values()):
         text = "more seeds. One run of each way compares these models and not the ways: give the same command with "
         return NextStep("seeds", f"{text}--seeds {SEEDS}, and only what is missing will run.")
     return _settled(found, tests) if found.significant else _undecided(board, found, tests)
-
-
-def still_rising(entry: Entry) -> bool:
-    """Whether validation chose the last step of every run, of several that it could choose among."""
-    return all(_rose_to_the_end(record) for record in entry.records)
-
-
-def _rose_to_the_end(record: Record) -> bool:
-    every = int(record.recipe["training"].get("evaluate_every", 0))
-    return record.selected_on == "validation" and 0 < every < record.steps and record.best_step >= record.steps
 
 
 def _beyond_proof(test: PairTest, pairs: int) -> bool:
@@ -119,13 +118,14 @@ def _undecided(board: Leaderboard, found: Verdict, tests: dict[str, PairTest]) -
         text = f"the runs that are missing: {winner.name} and {rival.name} share no seed, fold or scored class."
         return NextStep("seeds", text)
     seeds, classes = _needed([winner, rival], test, board.score)
+    apart = f"will tell {winner.name} from {rival.name} if the lead of {percent(test.difference, 1)} points stays"
     if seeds is not None:
-        text = f"more seeds. If the lead of {percent(test.difference, 1)} points stays what it is, about {seeds} of them "
-        text += f"(there are {test.seeds}) will tell {winner.name} from {rival.name}: give the same command with "
-        return NextStep("seeds", f"{text}--seeds {seeds}, and only what is missing will run.")
+        text = (
+            f"more seeds. About {seeds} (there are {test.seeds}) {apart}: give the same command with --seeds {seeds}, "
+        )
+        return NextStep("seeds", f"{text}and only what is missing will run.")
     if classes is not None:
-        text = f"more test classes. If the lead of {percent(test.difference, 1)} points stays what it is, about "
-        text += f"{classes} of them (there are {test.count}) will tell {winner.name} from {rival.name}."
+        text = f"more test classes. About {classes} (there are {test.count}) {apart}."
         return NextStep("classes", text)
     low, high = (percent(end, 1, sign=True) for end in test.interval)
     quick = min((winner, rival), key=lambda entry: entry.seconds)
@@ -162,7 +162,7 @@ def _needed(entries: Sequence[Entry], test: PairTest, score: str) -> tuple[int |
 
 def _command(board: Leaderboard) -> str:
     """What puts the best model to work, where the comparison has kept it."""
-    kept = [Journal(folder).best for folder in board.folders]
-    if len(kept) != 1 or not kept[0].is_dir():
+    if board.best_folder is None:
         return ""
-    return shlex.join(["vicinal", "embed", str(kept[0]), board.first.dataset or "PHOTOS", "--out", "embeddings.npz"])
+    words = ["vicinal", "embed", str(board.best_folder), board.first.dataset or "PHOTOS", "--out", "embeddings.npz"]
+    return shlex.join(words)

@@ -23,11 +23,11 @@ class Influence(NamedTuple):
     """One source of differences between scores.
 
     Attributes:
-        name: "loss", "settings", "seed" or "test classes".
+        name: "loss", "settings", "learning rate" (where it alone was chosen), "seed" or "test classes".
         deviation: Standard deviation of the score of a run if this alone were drawn anew.
         share: Of the variance of all sources together.
         uneven: The part of the deviation that differs from loss to loss, and so can change their order.
-        levels: How many there were to judge by: losses, trials, seeds (and folds), classes.
+        levels: How many there were to judge by: losses, trials, rates, seeds (and folds), classes.
         parts: For settings, each one's share of their variance, the largest first.
     """
 
@@ -36,7 +36,7 @@ class Influence(NamedTuple):
     share: float
     uneven: float
     levels: int
-    parts: dict[str, float] = {}
+    parts: dict[str, float]
 
 
 def influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) -> list[Influence]:
@@ -44,7 +44,8 @@ def influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) -> lis
 
     Scores of losses, seeds (or folds) and test classes are a crossed table, whose variances `split_variance` finds. A
     run's score is a mean over test classes, so what varies with them counts by their number. Settings are the scores
-    of a search's trials on validation classes, which differ in settings alone.
+    of a search's trials on validation classes, which differ in settings alone; without a search, learning rates are
+    those of the ladder that each loss has climbed.
 
     Args:
         board: Whose runs.
@@ -76,9 +77,12 @@ def influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) -> lis
     }
     known = {entry.name for entry in entries}
     own = [search for search in searches if search.name in known and len(search.scores) >= FEWEST_TRIALS]
-    if own:
-        spread = float(np.mean([np.var(search.scores, ddof=1) for search in own]))
-        sums["settings"] = (spread, spread, min(len(search.scores) for search in own))
+    rates = [[score for score in entry.records[0].rates.values() if score is not None] for entry in entries]
+    climbed = [scores for scores in rates if len(scores) >= FEWEST_TRIALS]
+    tried = [search.scores for search in own] or climbed
+    if tried:
+        spread = float(np.mean([np.var(scores, ddof=1) for scores in tried]))
+        sums["settings" if own else "learning rate"] = (spread, spread, min(map(len, tried)))
     total = sum(whole for whole, _, _ in sums.values()) or 1.0
     made = [
         Influence(

@@ -35,6 +35,8 @@ class Record(BaseModel):
         threads: That torch computed with.
         demands: What the method asked for that others did not, in words: "1 item per class".
         tuning_trials: How many trials chose the settings; 0 for settings as given.
+        tuning_images: Seen in those trials, beyond the images of the run.
+        rates: The learning rates that were tried before, and the validation score of each; None for one that failed.
         validation: Scores on the validation classes at the chosen step.
         test: Scores on the test classes.
         classes: Names of the test classes.
@@ -44,6 +46,7 @@ class Record(BaseModel):
         steps: Taken.
         images: Seen in training.
         best_step: The one reported.
+        curve: Images seen and the validation score that steps are chosen by, at every evaluation.
         seconds: Training time.
         peak_memory_mib: Of the process.
         instances: What is known of each converged instance of chance-constrained proxies.
@@ -70,6 +73,8 @@ class Record(BaseModel):
     threads: int = 0
     demands: tuple[str, ...] = ()
     tuning_trials: int = 0
+    tuning_images: int = 0
+    rates: dict[float, Number | None] = Field(default_factory=dict)
     validation: dict[str, Number] = Field(default_factory=dict)
     test: dict[str, Number] = Field(default_factory=dict)
     classes: tuple[str, ...] = ()
@@ -78,6 +83,7 @@ class Record(BaseModel):
     steps: int = 0
     images: int = 0
     best_step: int = 0
+    curve: tuple[tuple[int, Number], ...] = ()
     seconds: float = 0.0
     peak_memory_mib: float = 0.0
     instances: tuple[dict[str, float | None], ...] = ()

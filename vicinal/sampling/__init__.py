@@ -7,6 +7,7 @@ DDP every rank draws the same batches and takes its own slice of each.
 from collections.abc import Callable
 
 from vicinal.sampling.class_sampler import class_batches, class_sampler, hard_class_sampler
+from vicinal.sampling.composition import composition, compositions
 from vicinal.sampling.nearest_classes import nearest_class_order
 from vicinal.sampling.random_sampler import random_batches, random_sampler
 from vicinal.sampling.sampler import Sampler
@@ -16,6 +17,8 @@ __all__ = [
     "Sampler",
     "class_batches",
     "class_sampler",
+    "composition",
+    "compositions",
     "hard_class_sampler",
     "nearest_class_order",
     "random_batches",

@@ -67,6 +67,11 @@ class Tuned:
     importance: Mapping[str, float]
     study_name: str
 
+    @property
+    def steps(self) -> int:
+        """Of all trials together, as far as they were scored, without the recipe's own."""
+        return sum(max(trial.curve, default=0) for trial in self.trials[1:])
+
     def to_toml(self) -> str:
         """Return the best recipe as TOML, for `vicinal train --recipe`."""
         return self.recipe.toml()

@@ -63,4 +63,3 @@ def _densest(places: np.ndarray) -> tuple[float, float]:
     distances = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=-1))
     middle = int(np.median(distances, axis=1).argmin())
     return float(places[middle, 0]), float(places[middle, 1])
-

@@ -8,6 +8,7 @@ from typing import Any
 from vicinal.phrasing import NONE, TIMES, counted, in_words, listed, short
 from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
 from vicinal.results import Leaderboard, Record
+from vicinal.results.chances import rate_in_words, rising_in_words
 from vicinal.results.text import foreign_batches, network_in_words, scored_classes
 
 __all__ = ["conditions", "failures"]
@@ -21,6 +22,7 @@ CHOSEN = {
 # What names a loss rather than the conditions it ran under.
 # What the demands of a loss say in words, or the tables elsewhere.
 SAID = (
+    "training.learning_rate",
     "backbone",
     "dim",
     "mining",
@@ -52,13 +54,16 @@ def conditions(board: Leaderboard) -> list[Chapter]:
         ("networks", "; ".join(network_in_words(which) for which in board.networks)),
         ("batch", _batch(settings)),
         ("steps", _range([record.steps for record in records])),
+        ("images seen", _range([record.images for record in records if record.images])),
         ("scored by", board.score),
     ]
+    rising = rising_in_words(board)
     blocks: list[Block] = [
         Prose(CHOSEN[first.selected_on], kind="warning" if first.selected_on == "test" else "text"),
         Table(("condition", "value"), tuple((name, value) for name, value in facts if value), words=frozenset({0, 1})),
         _demands(board, settings, [name for name in names if name not in alike]),
         *(Prose(in_words(text), kind="warning") for text in foreign_batches(board)),
+        *([] if rising is None else [Prose(in_words(rising), kind="warning")]),
         Code(
             "\n".join(f"{name} = {value!r}" for name, value in shared.items() if value not in (None, {})),
             summary="All settings that every run shared",
@@ -108,15 +113,25 @@ def _demands(board: Leaderboard, settings: dict[str, dict[str, Any]], differing:
                 entry.label,
                 ", ".join(own) or "as published",
                 "; ".join(dict.fromkeys([*record.demands, *unlike])) or "nothing",
-                counted(record.tuning_trials, "trial") if record.tuning_trials else "as given",
+                rate_in_words(record),
+                _search(record),
             )
         )
     return Table(
-        ("loss", "its options", "what it had differently", "tuning"),
+        ("loss", "its options", "what it had differently", "learning rate", "search"),
         tuple(rows),
-        "Everything else was the same for all: network, images in a batch, augmentation, steps and evaluations.",
-        words=frozenset({0, 1, 2, 3}),
+        "Everything else was the same for all: network, images in a batch, augmentation, steps and evaluations. "
+        "Learning rates and other settings that were searched were chosen on the validation classes.",
+        words=frozenset({0, 1, 2, 3, 4}),
     )
+
+
+def _search(record: Record) -> str:
+    """How many trials chose the settings, and what they cost beyond the run."""
+    if not record.tuning_trials:
+        return "as given"
+    cost = f", {record.tuning_images / record.images:.1f} times the images of a run" if record.images else ""
+    return counted(record.tuning_trials, "trial") + cost
 
 
 def _unusual(name: str, values: dict[str, Any], settings: dict[str, dict[str, Any]]) -> bool:
@@ -159,4 +174,6 @@ def _batch(settings: dict[str, dict[str, Any]]) -> str:
 
 
 def _range(values: list[int]) -> str:
+    if not values:
+        return ""
     return f"{min(values):,}" if min(values) == max(values) else f"{min(values):,} to {max(values):,}"

@@ -12,8 +12,14 @@ from vicinal.results import Influence, Leaderboard, SearchRecord, influences, re
 
 __all__ = ["what_mattered"]
 
-WORDS = {"loss": "another loss", "settings": "other settings", "seed": "another seed", "test classes": "other classes"}
-UNITS = {"loss": "loss", "settings": "trial of each loss", "seed": "seed", "test classes": "class"}
+WORDS = {
+    "loss": "another loss",
+    "settings": "other settings",
+    "learning rate": "another rate",
+    "seed": "another seed",
+    "test classes": "other classes",
+}
+UNITS = {"loss": "loss", "seed": "seed", "test classes": "class"}
 PARTS = 4  # settings that are drawn by themselves
 
 
@@ -58,24 +64,23 @@ def _chart(board: Leaderboard, found: list[Influence]) -> Chart:
 
 
 def _caption(found: list[Influence]) -> str:
-    basis = {one.name: counted(one.levels, UNITS[one.name], _plural(one)) for one in found}
+    levels = {one.name: one.levels for one in found}
+    basis = ", ".join(counted(levels[name], unit) for name, unit in UNITS.items() if name in levels)
     said = [
         "How far the score of a run would move (one standard deviation) if one thing alone were drawn anew, from an "
-        f"analysis of variance over {', '.join(basis[one.name] for one in found if one.name != 'settings')}. The blue "
-        "part differs from loss to loss and can change their order; the grey part raises or lowers all alike."
+        f"analysis of variance over {basis}. The blue part differs from loss to loss and can change their order; the "
+        "grey part raises or lowers all alike."
     ]
-    if "settings" in basis:
+    if "settings" in levels:
         said.append(
-            f"Settings are those that the search tried, at least {basis['settings']}, scored on validation classes; "
-            "each one's share is what Optuna's importances give it, which are rough for so few."
+            f"Settings are those that the search tried for each loss ({levels['settings']} trials or more), scored on "
+            "validation classes; Optuna's importances divide them, and are rough for so few."
         )
-    if "seed" not in basis:
+    if "learning rate" in levels:
+        said.append(f"Rates are the {levels['learning rate']} that each loss tried, scored on validation classes.")
+    if "seed" not in levels:
         said.append("There is one seed, so its luck is in the bar of the loss.")
     return " ".join(said)
-
-
-def _plural(one: Influence) -> str:
-    return "trials of each loss" if one.name == "settings" else ""
 
 
 def _table(searches: list[SearchRecord]) -> list[Block]:
