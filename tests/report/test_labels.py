@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.report.labels import Box, place_boxes, short_names
@@ -24,6 +24,7 @@ def test_short_names_stay_and_long_ones_lose_their_end() -> None:
     assert short_names([], 12) == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("ab…12", min_size=1, max_size=24), max_size=12))
 def test_different_names_stay_different_and_short(names: list[str]) -> None:
     found = short_names(names, 8)
@@ -32,6 +33,7 @@ def test_different_names_stay_different_and_short(names: list[str]) -> None:
     assert [text for name, text in zip(names, found, strict=True) if len(name) <= 8 and text != name] == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-20, 500), st.floats(-20, 400), st.floats(20, 140)), min_size=1, max_size=12))
 def test_boxes_are_on_the_drawing_and_apart(middles: list[tuple[float, float, float]]) -> None:
     found = place_boxes([Box(x, y, width, 14) for x, y, width in middles], 480, 390)

@@ -107,8 +107,8 @@ def training_curves(board: Leaderboard) -> list[Chapter]:
     )
     if panels:
         caption = (
-            "Training loss over images seen. Each has its own scale: values of different losses cannot be compared, only how "
-            "steadily they fall."
+            "Training loss over images seen. Each has its own scale: values of different losses cannot be compared, "
+            "only how steadily they fall."
         )
         charts.append(Chart("loss", panels, caption, size="small"))
     return [Chapter("Training", tuple(charts))] if charts else []
