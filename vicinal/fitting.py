@@ -31,6 +31,7 @@ from vicinal.results.run import EmbeddedItems, Run, RunFiles
 from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.engine import Outcome, run_training
 from vicinal.training.frozen import FrozenEmbedder, Trainee, training_items
+from vicinal.training.head_start import start_at_principal_axes
 from vicinal.training.hooks import Hook
 from vicinal.training.processes import start_processes
 from vicinal.training.proxy_pool import embed_pool
@@ -277,6 +278,8 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
         items, transform = training_items(model, data, train_transform(recipe, embedder), recipe.copies)
         if validation is not None and stands_still:
             _encode(model, validation)
+        if _starts_at_principal_axes(recipe, embedder):
+            start_at_principal_axes(model, data)
 
     stream = Stream(
         items,
@@ -311,6 +314,15 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     embedder.eval()
     instances = tuple(ccp[0].history) if ccp else ()
     return _Fitted(embedder, model, outcome, identity, instances, files, fabric.is_global_zero)
+
+
+def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
+    """Whether the head starts as PCA: where that is asked for, or by default on a pretrained network's features."""
+    if recipe.head_start is not None:
+        return recipe.head_start == "pca"
+    linear, pretrained = embedder.head.linear, recipe.weights is not None and recipe.start is None
+    narrows = linear is not None and linear.out_features <= linear.in_features
+    return pretrained and recipe.freeze is True and narrows and recipe.traits.usual != "one_hot"
 
 
 def _open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:

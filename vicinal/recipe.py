@@ -74,6 +74,8 @@ class Recipe(BaseModel):
         start: Folder of a saved embedder of the same shape, whose weights (head included) to start from.
         dim: Length of the embeddings; None for the backbone's features as they are. Losses on class probabilities have
             one per training class, whatever this says.
+        head_start: Whether the head starts "random" or as the principal axes of the training classes' features ("pca");
+            None chooses PCA where a pretrained network stands still and the embeddings are no longer than its features.
         pooling: "average", "max" or "both".
         normalisation: Of embeddings, in training and after: "sphere", "ball", or None for none. Of
             class probabilities it is the soft-max.
@@ -118,6 +120,7 @@ class Recipe(BaseModel):
     weights: str | None = None
     start: str | None = None
     dim: Annotated[int | None, Field(ge=1)] = 64
+    head_start: Literal["random", "pca"] | None = None
     pooling: Literal["average", "max", "both"] = "average"
     normalisation: Literal["sphere", "ball"] | None = "sphere"
     images: Annotated[str, _one_of("pair of transforms", PIPELINES)] | None = None

@@ -1,6 +1,8 @@
 """What costs no training is in every comparison, and the verdict knows whether training was worth it."""
 
 
+import importlib
+
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA

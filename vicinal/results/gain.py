@@ -113,7 +113,8 @@ def _tested(trained: Entry, baseline: Entry, score: str) -> tuple[PairTest, tupl
     shared = shared_scores([trained, baseline], score)
     if shared is None:
         return None
-    pair = AlignedPair(trained.name, baseline.name, *shared.values, shared.queries, shared.folds)
+    first, second = shared.values
+    pair = AlignedPair(trained.name, baseline.name, first, second, shared.queries, shared.folds)
     mine, theirs = (float(np.average(values.mean(axis=0), weights=shared.queries)) for values in shared.values)
     return compare_aligned([pair])[0], (mine, theirs)
 
