@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vicinal.results import Record, SearchRecord, influences, leaderboards, read_searches
+from vicinal.results import Record, SearchRecord, leaderboards, read_searches, weigh_influences
 
 AddRun = Callable[..., Record]
 pytestmark = pytest.mark.unit
@@ -33,7 +33,7 @@ def _effects(count: int) -> np.ndarray:
 def test_the_planted_source_is_found(source: str, tmp_path: Path, add_run: AddRun) -> None:
     plant(tmp_path, add_run, loss=0.05 * (source == "loss") + 0.002, seed=0.05 * (source == "seed") + 0.002,
           classes=0.4 * (source == "test classes") + 0.002)  # fmt: skip
-    first, *others = influences(leaderboards([tmp_path])[0])
+    first, *others = weigh_influences(leaderboards([tmp_path])[0])
     assert first.name == source
     assert first.share > 0.9
     assert sum(one.share for one in (first, *others)) == pytest.approx(1)
@@ -50,7 +50,7 @@ def test_settings_are_weighed_with_the_rest(tmp_path: Path, add_run: AddRun) -> 
     (tmp_path / "tuning" / "other.json").write_text("{}")
     searches = read_searches([tmp_path])
     assert [search.name for search in searches] == ["margin", "triplet", "unknown"]
-    first = influences(leaderboards([tmp_path])[0], searches)[0]
+    first = weigh_influences(leaderboards([tmp_path])[0], searches)[0]
     assert first.name == "settings"
     assert first.deviation == pytest.approx(np.sqrt(0.04 / 2))  # the mean of the two searches' variances
     assert first.parts == pytest.approx(share)
@@ -60,13 +60,13 @@ def test_settings_are_weighed_with_the_rest(tmp_path: Path, add_run: AddRun) -> 
 def test_rates_count_where_nothing_was_searched_for(tmp_path: Path, add_run: AddRun) -> None:
     for name, score in (("triplet", 0.4), ("margin", 0.5)):
         add_run(tmp_path, name, classes=[score, score + 0.1], rates={1e-4: 0.1, 3e-4: 0.3, 1e-3: 0.5, 3e-3: None})
-    first = influences(leaderboards([tmp_path])[0])[0]
+    first = weigh_influences(leaderboards([tmp_path])[0])[0]
     assert (first.name, first.levels) == ("learning rate", 3)
     assert first.deviation == pytest.approx(0.2)
 
 
 def test_one_seed_says_nothing_of_seeds_and_one_loss_nothing_at_all(tmp_path: Path, add_run: AddRun) -> None:
     plant(tmp_path / "one", add_run, loss=0.05, seed=0.0, classes=0.1, seeds=1)
-    assert {one.name for one in influences(leaderboards([tmp_path / "one"])[0])} == {"loss", "test classes"}
+    assert {one.name for one in weigh_influences(leaderboards([tmp_path / "one"])[0])} == {"loss", "test classes"}
     add_run(tmp_path / "alone", "triplet")
-    assert influences(leaderboards([tmp_path / "alone"])[0]) == []
+    assert weigh_influences(leaderboards([tmp_path / "alone"])[0]) == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from vicinal.results.advice import Advice
 from vicinal.results.entry import Entry
 from vicinal.results.gain import Gain
-from vicinal.results.influences import Influence, influences
+from vicinal.results.influences import Influence, weigh_influences
 from vicinal.results.item_scores import score_test_items
 from vicinal.results.journal import Journal, read_journals
 from vicinal.results.leaderboard import Leaderboard, leaderboards
@@ -31,7 +31,6 @@ __all__ = [
     "Run",
     "RunFiles",
     "SearchRecord",
-    "influences",
     "leaderboards",
     "published",
     "read_journals",
@@ -39,4 +38,5 @@ __all__ = [
     "same_method",
     "score_test_items",
     "thesis_tables",
+    "weigh_influences",
 ]

@@ -14,7 +14,7 @@ from vicinal.statistics import split_variance
 if TYPE_CHECKING:
     from vicinal.results.leaderboard import Leaderboard
 
-__all__ = ["Influence", "influences"]
+__all__ = ["Influence", "weigh_influences"]
 
 FEWEST_TRIALS = 3  # of a search, for a variance
 
@@ -39,7 +39,7 @@ class Influence(NamedTuple):
     parts: dict[str, float]
 
 
-def influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) -> list[Influence]:
+def weigh_influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) -> list[Influence]:
     """Split the spread of scores of the main network into its sources, the largest first.
 
     Scores of losses, seeds (or folds) and test classes are a crossed table, whose variances `split_variance` finds. A

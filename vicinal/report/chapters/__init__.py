@@ -18,7 +18,7 @@ from vicinal.report.chapters.papers import published_numbers
 from vicinal.report.chapters.proxy_curves import proxy_instances
 from vicinal.report.chapters.space_use import spectral
 from vicinal.report.chapters.standings import leaderboard_tables
-from vicinal.report.chapters.what_mattered import what_mattered
+from vicinal.report.chapters.what_mattered import influence_chapter
 from vicinal.report.chapters.winner_pictures import pictures
 from vicinal.results import Leaderboard
 
@@ -31,7 +31,7 @@ CHAPTERS: dict[str, Callable[[Leaderboard], list[Chapter]]] = {
     "pictures": pictures,
     # How sure it is.
     "significance": significance,
-    "what mattered": what_mattered,
+    "what mattered": influence_chapter,
     "conditions": conditions,
     # The science behind it.
     "training": training_curves,

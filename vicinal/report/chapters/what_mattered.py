@@ -8,9 +8,9 @@ from vicinal.phrasing import counted, in_words, percent, short
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import WIDTH
 from vicinal.report.drawing import LETTER, Drawing, Scale
-from vicinal.results import Influence, Leaderboard, SearchRecord, influences, read_searches
+from vicinal.results import Influence, Leaderboard, SearchRecord, read_searches, weigh_influences
 
-__all__ = ["what_mattered"]
+__all__ = ["influence_chapter"]
 
 WORDS = {
     "loss": "another loss",
@@ -23,10 +23,10 @@ UNITS = {"loss": "loss", "seed": "seed", "test classes": "class"}
 PARTS = 4  # settings that are drawn by themselves
 
 
-def what_mattered(board: Leaderboard) -> list[Chapter]:
+def influence_chapter(board: Leaderboard) -> list[Chapter]:
     """One drawing of all sources of differences, and a table of the settings that searches found to matter."""
     searches = read_searches(board.folders)
-    found = influences(board, searches)
+    found = weigh_influences(board, searches)
     if not found:
         return []
     first = found[0]
