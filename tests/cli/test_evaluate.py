@@ -187,7 +187,7 @@ def test_parquet_that_cannot_be_used(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="must hold lists of numbers, got double"):
         read_table(tmp_path / "flat.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
-    with pytest.raises(DataError, match="not a table .*parquet"):
+    with pytest.raises(DataError, match=r"not a table .*parquet"):
         read_table(tmp_path / "broken.parquet")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"vicinal\[parquet\]"):

@@ -11,6 +11,7 @@ from vicinal.atomic import prepare_output, write_atomically
 from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.values import given
 from vicinal.data import load
+from vicinal.defaults import suited_recipe
 from vicinal.errors import InputError, UnknownName
 from vicinal.reading import read_toml
 from vicinal.recipe import Recipe
@@ -84,9 +85,13 @@ def tune(
         "fold": fold,
         "score": score,
     }
-    wanted = Recipe.read(*(recipe or []), **given(flags, option)).changed(seed=seed)
+    changes = given(flags, option)
+    wanted = Recipe.read(*(recipe or []), **changes).changed(seed=seed)
     if wanted.data is None:
         raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
+    whole = load(wanted.data, skip_bad=wanted.skip_bad)
+    if not recipe:  # none says what to do: network and budget follow the data
+        wanted = suited_recipe(whole, {**changes, "seed": seed})
     varied = flat_space(read_toml(find_space(space))) if space else search_space(wanted)
     for name in fix or []:
         if name not in varied:
@@ -95,7 +100,7 @@ def tune(
     prepare_output(out)
     prepare_figure(figure, "--figure")
     tuned = search(
-        wanted.split(load(wanted.data, skip_bad=wanted.skip_bad)),
+        wanted.split(whole),
         wanted,
         trials=trials,
         sampler=sampler,

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Card", "card_markdown", "plain_markdown"]
+__all__ = ["DESCRIPTION", "Card", "card_markdown", "plain_markdown"]
 
-ABOUT = "An embedder: it maps inputs to vectors whose distances tell how alike the inputs are."
+DESCRIPTION = "An embedder: it maps inputs to vectors whose distances tell how alike the inputs are."
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~$&])")
 
 
@@ -67,7 +67,7 @@ def card_markdown(card: Card, facts: Mapping[str, Any]) -> str:
     parts = [
         "---\nlibrary_name: vicinal\ntags:\n- metric-learning\n- image-retrieval\n---",
         f"# {plain_markdown(card.title) or 'vicinal embedder'}",
-        plain_markdown(card.description) or ABOUT,
+        plain_markdown(card.description) or DESCRIPTION,
         "## Use",
         "```python\nfrom vicinal.embedder import Embedder\n\n"
         'embedder = Embedder.load("path/to/this/folder")\n'

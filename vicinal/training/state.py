@@ -71,6 +71,7 @@ class TrainingState:
         seconds: Time spent in earlier parts of an interrupted run.
         best: The best evaluation so far.
         run: Names the run in its checkpoints, so that those of two runs are never mixed.
+        curve: Images seen and the score, at every evaluation.
     """
 
     fabric: Fabric
@@ -83,6 +84,7 @@ class TrainingState:
     seconds: float = 0.0
     best: Best = field(default_factory=Best)
     run: str = field(default_factory=lambda: secrets.token_hex(8))
+    curve: list[tuple[int, float]] = field(default_factory=list)
     _began: float = field(default_factory=time.perf_counter)
 
     @property
@@ -103,11 +105,18 @@ class TrainingState:
 
     def progress(self) -> dict[str, Any]:
         """How far the run is, for a checkpoint."""
-        values = {"run": self.run, "step": self.step, "images": self.images, "seconds": self.elapsed}
-        return {**values, "best": vars(self.best)}
+        return {
+            "run": self.run,
+            "step": self.step,
+            "images": self.images,
+            "seconds": self.elapsed,
+            "best": vars(self.best),
+            "curve": [list(point) for point in self.curve],
+        }
 
     def go_on_from(self, progress: dict[str, Any]) -> None:
         """Be where `progress` was taken."""
         self.run, self.step, self.images = progress["run"], progress["step"], progress["images"]
         self.seconds, self.best = progress["seconds"], Best(**progress["best"])
+        self.curve = [(int(images), float(value)) for images, value in progress.get("curve", [])]
         self._began = time.perf_counter()
