@@ -25,7 +25,7 @@ def prepare_output(path: Path | None) -> None:
     """
     if path is None:
         return
-    if path.is_dir():
+    if os.path.isdir(path):  # which takes any name, however long
         raise DataError(f"Cannot write {path}: it is a folder.", hint="Give the name of a file.")
     partial = _beside(path)
     try:

@@ -243,7 +243,7 @@ def _alone(folder: str | Path | None) -> Iterator[None]:
         yield
         return
     files = RunFiles(Path(folder))
-    made = not files.folder.exists()
+    made = not os.path.exists(files.folder)
     try:
         files.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(files.lock)
