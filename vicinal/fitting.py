@@ -239,7 +239,7 @@ def _finish(fitted: _Fitted, recipe: Recipe, divided: _Divided, known: Mapping[s
 @contextmanager
 def _alone(folder: str | Path | None) -> Iterator[None]:
     """Hold the folder of a run against a second process; of the processes of a torchrun the first one does."""
-    if folder is None or int(os.environ.get("RANK", "0")):
+    if folder is None or os.environ.get("RANK", "0") != "0":
         yield
         return
     files = RunFiles(Path(folder))

@@ -40,7 +40,12 @@ def archive_of(path: str) -> tuple[str, str] | None:
 def file_size(path: str) -> int:
     """Number of bytes of a file, on disk or in its archive."""
     place = archive_of(path)
-    return os.path.getsize(path) if place is None else open_archive(place[0]).getinfo(place[1]).file_size
+    if place is None:
+        return os.path.getsize(path)
+    try:
+        return open_archive(place[0]).getinfo(place[1]).file_size
+    except KeyError:
+        raise FileNotFoundError(path) from None
 
 
 def read_bytes(path: str) -> bytes:

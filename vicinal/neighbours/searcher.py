@@ -16,7 +16,7 @@ from vicinal.errors import InputError
 from vicinal.neighbours.blocked_search import BLOCK
 from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
 from vicinal.neighbours.exclusion import Exclusion
-from vicinal.neighbours.nearest import Neighbours, collect
+from vicinal.neighbours.nearest import Neighbours, check_k, collect
 from vicinal.neighbours.prepared_references import PILOT, PreparedReferences, pilot, prepare
 from vicinal.neighbours.similarity import Vectors, vectors, vectors_like
 
