@@ -81,8 +81,8 @@ def test_proxies_keep_their_rate_on_every_rung_unless_a_recipe_gives_their_multi
 
 def test_rungs_stay_out_of_the_table_and_the_chosen_one_is_not_trained_again(tmp_path):
     board = compare(vectors(), ["triplet", "contrastive"], out=tmp_path, seeds=2, **SETTINGS)
-    lines = [json.loads(line) for line in Journal(tmp_path).path.read_text().splitlines()]
-    lines = [line for line in lines if line["role"] != "baseline"]
+    written = [json.loads(line) for line in Journal(tmp_path).path.read_text().splitlines()]
+    lines = [line for line in written if line["role"] != "baseline"]
     assert [line["role"] for line in lines].count("rung") == 6
     assert len(board.records) == 4
     assert len(lines) == 6 + 4
@@ -97,7 +97,7 @@ def test_rungs_stay_out_of_the_table_and_the_chosen_one_is_not_trained_again(tmp
         assert (first.images, first.tuning_images) == (12 * 16, 2 * 12 * 16)
     assert len(leaderboards([tmp_path])[0].records) == 4
     again = compare(vectors(), ["triplet", "contrastive"], out=tmp_path, seeds=2, **SETTINGS)
-    assert len(Journal(tmp_path).path.read_text().splitlines()) == len(lines)
+    assert len(Journal(tmp_path).path.read_text().splitlines()) == len(written)
     assert [one.key for one in again.records] == [one.key for one in board.records]
     assert "Learning rates, chosen on validation classes: " in " ".join(str(board).split())
 
