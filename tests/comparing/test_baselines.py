@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import importlib
-
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
