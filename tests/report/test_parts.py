@@ -110,17 +110,6 @@ def test_a_loss_without_all_seeds_is_compared_on_those_it_shares(tmp_path: Path,
     assert board.ranks is None  # a single experiment has all three
 
 
-def test_correlation_needs_four_losses(tmp_path: Path, make_comparison: Make) -> None:
-    losses = ["proxy_anchor", "contrastive", "triplet", "circle"]
-    make_comparison(tmp_path / "three", losses=losses[:3], seeds=[0])
-    make_comparison(tmp_path / "four", losses=losses, seeds=[0])
-    (three,), (four,) = leaderboards([tmp_path / "three"]), leaderboards([tmp_path / "four"])
-    assert three.correlation() is None
-    found = four.correlation()
-    assert found is not None
-    assert found.methods == 4
-
-
 def test_search_finds_what_the_evaluation_finds(tmp_path: Path, make_comparison: Make) -> None:
     (board,) = leaderboards([make_comparison(tmp_path, losses=["triplet"], seeds=[0])])
     run = board.entries[0].runs[0]

@@ -588,6 +588,21 @@ def check_pair(board: Leaderboard, pair: PairTest, one: Entry, other: Entry) -> 
     assert pair.folds == (None if one.records[0].fold is None else len(cells))
 
 
+def test_correlation_needs_five_methods_that_validation_can_rank(tmp_path: Path, add_run: AddRun) -> None:
+    names = ["triplet", "margin", "contrastive", "n_pair", "proxy_anchor"]
+    for number, name in enumerate(names):
+        add_run(tmp_path / "five", name, classes=[0.1 * number, 0.5], validation=0.1 * number)
+        add_run(tmp_path / "tied", name, classes=[0.1 * number, 0.5], validation=1.0)
+        if number < 4:
+            add_run(tmp_path / "four", name, classes=[0.1 * number, 0.5], validation=0.1 * number)
+    found = board_of(tmp_path / "five").correlation()
+    assert found is not None
+    assert found.methods == 5
+    assert found.spearman == pytest.approx(1)
+    assert board_of(tmp_path / "four").correlation() is None
+    assert board_of(tmp_path / "tied").correlation() is None
+
+
 @settings(
     max_examples=20,
     deadline=None,

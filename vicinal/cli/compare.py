@@ -16,7 +16,6 @@ from vicinal.comparing.budget import budget_settings
 from vicinal.comparing.panel import PANEL
 from vicinal.comparing.rates import RUNGS
 from vicinal.recipes import losses_beside
-from vicinal.results.text import use_in_words
 
 __all__ = ["compare"]
 
@@ -128,8 +127,6 @@ def compare(
     console.print(f"The journal and the runs are in {out}.", highlight=False, soft_wrap=True)
     if report:
         _write_report(out, console)
-    if use_in_words(board):
-        console.print(use_in_words(board).replace("`", ""), highlight=False, soft_wrap=True, markup=False)
     if board.failed:
         console.print(f"{len(board.failed)} runs failed; run them again with --retry-failed.", highlight=False)
         raise typer.Exit(1)

@@ -24,6 +24,7 @@ from vicinal.comparing.own_terms import on_own_terms
 from vicinal.comparing.panel import PANEL
 from vicinal.comparing.progress import Shown
 from vicinal.comparing.rates import RUNGS, chosen_rates, rungs_of
+from vicinal.comparing.repeated_call import call_in_python
 from vicinal.comparing.shared_features import compute_features
 from vicinal.comparing.starting_point import in_fitting_batches, states_conditions, under_default_budget
 from vicinal.comparing.tasks import RunContestant, TuneContestant
@@ -116,6 +117,7 @@ def compare(
         >>> len(board.records), [entry.name for entry in board.baselines]
         (4, ['untrained', 'untrained, PCA to 8', 'chance'])
     """
+    asked = dict(locals())
     if min(seeds, jobs or 1, rates) < 1 or tune < 0:
         raise InputError(
             f"seeds, jobs and rates must be at least 1 and tune at least 0; got {seeds}, {jobs}, {rates} and {tune}."
@@ -142,7 +144,8 @@ def compare(
     jobs = jobs or (1 if torch.cuda.is_available() else min(4, cores()))
     execute = {"jobs": jobs, "threads": max(1, cores() // jobs), "ray": ray}
     folder, data_hash = Path(out), whole.hash()
-    run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command, notes)
+    call = call_in_python(compare, asked)
+    run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command, notes, call)
     if progress:
         _say(*opening_words(first, whole, notes, panel=losses is None))
     with (
@@ -179,7 +182,7 @@ def _keep_best(board: Leaderboard, folder: Path) -> None:
     """Save the embedder to use in the comparison's folder; a reader sees the former one or the new one."""
     best, partial = Journal(folder).best, folder / ".best.partial"
     embedder = board.best.embedder()
-    said = [DESCRIPTION, best_in_words(board), *([] if board.gain is None else [str(board.gain)])]
+    said = [DESCRIPTION, f"To use: {best_in_words(board)}", *([] if board.gain is None else [str(board.gain)])]
     embedder.card = replace(embedder.card, description=" ".join(said))
     shutil.rmtree(partial, ignore_errors=True)
     embedder.save(partial)

@@ -36,6 +36,7 @@ class RunContestant:
         keep_models: Whether trained embedders stay in the runs' folders.
         command: What repeats the comparison.
         notes: What a reader of any of its scores has to know.
+        call: The same in Python.
     """
 
     data: Dataset
@@ -46,6 +47,7 @@ class RunContestant:
     keep_models: bool = True
     command: str = ""
     notes: tuple[str, ...] = ()
+    call: str = ""
 
     def key(self, contestant: Contestant) -> str:
         """Return what the run of a contestant is called in the journal."""
@@ -110,6 +112,7 @@ class RunContestant:
             "rates": contestant.rates,
             "command": self.command,
             "notes": self.notes,
+            "call": self.call,
         }
 
 
@@ -158,4 +161,5 @@ class TuneContestant:
             return str(error)
         write_atomically(folder / f"{name}.txt", f"{tuned}\n")
         write_atomically(folder / f"{name}.toml", tuned.to_toml())
+        tuned.summary(contestant.name).write(self.out)
         return tuned

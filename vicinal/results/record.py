@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vicinal.data import PROTOCOLS
 from vicinal.recipe import method_name
 
-__all__ = ["Network", "Record"]
+__all__ = ["Network", "Number", "Record"]
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Network = tuple[str, int | None]  # a backbone and the length of the embeddings; None for its features as they are
@@ -54,6 +54,7 @@ class Record(BaseModel):
         instances: What is known of each converged instance of chance-constrained proxies.
         versions: Of everything that matters.
         command: What repeats the comparison.
+        call: The same in Python.
         finished: When, as ISO 8601 in UTC.
     """
 
@@ -91,6 +92,7 @@ class Record(BaseModel):
     instances: tuple[dict[str, float | None], ...] = ()
     versions: dict[str, str] = Field(default_factory=dict)
     command: str = ""
+    call: str = ""
     finished: str = ""
 
     @model_validator(mode="before")
