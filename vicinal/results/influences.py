@@ -44,8 +44,8 @@ def weigh_influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) 
 
     Scores of losses, seeds (or folds) and test classes are a crossed table, whose variances `split_variance` finds. A
     run's score is a mean over test classes, so what varies with them counts by their number. Settings are the scores
-    of a search's trials on validation classes, which differ in settings alone, on the scale of test scores; without one, learning rates are
-    those of the ladder that each loss has climbed.
+    of a search's trials on validation classes, which differ in settings alone, brought to the scale of test scores;
+    without a search, learning rates are those of the ladder that each loss has climbed.
 
     Args:
         board: Whose runs.
