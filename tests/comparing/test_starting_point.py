@@ -100,7 +100,7 @@ def test_what_is_said_before_anything_runs() -> None:
     )
     assert "resnet18 with pretrained weights; it stands still" in frozen
     assert time_in_words(5, 0.2) == "5 runs will take about 1 s on this machine."
-    assert "in about 2 min 5 s, and kept" in features_in_words(125)
+    assert "in about 2 min 5 s, and kept" in features_in_words(125.0)
 
 
 def test_time_is_estimated_from_a_few_steps(tmp_path: Path) -> None:

@@ -52,14 +52,22 @@ def test_settings_are_weighed_with_the_rest(tmp_path: Path, add_run: AddRun) -> 
     assert [search.name for search in searches] == ["margin", "triplet", "unknown"]
     first = weigh_influences(leaderboards([tmp_path])[0], searches)[0]
     assert first.name == "settings"
-    assert first.deviation == pytest.approx(np.sqrt(0.04 / 2))  # the mean of the two searches' variances
+    board = leaderboards([tmp_path])[0]
+    scale = np.mean([entry.mean("MAP@R") / 0.5 for entry in board.entries])  # 0.5 is the score on validation classes
+    assert first.deviation == pytest.approx(scale * np.sqrt(0.04 / 2))  # the mean of the two searches' variances
     assert first.parts == pytest.approx(share)
     assert list(first.parts) == ["learning_rate", "loss_options.margin"]
 
 
 def test_rates_count_where_nothing_was_searched_for(tmp_path: Path, add_run: AddRun) -> None:
     for name, score in (("triplet", 0.4), ("margin", 0.5)):
-        add_run(tmp_path, name, classes=[score, score + 0.1], rates={1e-4: 0.1, 3e-4: 0.3, 1e-3: 0.5, 3e-3: None})
+        add_run(
+            tmp_path,
+            name,
+            classes=[score, score + 0.1],
+            validation=score + 0.05,
+            rates={1e-4: 0.1, 3e-4: 0.3, 1e-3: 0.5, 3e-3: None},
+        )
     first = weigh_influences(leaderboards([tmp_path])[0])[0]
     assert (first.name, first.levels) == ("learning rate", 3)
     assert first.deviation == pytest.approx(0.2)

@@ -39,9 +39,9 @@ def feature_seconds(recipe: Recipe, data: Dataset, cache: Path | None) -> float:
     transform = train_transform(recipe, embedder)
     if not recipe.freeze or transform is None:
         return 0.0
-    split, kept = recipe.split(data), {"train_stages": 0 if recipe.freeze is True else recipe.train_stages or 0}
-    missing = missing_features(embedder, data, embedder.transform, cache=cache, **kept)
-    missing += missing_features(embedder, split.train, transform, copies=recipe.copies, cache=cache, **kept)
+    train, stages = recipe.split(data).train, 0 if recipe.freeze is True else recipe.train_stages or 0
+    missing = missing_features(embedder, data, embedder.transform, cache=cache, train_stages=stages)
+    missing += missing_features(embedder, train, transform, copies=recipe.copies, cache=cache, train_stages=stages)
     return missing * _seconds_per_image(embedder, data) if missing else 0.0
 
 

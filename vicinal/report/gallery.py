@@ -25,7 +25,7 @@ __all__ = ["Album", "Search", "evenly", "open_album", "search"]
 
 QUERIES, NEIGHBOURS = 2000, 100  # at most
 SIDE, QUALITY = 88, 76  # of pictures
-LETTERS = 28  # of a name under a picture, in three lines
+LETTERS = 28  # of a name under a picture, in four short lines
 
 Indices = npt.NDArray[np.int64]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vicinal.results.entry import aligned_scores
+from vicinal.results.entry import Entry, aligned_scores
 from vicinal.results.searches import SearchRecord
 from vicinal.statistics import split_variance
 
@@ -44,8 +44,8 @@ def weigh_influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) 
 
     Scores of losses, seeds (or folds) and test classes are a crossed table, whose variances `split_variance` finds. A
     run's score is a mean over test classes, so what varies with them counts by their number. Settings are the scores
-    of a search's trials on validation classes, which differ in settings alone; without a search, learning rates are
-    those of the ladder that each loss has climbed.
+    of a search's trials on validation classes, which differ in settings alone, brought to the scale of test scores;
+    without a search, learning rates are those of the ladder that each loss has climbed.
 
     Args:
         board: Whose runs.
@@ -81,7 +81,7 @@ def weigh_influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) 
     climbed = [scores for scores in rates if len(scores) >= FEWEST_TRIALS]
     tried = [search.scores for search in own] or climbed
     if tried:
-        spread = float(np.mean([np.var(scores, ddof=1) for scores in tried]))
+        spread = _to_test_scores(entries, board.score) ** 2 * float(np.mean([np.var(one, ddof=1) for one in tried]))
         sums["settings" if own else "learning rate"] = (spread, spread, min(map(len, tried)))
     total = sum(whole for whole, _, _ in sums.values()) or 1.0
     made = [
@@ -97,6 +97,13 @@ def weigh_influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) 
         if levels > 1
     ]
     return sorted(made, key=lambda influence: -influence.share)
+
+
+def _to_test_scores(entries: Sequence[Entry], score: str) -> float:
+    """How much larger a test score is than one on validation classes, among which there are fewer to mistake."""
+    pairs = [(entry.mean(score), entry.validation(score)) for entry in entries]
+    ratios = [test / validation for test, validation in pairs if validation]
+    return float(np.mean(ratios)) if ratios else 1.0
 
 
 def _parts(searches: Sequence[SearchRecord]) -> dict[str, float]:

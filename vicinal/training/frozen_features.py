@@ -127,6 +127,7 @@ def _standing_still(
     embedder: Embedder, transform: Callable[..., Tensor] | None, train_stages: int, precision: Kept
 ) -> tuple[nn.Sequential, dict[str, Any]]:
     """Return the part that stands still with what makes rows of its output, and all that rows depend on but items."""
+    behind: dict[str, Any]
     if train_stages == 0:  # a head that only pools: the network ends where the features are
         pooling = Head(embedder.backbone.channels, None, pooling=embedder.head.pooling, normalisation="none")
         network, behind = nn.Sequential(embedder.backbone, pooling), {"pooling": embedder.head.pooling}

@@ -122,15 +122,15 @@ def _over_runs(entry: Entry, name: str, factor: float) -> Curve | None:
         for line in run.log:
             # Lines about a whole instance of proxies repeat scores of earlier steps.
             if "instance" not in line and isinstance(line.get(name), int | float):
-                images = float(line.get("images", per_step * line["step"]))
-                found.setdefault(int(line["step"]), []).append((images, factor * line[name]))
+                seen = float(line.get("images", per_step * line["step"]))
+                found.setdefault(int(line["step"]), []).append((seen, factor * line[name]))
     most = max((len(values) for values in found.values()), default=0)
     steps = sorted(step for step, values in found.items() if len(values) > most / 2)
     if len(steps) < 2:
         return None
     steps = [steps[at] for at in np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))]
 
-    images = [float(np.mean([seen for seen, _ in found[step]])) for step in steps]
+    images = [float(np.mean([before for before, _ in found[step]])) for step in steps]
     runs = [[value for _, value in found[step]] for step in steps]
     mean, low, high = (
         list(zip(images, [float(of(values)) for values in runs], strict=True)) for of in (np.mean, np.min, np.max)

@@ -73,11 +73,15 @@ def _caption(found: list[Influence]) -> str:
     ]
     if "settings" in levels:
         said.append(
-            f"Settings are those that the search tried for each loss ({levels['settings']} trials or more), scored on "
-            "validation classes; Optuna's importances divide them, and are rough for so few."
+            f"Settings are those that the search tried for each loss ({levels['settings']} trials or more) on "
+            "validation classes, brought to the scale of test scores; Optuna's importances divide them, and are rough "
+            "for so few."
         )
     if "learning rate" in levels:
-        said.append(f"Rates are the {levels['learning rate']} that each loss tried, scored on validation classes.")
+        said.append(
+            f"Rates are the {levels['learning rate']} that each loss tried on validation classes, brought to the scale "
+            "of test scores."
+        )
     if "seed" not in levels:
         said.append("There is one seed, so its luck is in the bar of the loss.")
     return " ".join(said)
