@@ -295,6 +295,7 @@ OTHER: dict[str, Any] = {
     "weights": "imagenet",
     "start": "runs/a/model",
     "dim": None,
+    "head_start": "pca",
     "pooling": "max",
     "normalisation": "ball",
     "images": "small",

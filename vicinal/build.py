@@ -116,7 +116,7 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
 
 def _option(name: str, value: Any, classes: int) -> Any:
     """Return an option of a loss; a table with a `start` is one that is learned, perhaps per class."""
-    if not isinstance(value, Mapping):
+    if name == "regularisers" or not isinstance(value, Mapping):  # names and weights of the terms that are added
         return value
     start, per_class = value.get("start"), value.get("per_class", False)
     plain = isinstance(start, int | float) and not isinstance(start, bool) and isinstance(per_class, bool)

@@ -237,6 +237,7 @@ def scores(folder):
     return sorted((one.name, one.seed, one.best_step, one.test["MAP@R"]) for one in trained(folder))
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_it_comes_to_the_same(tmp_path):
     data = clusters()
     np.savez(tmp_path / "items.npz", X=data.items, y=data.labels)
@@ -268,6 +269,7 @@ def die_on_two(task):
     return task * 10
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_takes_only_its_task_with_it():
     ended = {one.task: one for one in run_in_processes([1, 2, 3], die_on_two, lambda _: None, jobs=1, threads=1)}
     assert {task: one.result for task, one in ended.items()} == {1: 10, 2: None, 3: 30}

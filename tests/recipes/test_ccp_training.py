@@ -56,6 +56,7 @@ def test_fit_alternates_and_records(freeze: bool, images: str, halves: Split, tm
     assert all(name.startswith(("head.", "linear.")) for name in state["_anchor"]) == freeze
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_as_if_it_had_not_been(
     halves: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ FLAGS = [
 CHILD = "import torch; torch.set_num_threads(1); from vicinal.cli.main import main; main()"
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_proxies_of_one(tmp_path: Path) -> None:
     from vicinal.cli.main import app
 

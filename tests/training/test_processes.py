@@ -47,6 +47,7 @@ def test_alone_without_torchrun() -> None:
     assert is_first_process()
 
 
+@pytest.mark.slow
 def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
     from vicinal.cli.main import app
 

@@ -124,6 +124,7 @@ def test_the_run_is_worth_resuming(uninterrupted: dict[str, Any]) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_killed_at_random_moments(
     workers: int, halves: Split, uninterrupted: dict[str, Any], seconds: float, tmp_path: Path
@@ -166,6 +167,7 @@ def killer(at: int, half: bool) -> Callable[..., None]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [True, False], ids=["half-written", "not-yet-named"])
 def test_killed_while_writing_a_checkpoint(
     half: bool, halves: Split, uninterrupted: dict[str, Any], tmp_path: Path
@@ -179,6 +181,7 @@ def test_killed_while_writing_a_checkpoint(
     assert result(tmp_path / "run") == uninterrupted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 0)])
 def test_asked_to_stop(number: int, workers: int, halves: Split, uninterrupted: dict[str, Any], tmp_path: Path) -> None:
     def told(*arguments: Any) -> None:

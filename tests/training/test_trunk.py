@@ -197,6 +197,7 @@ frozen_features(embedder, data, Fit(16), train_stages=2, cache=Path(sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_a_kill_loses_no_maps_that_were_stored(data: Dataset, opened: Callable[[], int], tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()

@@ -64,6 +64,7 @@ def found(tuned: Tuned) -> list[tuple[Any, ...]]:
     return [(trial.place, trial.state, dict(trial.values), dict(trial.curve)) for trial in tuned.trials]
 
 
+@pytest.mark.slow
 @pytest.mark.recipe
 def test_a_search_that_was_killed_ends_as_if_it_had_not_been(
     blobs: Split, recipe: Recipe, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -94,6 +95,7 @@ def test_a_search_that_was_killed_ends_as_if_it_had_not_been(
         assert killed.recipe == whole.recipe
 
 
+@pytest.mark.slow
 @pytest.mark.recipe
 def test_workers_share_a_storage(blobs: Split, recipe: Recipe, folder: Path, toy_fit: list[Recipe]) -> None:
     subprocess.run([sys.executable, str(WORKER), str(folder), str(TRIALS), "together"], check=True, timeout=300)
