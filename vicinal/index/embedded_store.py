@@ -165,6 +165,14 @@ class EmbeddedStore:
         with catalogue.reading():
             return len(catalogue.dead())
 
+    def sample(self, many: int, seed: int = 0) -> Float32[np.ndarray, "n d"]:
+        """The vectors of some items, drawn at random."""
+        catalogue = self._catalogue
+        with catalogue.reading() as state:
+            rows = np.setdiff1d(np.arange(state.finish), catalogue.dead())
+            chosen = np.random.default_rng(seed).choice(rows, min(many, len(rows)), replace=False)
+            return np.array(self._mapped(state)[np.sort(chosen)])
+
     def verify(self) -> list[str]:
         """Everything in the two files that is not as it was written, one sentence each."""
         catalogue = self._catalogue

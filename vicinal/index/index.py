@@ -20,10 +20,12 @@ from vicinal.embedder.folder import identity, read_folder
 from vicinal.errors import InputError, NotFinite, look_up
 from vicinal.index.columns import plain_value
 from vicinal.index.embedded_store import EmbeddedStore
+from vicinal.index.exchange import export_items
 from vicinal.index.hits import Changes, Hit, Hits
 from vicinal.index.index_folder import IndexFolder, is_index
 from vicinal.index.item import Header, Id, Item
 from vicinal.index.item_embedding import embed_items
+from vicinal.index.measurement import Measurement, measure_store
 from vicinal.index.sources import Source, as_source, described
 from vicinal.index.store import Answer, Store
 from vicinal.index.where import Compare, Condition, In, Where, as_condition
@@ -372,6 +374,21 @@ class Index:
             except Exception as error:  # whatever a damaged file brings about is what was asked for
                 problems.append(f"{MODEL}/ cannot be read: {str(error).splitlines()[0]}")
         return problems
+
+    def measure(self, k: int = 10, seed: int = 0) -> Measurement:
+        """Time exact and fast search on the index's own items, and say how often the fast way is right."""
+        _check_k(k)
+        return measure_store(self._latest(), k, seed)
+
+    def export(self, path: str | Path, where: Where | None = None) -> int:
+        """Write items and vectors to a .parquet, .npz or .faiss file.
+
+        Returns:
+            How many there were.
+        """
+        items, vectors = self.get(where)
+        export_items(Path(path), self._latest().header, items, vectors)
+        return len(items)
 
     def compact(self) -> int:
         """Write the items anew, without the vectors of those that were removed or replaced.
