@@ -1,8 +1,6 @@
-"""What the tests of the index share: a naive search, and small folders of pictures."""
+"""What the tests of the index share: a small embedder, and a folder of pictures."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
@@ -10,23 +8,6 @@ import torch
 from PIL import Image
 
 from vicinal.embedder import Embedder
-from vicinal.index.columns import matches
-
-
-def naive(items, vectors, query, k, distance, where=None):
-    """Compare the query with every item in float64 and sort by similarity, then by id."""
-    found = []
-    for item, vector in zip(items, vectors.astype(np.float64), strict=True):
-        if where is not None and not matches(where, item.values()):
-            continue
-        mine = query.astype(np.float64)
-        if distance == "euclidean":
-            similarity = -math.sqrt(float(np.square(mine - vector).sum()))
-        else:
-            lengths = math.sqrt(float(np.square(mine).sum())) * math.sqrt(float(np.square(vector).sum()))
-            similarity = min(1.0, max(-1.0, float((mine * vector).sum()) / lengths)) if lengths else 0.0
-        found.append((-similarity, item.id))
-    return sorted(found)[:k]
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from itertools import product
+from itertools import count, product
 
 import numpy as np
 import pytest
@@ -13,8 +13,7 @@ from vicinal.index import row_search
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.item import Header, Item
 from vicinal.index.where import And, In, as_condition
-
-from .conftest import naive
+from vicinal.testing import check_store, naive_search
 
 pytestmark = pytest.mark.unit
 
@@ -54,9 +53,8 @@ def test_search_equals_the_naive_search(tmp_path, seed, monkeypatch):
             where = None if text is None else as_condition(text)
             answer = store.search(queries, k, where)
             for query, names, values in zip(queries, answer.ids.tolist(), answer.similarities, strict=True):
-                right = naive([items[p] for p in kept], vectors[kept], query, k, distance, where)
-                assert names == [key for _, key in right]
-                assert values.tolist() == [-value for value, _ in right]
+                right = naive_search([items[p] for p in kept], vectors[kept], query, k, distance, where)
+                assert list(zip(names, values.tolist(), strict=True)) == right
         assert store.count() == len(kept)
         assert store.verify() == []
         store.close()
@@ -69,6 +67,16 @@ def store_in_steps(store, items, vectors, rng, queries):
         store.add(items[start:finish], vectors[start:finish])
         store.search(queries, 2)  # prepares what is there so far
         start = finish
+
+
+def test_it_keeps_the_contract_of_stores(tmp_path):
+    numbers = count()
+
+    def reopen(store):
+        store.close()
+        return EmbeddedStore(store.folder)
+
+    check_store(lambda header: EmbeddedStore.create(tmp_path / str(next(numbers)), header), reopen)
 
 
 def test_many_rows_with_ties_at_the_end_of_the_list(tmp_path):

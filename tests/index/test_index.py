@@ -95,8 +95,10 @@ def test_a_table_brings_its_columns_along(tmp_path, model, photos):
 
 
 def test_a_dataset_in_memory_and_items_without_labels(tmp_path, model, photos):
-    with Index.build(tmp_path / "d.index", model, vc.data.glyphs().subset(range(5))) as index:
-        assert index.search(item="glyphs/3", k=1)[0].label is not None
+    images = np.random.default_rng(0).integers(0, 256, (5, 9, 9), dtype=np.uint8)
+    with Index.build(tmp_path / "d.index", model, vc.data.arrays(images, list("ppqqq"), name="tiny")) as index:
+        assert {hit.label for hit in index.search(item="tiny/0")} == {"p", "q"}
+        assert index.search(images, k=1)[4][0].id == "tiny/4"
     with Index.build(tmp_path / "u.index", model, photos / "a") as index:
         assert [hit.label for hit in index.search(photos / "a" / "1.png")] == [None, None]
         image = np.zeros((5, 5), np.uint8)

@@ -15,8 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from vicinal.index import Index, Item
 from vicinal.index.columns import matches
 from vicinal.index.where import as_condition
-
-from .conftest import naive
+from vicinal.testing import naive_search
 
 keys = st.integers(0, 12)
 rows = st.tuples(*[st.integers(-2, 2)] * 3)  # a lattice: ties, duplicates, zero vectors
@@ -31,7 +30,6 @@ class Machine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
-        self.distance = "cosine"
         self.index = Index.of_vectors(self.root / "x.index", [[1, 0, 0]], labels=["a"], metadata={"year": [1]})
         self.items = {0: (Item(0, label="a", metadata={"year": 1}), np.float32([1, 0, 0]))}
 
@@ -80,9 +78,9 @@ class Machine(RuleBasedStateMachine):
     def search(self, query, k, text):
         where = None if text is None else as_condition(text)
         known, vectors = zip(*self.items.values(), strict=True) if self.items else ((), ())
-        right = naive(known, np.array(vectors).reshape(-1, 3), np.float32(query), k, self.distance, where)
+        right = naive_search(known, np.float32(vectors).reshape(-1, 3), np.float32(query), k, "cosine", where)
         hits = self.index.search(list(query), k=k, where=text)
-        assert [(hit.id, hit.similarity) for hit in hits] == [(key, -value) for value, key in right]
+        assert [(hit.id, hit.similarity) for hit in hits] == right
         for hit in hits:
             assert (hit.label, hit.metadata) == (self.items[hit.id][0].label, self.items[hit.id][0].metadata)
 

@@ -284,10 +284,11 @@ class Index:
         if (items is None) == (vectors is None):
             raise InputError("Give items or vectors.")
         if vectors is None:
-            source = as_source(items, ids=ids, labels=labels, metadata=metadata)
-            if ids is None and len(source) and not source.paths:
-                raise InputError("Items that are not files need ids, by which they can be found and removed again.")
             with self._writing() as store:
+                self._embedder_of(store)
+                source = as_source(items, ids=ids, labels=labels, metadata=metadata)
+                if ids is None and len(source) and not source.paths:
+                    raise InputError("Items that are not files need ids, by which they can be found and removed again.")
                 return self._take(store, replace(source, name=None), progress)
         rows = _checked(vectors, "vectors")
         if ids is None:
