@@ -31,6 +31,9 @@ def index(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder of the index.")] = None,
+    store: Annotated[
+        str, typer.Option(help="Keep items and vectors in a server: postgresql://user@host/database (with pgvector).")
+    ] = "",
     model: Annotated[Path | None, typer.Option(help="Embed all items of an index anew with this model.")] = None,
     remove: Annotated[str | None, typer.Option(help="Remove the items that pass this filter.")] = None,
     import_: Annotated[
@@ -55,12 +58,12 @@ def index(
     """
     console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
     if import_ is not None:
-        _import(what if out is None else out, read_vectors(import_), distance, console)
+        _import(what if out is None else out, read_vectors(import_), distance, store, console)
         return
     if not is_index(what) and (model_in(what) / "config.json").is_file():
         if out is None or data is None:
             raise InputError(f"{what} is a model; say what to index and where: vicinal index {what} DATA --out FOLDER.")
-        with Index.build(out, what, data, progress=progress) as built:
+        with Index.build(out, what, data, store=store, progress=progress) as built:
             _say(console, built, built.changes)
         return
     if out is not None:
@@ -86,7 +89,7 @@ def index(
             console.print(str(opened))
 
 
-def _import(path: Path, found: ForeignVectors, distance: str, console: Console) -> None:
+def _import(path: Path, found: ForeignVectors, distance: str, store: str, console: Console) -> None:
     if is_index(path):
         with Index.open(path) as opened:
             changes = opened.add(
@@ -99,7 +102,13 @@ def _import(path: Path, found: ForeignVectors, distance: str, console: Console) 
             _say(console, opened, changes)
         return
     made = Index.of_vectors(
-        path, found.vectors, ids=found.ids, labels=found.labels, metadata=found.metadata, distance=distance
+        path,
+        found.vectors,
+        ids=found.ids,
+        labels=found.labels,
+        metadata=found.metadata,
+        distance=distance,
+        store=store,
     )
     _say(console, made, Changes(added=len(made)))
     made.close()

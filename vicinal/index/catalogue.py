@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vicinal.errors import DataError
-from vicinal.index.columns import BUILT_IN, Kind, check_condition, joint_kind
-from vicinal.index.item import Header, Id, Item
+from vicinal.index.columns import BUILT_IN, Kind, check_condition
+from vicinal.index.item import Header, Id, Item, widened
 from vicinal.index.where import Condition, Value
 from vicinal.index.where_sql import to_sql
 
@@ -279,12 +279,7 @@ class Catalogue:
     def _widened(self, items: Sequence[Item]) -> dict[str, Kind | None]:
         """Make room for columns and kinds that items bring along."""
         before = self.columns()
-        names = dict.fromkeys([*before, *(name for item in items for name in item.metadata)])
-        for place, name in enumerate(names):
-            if name in BUILT_IN:
-                kind = joint_kind(name, (getattr(item, name) for item in items), before[name])
-            else:
-                kind = joint_kind(name, (item.metadata.get(name) for item in items), before.get(name))
+        for place, (name, kind) in enumerate(widened(before, items).items()):
             if name not in before:
                 row = (name, kind, place, _seal(name, kind))
                 self.connection.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", row)

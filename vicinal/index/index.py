@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from jaxtyping import Float32, Float64
@@ -18,6 +20,7 @@ from vicinal.data.readers.layout import images_below
 from vicinal.embedder import Embedder
 from vicinal.embedder.folder import identity, read_folder
 from vicinal.errors import InputError, NotFinite, look_up
+from vicinal.index.choosing_store import begin_store, open_store
 from vicinal.index.columns import plain_value
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.exchange import export_items
@@ -26,12 +29,15 @@ from vicinal.index.index_folder import IndexFolder, is_index
 from vicinal.index.item import Header, Id, Item
 from vicinal.index.item_embedding import embed_items
 from vicinal.index.measurement import Measurement, measure_store
+from vicinal.index.postgres_store import PostgresStore
 from vicinal.index.sources import Source, as_source, described
 from vicinal.index.store import Answer, Store
 from vicinal.index.where import Compare, Condition, In, Where, as_condition
 from vicinal.neighbours.similarity import DISTANCES
 
 __all__ = ["Index"]
+
+StoreT = TypeVar("StoreT", bound=Store)
 
 MODEL = "model"
 COMMIT_AFTER = 256  # items, and
@@ -63,7 +69,8 @@ class Index:
 
     def __init__(self, path: str | Path) -> None:
         self._folder = IndexFolder(path)
-        self._store = EmbeddedStore(self._folder.current())
+        self._generation = self._folder.current()
+        self._store = open_store(self._generation)
         self._embedder: tuple[str, Embedder] | None = None
 
     @classmethod
@@ -80,6 +87,7 @@ class Index:
         *,
         labels: Sequence[Any] | None = None,
         metadata: Mapping[str, Sequence[Any]] | None = None,
+        store: str = "",
         progress: bool = False,
     ) -> Index:
         """Make an index, or bring one up to date that was made with the same embedder; a killed build goes on.
@@ -90,6 +98,7 @@ class Index:
             data: What is to be found: see `refresh`. None makes an empty index.
             labels: In place of those that the data has.
             metadata: Further values by column, one per item.
+            store: Where items and vectors are kept: `postgresql://user@host/database`; by default in the folder.
             progress: Whether to show a bar on standard error.
         """
         model = embedder if isinstance(embedder, Embedder) else Embedder.load(embedder)
@@ -103,7 +112,7 @@ class Index:
             with folder.writing():
                 building = folder.building("new")
                 model.save(building / MODEL)
-                EmbeddedStore.open_or_create(building, Header(model.dim, model.distance, known)).close()
+                begin_store(building, Header(model.dim, model.distance, known), store, _table_name(folder.path)).close()
                 folder.finish(building)
             index = cls(path)
         index._embedder = (known, model)
@@ -121,6 +130,7 @@ class Index:
         labels: Sequence[Any] | None = None,
         metadata: Mapping[str, Sequence[Any]] | None = None,
         distance: str = "cosine",
+        store: str = "",
     ) -> Index:
         """Make an index of vectors that come from elsewhere; its queries are vectors, too.
 
@@ -131,6 +141,7 @@ class Index:
             labels: One per item, or None.
             metadata: Further values by column, one per item.
             distance: "cosine" or "euclidean".
+            store: Where items and vectors are kept; see `build`.
         """
         if is_index(path):
             raise InputError(f"{path} is an index already; open it with Index.open and add to it.")
@@ -140,9 +151,10 @@ class Index:
         folder = IndexFolder(path)
         with folder.writing():
             building = folder.building("new")
-            store = EmbeddedStore.open_or_create(building, Header(rows.shape[1], distance))
-            _add_rows(store, source, rows)
-            store.close()
+            with _closing(
+                begin_store(building, Header(rows.shape[1], distance), store, _table_name(folder.path))
+            ) as kept:
+                _add_rows(kept, source, rows)
             folder.finish(building)
         return cls(path)
 
@@ -369,7 +381,7 @@ class Index:
         problems = store.verify()
         if store.header.embedder:
             try:
-                found = identity(read_folder(store.folder / MODEL)[0])
+                found = identity(read_folder(self._generation / MODEL)[0])
                 if found != store.header.embedder:
                     problems.append(f"{MODEL}/ is not the embedder that made the vectors")
             except Exception as error:  # whatever a damaged file brings about is what was asked for
@@ -379,7 +391,7 @@ class Index:
     def measure(self, k: int = 10, seed: int = 0) -> Measurement:
         """Time exact and fast search on the index's own items, and say how often the fast way is right."""
         _check_k(k)
-        return measure_store(self._latest(), k, seed)
+        return measure_store(self._embedded(self._latest()), k, seed)
 
     def export(self, path: str | Path, where: Where | None = None) -> int:
         """Write items and vectors to a .parquet, .npz or .faiss file.
@@ -398,7 +410,7 @@ class Index:
             How many rows that saved.
         """
         with self._writing() as store:
-            dead = store.dead()
+            dead = self._embedded(store).dead()
             building = self._folder.building("compact")
             for path in building.glob("items.sqlite*"):  # of a compaction that was killed
                 path.unlink()
@@ -429,7 +441,8 @@ class Index:
             items, _ = store.get(vectors=False)
             source = _again(items, data)
             building = self._folder.building(known[:16])
-            with _closing(EmbeddedStore.open_or_create(building, Header(model.dim, model.distance, known))) as target:
+            header = Header(model.dim, model.distance, known)
+            with _closing(begin_store(building, header, *_place_of(store, self.path))) as target:
                 wanted = {item.id: item for item in items}
                 done = {item.id for item in target.get(vectors=False)[0] if item == wanted.get(item.id)}
                 places = [place for place, key in enumerate(source.ids) if key in wanted and key not in done]
@@ -446,32 +459,39 @@ class Index:
         with self._folder.writing():
             self._folder.rollback()
 
-    def _latest(self) -> EmbeddedStore:
+    def _latest(self) -> Store:
         """The generation that serves now; who searches in the one before goes on there."""
         current = self._folder.current()
-        if current != self._store.folder:
-            self._store = EmbeddedStore(current)
+        if current != self._generation:
+            self._generation, self._store = current, open_store(current)
         return self._store
 
+    def _embedded(self, store: Store) -> EmbeddedStore:
+        if not isinstance(store, EmbeddedStore):
+            raise InputError(f"The items of {self.path} are kept by a server, which looks after them itself.")
+        return store
+
     @contextmanager
-    def _writing(self) -> Iterator[EmbeddedStore]:
+    def _writing(self) -> Iterator[Store]:
         with self._folder.writing():
             yield self._latest()
 
-    def _embedder_of(self, store: EmbeddedStore) -> Embedder:
+    def _embedder_of(self, store: Store) -> Embedder:
         known = store.header.embedder
         if not known:
             raise InputError(
                 f"{self.path} has no embedder: its vectors come from elsewhere. Search with vectors, add vectors."
             )
         if self._embedder is None or self._embedder[0] != known:
-            model = Embedder.load(store.folder / MODEL)
+            model = Embedder.load(self._generation / MODEL)
             if model.identity() != known:
-                raise InputError(f"{store.folder / MODEL} is not the embedder that made the vectors of {self.path}.")
+                raise InputError(
+                    f"{self._generation / MODEL} is not the embedder that made the vectors of {self.path}."
+                )
             self._embedder = (known, model)
         return self._embedder[1]
 
-    def _encoded(self, store: EmbeddedStore, query: Any) -> tuple[Float32[np.ndarray, "n d"], bool]:
+    def _encoded(self, store: Store, query: Any) -> tuple[Float32[np.ndarray, "n d"], bool]:
         """Queries as vectors, and whether there is one alone."""
         if not store.header.embedder:
             return _as_rows(query, store.header.dim)
@@ -495,7 +515,7 @@ class Index:
                 return name, rows
         raise InputError(f"{self.path} has no item {key!r}; search for it as a query, or add it first.")
 
-    def _take(self, store: EmbeddedStore, source: Source, progress: bool) -> Changes:
+    def _take(self, store: Store, source: Source, progress: bool) -> Changes:
         """Embed what is new or changed of a source."""
         model = self._embedder_of(store)
         known = {item.id: item for item in store.get(In("id", tuple(source.ids)), vectors=False)[0]}
@@ -535,13 +555,13 @@ class Index:
             skipped=(*skipped, *failed),
         )
 
-    def _store_again(self, store: EmbeddedStore, items: list[Item]) -> None:
+    def _store_again(self, store: Store, items: list[Item]) -> None:
         """Give items other values, with the vectors that they have."""
         by_id = {item.id: item for item in items}
         found, rows = store.get(In("id", tuple(by_id)))
         store.add([by_id[item.id] for item in found], rows)
 
-    def _check_embedder(self, store: EmbeddedStore, embedder: Embedder | str | None) -> None:
+    def _check_embedder(self, store: Store, embedder: Embedder | str | None) -> None:
         known = store.header.embedder
         given = embedder.identity() if isinstance(embedder, Embedder) else embedder
         if known and given is None:
@@ -561,8 +581,19 @@ class Index:
         )
 
 
+def _table_name(path: Path) -> str:
+    """A name for a new generation in a server that may hold many indexes."""
+    plain = re.sub(r"[^a-z0-9]+", "_", path.name.lower()).strip("_")[:24] or "index"
+    return f"i_{plain}_{secrets.token_hex(4)}"
+
+
+def _place_of(store: Store, path: Path) -> tuple[str, str]:
+    """Where the next generation goes: to the server that the present one is in, or to the folder."""
+    return (store.url, _table_name(path)) if isinstance(store, PostgresStore) else ("", "")
+
+
 def _embed(
-    store: EmbeddedStore,
+    store: Store,
     model: Embedder,
     source: Source,
     places: list[int],
@@ -631,7 +662,7 @@ def _of_rows(
     return as_source(bare, ids=list(keys), labels=None if labels is None else list(labels), metadata=metadata)
 
 
-def _add_rows(store: EmbeddedStore, source: Source, rows: Float32[np.ndarray, "n d"]) -> None:
+def _add_rows(store: Store, source: Source, rows: Float32[np.ndarray, "n d"]) -> None:
     items = []
     names = list(source.metadata)
     columns = [[plain_value(value, name) for value in source.metadata[name]] for name in names]
@@ -696,7 +727,7 @@ def _plain_ids(ids: Iterable[Id]) -> tuple[Id, ...]:
 
 
 @contextmanager
-def _closing(store: EmbeddedStore) -> Iterator[EmbeddedStore]:
+def _closing(store: StoreT) -> Iterator[StoreT]:
     """A folder is renamed only when nobody has its files open."""
     try:
         yield store

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from vicinal.index.columns import BUILT_IN, Kind, joint_kind
 from vicinal.index.where import Value
 
-__all__ = ["Header", "Id", "Item"]
+__all__ = ["Header", "Id", "Item", "widened"]
 
 Id: TypeAlias = int | str
 
@@ -61,3 +62,20 @@ class Header:
     dim: int
     distance: str = "cosine"
     embedder: str = ""
+
+
+def widened(before: Mapping[str, Kind | None], items: Sequence[Item]) -> dict[str, Kind | None]:
+    """What each column holds once some items are added: those of before, then new ones in the order of the items.
+
+    Raises:
+        InputError: If a value does not fit its column.
+    """
+    names = dict.fromkeys([*before, *(name for item in items for name in item.metadata)])
+    return {
+        name: joint_kind(
+            name,
+            (getattr(item, name) if name in BUILT_IN else item.metadata.get(name) for item in items),
+            before.get(name),
+        )
+        for name in names
+    }

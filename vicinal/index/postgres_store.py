@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Float32
 
 from vicinal.errors import DataError, InputError, MissingExtra
-from vicinal.index.columns import BUILT_IN, Kind, check_condition, joint_kind
+from vicinal.index.columns import BUILT_IN, Kind, check_condition
 from vicinal.index.float64_similarity import similarities
-from vicinal.index.item import Header, Item
+from vicinal.index.item import Header, Item, widened
 from vicinal.index.store import Answer
 from vicinal.index.where import Condition, Value
 from vicinal.index.where_sql import to_sql
@@ -32,7 +32,7 @@ TYPES: dict[Kind, str] = {
     "text": 'text COLLATE "C"',
     "boolean": "boolean",
 }
-ORDER = {"cosine": "coalesce(nullif(vector <=> %s, 'NaN'), 1)", "euclidean": "vector <-> %s"}
+ORDER = {"cosine": "coalesce(nullif(vector <=> %s::vector, 'NaN'), 1)", "euclidean": "vector <-> %s::vector"}
 SPARE = 8  # candidates beyond k
 EF_SEARCH = 200  # candidates that HNSW looks at
 MEASURED = 64  # items whose neighbours are sought, to measure the recall of HNSW
@@ -81,10 +81,9 @@ class PostgresStore:
                     json.dumps([[name, None if name in ("id", "label") else "text"] for name in BUILT_IN]),
                 ),
             )
+            own = ", ".join(f"{column} {TYPES['text']}" for column in BUILT_IN)
             connection.execute(
-                f'CREATE TABLE {table} (id text COLLATE "C" PRIMARY KEY, path text COLLATE "C", label text COLLATE "C", '
-                'source text COLLATE "C", stamp text COLLATE "C", hash text COLLATE "C", '
-                f"vector vector({int(header.dim)}) NOT NULL)"
+                f"CREATE TABLE {table} ({own}, vector vector({int(header.dim)}) NOT NULL, PRIMARY KEY (id))"
             )
         return cls(url, name)
 
@@ -109,7 +108,7 @@ class PostgresStore:
             with cursor.copy(f"COPY incoming ({sql}) FROM STDIN") as copy:
                 for item, vector in zip(items, vectors, strict=True):
                     values = item.values()
-                    copy.write_row([*(_stored(values.get(name)) for name in names), _text(vector)])
+                    copy.write_row([*(values.get(name) for name in names), _text(vector)])
             cursor.execute(f"DELETE FROM {self._table} WHERE id IN (SELECT id FROM incoming)")
             cursor.execute(f"INSERT INTO {self._table} ({sql}) SELECT {sql} FROM incoming")
 
@@ -227,29 +226,19 @@ class PostgresStore:
             return "TRUE", []
         kinds = self.columns()
         check_condition(condition, kinds)
-        # A column that is empty so far has some type or other: nothing equals a value that is missing.
-        columns = {
-            name: self._column(place) if kind else f"nullif({self._column(place)}::text, {self._column(place)}::text)"
-            for place, (name, kind) in enumerate(kinds.items())
-        }
+        columns = {name: self._column(place) if kind else "NULL" for place, (name, kind) in enumerate(kinds.items())}
         return to_sql(condition, columns, _member, mark="%s")
 
     def _widened(self, items: Sequence[Item]) -> Mapping[str, Kind | None]:
         """Make room for columns and kinds that items bring along; one writer at a time may."""
         self._connection.execute(f"LOCK TABLE {self._table}_about IN SHARE ROW EXCLUSIVE MODE")
         before = self.columns()
-        names = dict.fromkeys([*before, *(name for item in items for name in item.metadata)])
-        after: dict[str, Kind | None] = {}
-        for place, name in enumerate(names):
-            if name in BUILT_IN:
-                kind = joint_kind(name, (getattr(item, name) for item in items), before[name])
-            else:
-                kind = joint_kind(name, (item.metadata.get(name) for item in items), before.get(name))
-            after[name] = kind
+        after = widened(before, items)
+        for place, (name, kind) in enumerate(after.items()):
             column, kept = self._column(place), TYPES[kind or "text"]
             if name not in before:
                 self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {column} {kept}")
-            elif kind != before[name] and kind is not None:
+            elif kind != before[name]:
                 bare = kept.removesuffix(' COLLATE "C"')
                 self._connection.execute(
                     f"ALTER TABLE {self._table} ALTER COLUMN {column} TYPE {kept} USING {column}::{bare}"
@@ -267,7 +256,8 @@ class PostgresStore:
         wanted = k + SPARE
         while True:
             found = self._connection.execute(
-                f"SELECT id, vector::text, {order} AS far FROM {self._table} WHERE {sql} ORDER BY {extra or 'far'} LIMIT %s",
+                f"SELECT id, vector::text, {order} AS far FROM {self._table} "
+                f"WHERE {sql} ORDER BY {extra or 'far'} LIMIT %s",
                 [asked, *values, *([asked] if extra else []), wanted],
             ).fetchall()
             rows = _rows([row[1] for row in found], self.header.dim)
@@ -281,12 +271,12 @@ class PostgresStore:
         """How far an item is, and what to sort by where that must be an expression of the index."""
         far = ORDER[self.header.distance]
         if not hnsw:
-            return far + "::float8" if "<->" in far else far, ""
+            return far, ""
         kind = self._connection.execute(f"SELECT value FROM {self._table}_about WHERE key = 'hnsw'").fetchone()[0]
         self._connection.execute(f"SET LOCAL hnsw.ef_search = {EF_SEARCH}")
         self._connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
         sign = "<=>" if self.header.distance == "cosine" else "<->"
-        return far, f"vector::{kind} {sign} %s"
+        return far, f"vector::{kind} {sign} %s::{kind}"
 
     def _clearly_farther(self, last: float, kth: float) -> bool:
         """Whether what the server did not propose is farther than the k-th nearest, in spite of float32."""
@@ -317,11 +307,10 @@ class PostgresStore:
 
 
 def _member(column: str, values: tuple[Value, ...]) -> tuple[str, list[Any]]:
-    return (f"{column} = ANY(%s)", [list(values)]) if values else ("FALSE", [])
-
-
-def _stored(value: Value | None) -> Any:
-    return value
+    if not values:
+        return "FALSE", []
+    numbers = any(isinstance(value, float) for value in values)
+    return f"{column} = ANY(%s)", [[float(value) for value in values] if numbers else list(values)]
 
 
 def _text(vector: Float32[np.ndarray, " d"]) -> str:
