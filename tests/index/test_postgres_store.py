@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
+import time
 from itertools import count
 from pathlib import Path
 
@@ -95,10 +97,7 @@ def test_an_index_of_photographs(server, tmp_path, model, photos):
         assert index.search(photos / "b" / "1.png", k=1)[0].label == "b"
         (photos / "a" / "1.png").unlink()
         assert index.refresh(photos).removed == 1
-        assert index.verify() in (
-            [],
-            ["the server keeps no checksums of its pages; have it do so with pg_checksums --enable"],
-        )
+        assert index.verify() == []
         with pytest.raises(InputError, match="kept by a server"):
             index.compact()
     with Index.open(tmp_path / "x.index") as index:
@@ -114,6 +113,17 @@ def test_what_is_not_there_is_said(server):
         PostgresStore(server.get_uri(), "x; DROP TABLE y")
 
 
+def start_again(server):
+    """The processes of the killed server need a moment to notice."""
+    for last in [False] * 20 + [True]:
+        try:
+            return server.ensure_postgres_running()
+        except subprocess.SubprocessError:
+            if last:
+                raise
+            time.sleep(1)
+
+
 def test_kills_of_the_whole_server_lose_nothing_that_was_committed(folder):
     (folder / "killed").mkdir()
     server = pgserver.get_server(folder / "killed")
@@ -124,10 +134,9 @@ def test_kills_of_the_whole_server_lose_nothing_that_was_committed(folder):
             store.add([Item(acknowledged + place) for place in range(20)], np.ones((20, 4), np.float32))
             acknowledged += 20
         os.kill(server.get_pid(), signal.SIGKILL)
-        with pytest.raises(DataError):
-            for _ in range(100):
-                store.count()
-        server.ensure_postgres_running()
+        with pytest.raises(DataError, match="PostgreSQL refused"):
+            store.count()
+        start_again(server)
         store = PostgresStore(server.get_uri(), "killed")
         assert store.count() == acknowledged
     assert store.delete(And(())) == acknowledged

@@ -81,11 +81,15 @@ class Catalogue:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.connection = _connect(path)
         try:
-            self.connection = _connect(path)
             self.header = self._read_header()
         except sqlite3.Error as error:
+            self.connection.close()
             raise _unreadable(path, error) from error
+        except BaseException:
+            self.connection.close()
+            raise
         self._columns: tuple[int, dict[str, tuple[Kind | None, str]]] = (-1, {})
 
     @classmethod
@@ -311,7 +315,11 @@ def _connect(path: Path, create: bool = False) -> sqlite3.Connection:
     if not create and not path.is_file():
         raise DataError(f"{path} is missing.", hint=RESTORE)
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=60)
-    connection.execute("PRAGMA synchronous = full")
+    try:
+        connection.execute("PRAGMA synchronous = full")
+    except sqlite3.Error as error:
+        connection.close()
+        raise _unreadable(path, error) from error
     return connection
 
 

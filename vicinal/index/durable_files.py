@@ -8,20 +8,19 @@ from pathlib import Path
 
 __all__ = ["rename", "sync_file", "sync_folder", "write_at"]
 
+CHUNK = 1 << 30  # systems write at most 2 GB at a time
+
 
 def write_at(path: Path, offset: int, content: bytes | memoryview) -> None:
     """Write bytes at a place of a file, which is made if it is not there; nothing is synced yet."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
     try:
+        os.lseek(descriptor, offset, os.SEEK_SET)
         rest = memoryview(content).cast("B")
         while rest:
-            written = os.pwrite(descriptor, rest[:CHUNK], offset)
-            rest, offset = rest[written:], offset + written
+            rest = rest[os.write(descriptor, rest[:CHUNK]) :]
     finally:
         os.close(descriptor)
-
-
-CHUNK = 1 << 30  # systems write at most 2 GB at a time
 
 
 def sync_file(path: Path) -> None:

@@ -71,6 +71,7 @@ class Index:
         self._folder = IndexFolder(path)
         self._generation = self._folder.current()
         self._store = open_store(self._generation)
+        self._former: list[Store] = []  # other threads may still be searching in them
         self._embedder: tuple[str, Embedder] | None = None
 
     @classmethod
@@ -200,7 +201,8 @@ class Index:
 
     def close(self) -> None:
         """Let go of its files."""
-        self._store.close()
+        for store in (*self._former, self._store):
+            store.close()
 
     def embedder(self) -> Embedder:
         """The index's own copy of its embedder."""
@@ -463,6 +465,7 @@ class Index:
         """The generation that serves now; who searches in the one before goes on there."""
         current = self._folder.current()
         if current != self._generation:
+            self._former.append(self._store)
             self._generation, self._store = current, open_store(current)
         return self._store
 

@@ -59,7 +59,11 @@ class PostgresStore:
             self._connection = self._psycopg.connect(url, autocommit=True)
         except self._psycopg.Error as error:
             raise DataError(f"PostgreSQL at {_without_password(url)} cannot be reached: {error}") from None
-        self.header = self._read_header()
+        try:
+            self.header = self._read_header()
+        except BaseException:
+            self._connection.close()
+            raise
         self._recall: float | None = None
 
     @classmethod
