@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,8 +18,9 @@ import torch
 
 from vicinal.atomic import write_atomically
 from vicinal.backbones import small_images
-from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform
+from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform, with_fitting_batches
 from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
+from vicinal.defaults import suited_settings
 from vicinal.embedder import Card, Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import class_distances, covering_radius, spectral_decay
@@ -27,15 +29,17 @@ from vicinal.recipe import SCORES, Recipe
 from vicinal.results.item_scores import queries_by_class, score_test_items, scores_by_class
 from vicinal.results.record import Record
 from vicinal.results.run import EmbeddedItems, Run, RunFiles
+from vicinal.results.run_notes import batch_note, budget_note, colour_note, validation_note
 from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.engine import Outcome, run_training
 from vicinal.training.frozen import FrozenEmbedder, Trainee, training_items
+from vicinal.training.head_start import start_at_principal_axes
 from vicinal.training.hooks import Hook
 from vicinal.training.processes import start_processes
 from vicinal.training.proxy_pool import embed_pool
 from vicinal.training.stream import Stream
 
-__all__ = ["fit", "train"]
+__all__ = ["assess", "fit", "train"]
 
 PACKAGES = ("vicinal", "torch", "numpy", "lightning-fabric")
 OnScore = Callable[[int, dict[str, float]], None]
@@ -58,10 +62,11 @@ def fit(
     """Train an embedder on the training classes of a split and choose its best step on the validation classes.
 
     Args:
-        split: Classes to train on and to choose by; without validation classes the last step is kept. The test classes
-            are never looked at.
-        recipe: What to train, by default a small network with the multi-similarity loss. The split counts, and not what
-            the recipe says of data and protocol.
+        split: Classes to train on and to choose by; with fewer than three to choose by the last step is kept. The test
+            classes are never looked at.
+        recipe: What to train, by default the multi-similarity loss with a network that suits the data (see
+            `vicinal.defaults`). The split counts, and not what the recipe says of data and protocol. Batches that the
+            training classes cannot fill shrink.
         folder: Where the run goes (recipe, log, checkpoints, record, model); None keeps nothing on disk.
         resume: Go on with the run in that folder, bit for bit as if it had never stopped.
         hooks: Take part in training.
@@ -77,15 +82,18 @@ def fit(
 
     Example:
         >>> from vicinal.data import digits, split
-        >>> embedder = fit(split(digits(), "fixed-validation", validation=0.4), steps=5, progress=False,
+        >>> embedder = fit(split(digits(), "fixed-validation", validation=0.6), steps=5, progress=False,
         ...                classes_per_batch=3, evaluate_every=5, dim=8)
         >>> embedder.dim
         8
     """
-    recipe = _about(split, (recipe or Recipe()).changed(changes))
+    if recipe is None:
+        recipe = Recipe.of(suited_settings(split.train, changes))
+    asked = _about(split, recipe.changed(changes))
+    recipe = with_fitting_batches(asked, split.train)
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
     fitted = _fit(split.without_test(), recipe, split.hash(), running)
-    _keep(fitted, split, _record(fitted, recipe, split, {}))
+    _keep(fitted, split, _record(fitted, recipe, split, {"notes": _notes(asked, recipe, split)}))
     return fitted.embedder
 
 
@@ -133,25 +141,99 @@ def train(
     whole = load(str(recipe.data), skip_bad=recipe.skip_bad) if data is None else data
     known = {"data": "", **(facts or {})}
     known["data"] = known["data"] or whole.hash()
-    split = recipe.split(whole)
-    if split.test is None:
-        raise DataError(f"{whole.name} has no test classes under protocol {recipe.protocol!r}.")
-    identity = split.hash(data=known["data"])
-    split = recipe.split(_decoded(whole, recipe))  # all views of it, decoded once
-    visible = replace(split, validation=split.test, test=None) if recipe.select_on_test else split.without_test()
+    asked, split = recipe, recipe.split(whole)
+    recipe = with_fitting_batches(asked, split.train)
+    known["notes"] = tuple(dict.fromkeys([*known.get("notes", ()), *_notes(asked, recipe, split)]))
+    divided = _divide(recipe, whole, known["data"])
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
-    fitted = _fit(visible, recipe, identity, running)
+    fitted = _fit(divided.visible, recipe, divided.identity, running)
     if not fitted.writes:
-        return Run(_record(fitted, recipe, visible, known), None, fitted.embedder)
-    test = split.test
-    assert test is not None  # as above, with its images decoded
+        return Run(_record(fitted, recipe, divided.visible, known), None, fitted.embedder)
+    return _finish(fitted, recipe, divided, known, keep_model=keep_model)
+
+
+def assess(
+    recipe: Recipe,
+    make: Callable[[Split], tuple[Embedder, Trainee]],
+    *,
+    data: Dataset,
+    folder: str | Path | None = None,
+    keep_model: bool = True,
+    facts: Mapping[str, Any] | None = None,
+) -> Run:
+    """Score an embedder that no training made, as `train` does with a trained one, and write all of it down.
+
+    Args:
+        recipe: What the embedder is made of and how classes are divided; its loss and training do not count.
+        make: From the split, without its test classes, to the embedder, and to what embeds items as it does.
+        data: The recipe's data.
+        folder: Where the run goes; None keeps nothing on disk.
+        keep_model: Whether the embedder is kept in the folder.
+        facts: Fields of the record that the caller knows.
+
+    Example:
+        >>> from vicinal.data import digits
+        >>> recipe = Recipe(data="digits", dim=None)
+        >>> def as_drawn(split):
+        ...     embedder = build_embedder(recipe, split.train).eval()
+        ...     return embedder, embedder
+        >>> assess(recipe, as_drawn, data=digits()).record.steps
+        0
+    """
+    known = {"data": "", **(facts or {})}
+    known["data"] = known["data"] or data.hash()
+    divided = _divide(recipe, data, known["data"])
+    files = None if folder is None else RunFiles(Path(folder))
+    if files is not None:
+        _open_run(files, recipe, resume=True)
+    began = time.perf_counter()
+    embedder, model = make(divided.visible)
+    validation = divided.visible.chooser
+    scores = {} if validation is None else _scores(model, validation, recipe)
+    outcome = Outcome(steps=0, images=0, best_step=0, best_scores=scores, seconds=time.perf_counter() - began)
+    fitted = _Fitted(embedder, model, outcome, divided.identity, (), files, writes=True)
+    return _finish(fitted, recipe, divided, known, keep_model=keep_model)
+
+
+@final
+@dataclass(frozen=True)
+class _Divided:
+    """The split of a run: what training may see of it, what tests, and a hash of all of it."""
+
+    visible: Split
+    test: Dataset
+    identity: str
+
+
+def _divide(recipe: Recipe, data: Dataset, data_hash: str) -> _Divided:
+    split = recipe.split(data)
+    if split.test is None:
+        raise DataError(f"{data.name} has no test classes under protocol {recipe.protocol!r}.")
+    identity = split.hash(data=data_hash)
+    split = recipe.split(_decoded(data, recipe))  # all views of it, decoded once
+    assert split.test is not None  # as above, with its images decoded
+    visible = replace(split, validation=split.test, test=None) if recipe.select_on_test else split.without_test()
+    return _Divided(visible, split.test, identity)
+
+
+def _finish(fitted: _Fitted, recipe: Recipe, divided: _Divided, known: Mapping[str, Any], *, keep_model: bool) -> Run:
+    """Embed and score the test classes, and write all of it down."""
+    test = divided.test
     items = EmbeddedItems(_encode(fitted.model, test), test.labels, _search_roles(test))
-    record = _record(fitted, recipe, visible, {**known, **_test_facts(items, test, fitted.model.distance)})
+    facts = {**known, **_test_facts(items, test, fitted.model.distance)}
+    record = _record(fitted, recipe, divided.visible, facts)
     run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
     if fitted.files is not None:
         run.save_test_items(items)
-    _keep(fitted, split, record, keep_model=keep_model)
+    _keep(fitted, divided.visible, record, keep_model=keep_model)
     return run
+
+
+def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
+    """Return what is to be said of a run before it has begun."""
+    train = split.train
+    notes = [batch_note(asked, used, train), None if used.select_on_test else validation_note(split)]
+    return tuple(note for note in [*notes, colour_note(used, train)] if note is not None)
 
 
 def _about(split: Split, recipe: Recipe) -> Recipe:
@@ -196,7 +278,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     settings = recipe.training
     fabric = start_processes(settings)
     data = _decoded(split.train, recipe)
-    validation = None if split.validation is None else _decoded(split.validation, recipe)
+    validation = None if split.chooser is None else _decoded(split.chooser, recipe)
 
     embedder = build_embedder(recipe, data).to(fabric.device)
     stands_still = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
@@ -212,6 +294,8 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
         items, transform = training_items(model, data, train_transform(recipe, embedder), recipe.copies)
         if validation is not None and stands_still:
             _encode(model, validation)
+        if _starts_at_principal_axes(recipe, embedder):
+            start_at_principal_axes(model, data)
 
     stream = Stream(
         items,
@@ -246,6 +330,15 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     embedder.eval()
     instances = tuple(ccp[0].history) if ccp else ()
     return _Fitted(embedder, model, outcome, identity, instances, files, fabric.is_global_zero)
+
+
+def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
+    """Whether the head starts as PCA: where that is asked for, or by default on a pretrained network's features."""
+    if recipe.head_start is not None:
+        return recipe.head_start == "pca"
+    linear, pretrained = embedder.head.linear, recipe.weights is not None and recipe.start is None
+    narrows = linear is not None and linear.out_features <= linear.in_features
+    return pretrained and recipe.freeze is True and narrows and recipe.traits.usual != "one_hot"
 
 
 def _open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:
@@ -330,13 +423,14 @@ def _record(fitted: _Fitted, recipe: Recipe, split: Split, facts: Mapping[str, A
         "status": "done",
         "recipe": recipe.model_dump(mode="json") | {"data": recipe.data or split.train.name},
         "split": fitted.identity,
-        "selected_on": "last" if split.validation is None else "test" if recipe.select_on_test else "validation",
+        "selected_on": "last" if split.chooser is None else "test" if recipe.select_on_test else "validation",
         "distance": fitted.model.distance,
         "threads": torch.get_num_threads(),
         "validation": {} if recipe.select_on_test else chosen,
         "steps": outcome.steps,
         "images": outcome.images,
         "best_step": outcome.best_step,
+        "curve": () if recipe.select_on_test else outcome.curve,
         "seconds": outcome.seconds,
         "peak_memory_mib": peak_memory_mib(),
         "instances": [
@@ -347,13 +441,17 @@ def _record(fitted: _Fitted, recipe: Recipe, split: Split, facts: Mapping[str, A
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         **facts,
     }
+    little = budget_note(outcome.images, split.train) if outcome.steps else None
+    known["notes"] = (*known.get("notes", ()), *([] if little is None else [little]))
     return Record(**{"key": recipe.key(known.get("data", ""), known["name"]), **known})
 
 
 def _keep(fitted: _Fitted, split: Split, record: Record, *, keep_model: bool = True) -> None:
     """Give the embedder its card, and write model and record where there is a folder."""
+    trained = record.role != "baseline"
+    backbone, method = record.network[0], f"trained with {record.method}" if trained else f"({record.name})"
     fitted.embedder.card = Card(
-        title=f"{record.network[0]} trained with {record.method} on {split.train.name}",
+        title=f"{backbone} {method} on {split.train.name}",
         data={
             "dataset": split.train.name,
             "classes": len(split.train.classes),
@@ -361,7 +459,7 @@ def _keep(fitted: _Fitted, split: Split, record: Record, *, keep_model: bool = T
             "protocol": split.protocol,
             "split": record.split,
         },
-        recipe=Recipe.of(record.recipe).toml(),
+        recipe=Recipe.of(record.recipe).toml() if trained else "",
         scores={f"{name} (validation)": value for name, value in record.validation.items()}
         | {f"{name} (test)": record.test[name] for name in SCORES if name in record.test},
     )

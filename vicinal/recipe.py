@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,12 +74,14 @@ class Recipe(BaseModel):
         start: Folder of a saved embedder of the same shape, whose weights (head included) to start from.
         dim: Length of the embeddings; None for the backbone's features as they are. Losses on class probabilities have
             one per training class, whatever this says.
+        head_start: Whether the head starts "random" or as the principal axes of the training classes' features ("pca");
+            None chooses PCA where a pretrained network stands still and the embeddings are no longer than its features.
         pooling: "average", "max" or "both".
         normalisation: Of embeddings, in training and after: "sphere", "ball", or None for none. Of
             class probabilities it is the soft-max.
         images: Name of the pair of transforms, by default one that fits the backbone.
         sampler: "classes", "random" or "hard-classes".
-        classes_per_batch: Classes in a batch.
+        classes_per_batch: Classes in a batch. `batch = "16x4"` says this and the next at once.
         samples_per_class: Items of each.
         freeze: Compute the backbone's features once and train only the head on them; "trunk" does so with the maps
             before the last `train_stages`, and trains those too.
@@ -117,6 +120,7 @@ class Recipe(BaseModel):
     weights: str | None = None
     start: str | None = None
     dim: Annotated[int | None, Field(ge=1)] = 64
+    head_start: Literal["random", "pca"] | None = None
     pooling: Literal["average", "max", "both"] = "average"
     normalisation: Literal["sphere", "ball"] | None = "sphere"
     images: Annotated[str, _one_of("pair of transforms", PIPELINES)] | None = None
@@ -190,7 +194,7 @@ class Recipe(BaseModel):
             (0.1, 1000)
         """
         table, _, option = name.rpartition(".")
-        known: dict[str, Any] = {**self.model_dump(), **self.training.model_dump()}
+        known: dict[str, Any] = {**self.model_dump(), **self.training.model_dump(), "batch": self.batch}
         if table:
             inside = known.get(table)
             known = {**self._defaults(table), **(inside if isinstance(inside, dict) else {})}
@@ -234,6 +238,11 @@ class Recipe(BaseModel):
             folds=self.folds,
             validation=self.validation,
         )
+
+    @property
+    def batch(self) -> str:
+        """Classes in a batch and items of each: "16x4"."""
+        return f"{self.classes_per_batch}x{self.samples_per_class}"
 
     @property
     def traits(self) -> Traits:
@@ -315,12 +324,22 @@ def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]
 def _in_tables(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values under their present names, with settings of the training loop in its table."""
     renamed = {FORMERLY.get(name, name): value for name, value in values.items()}
+    if "batch" in renamed:
+        renamed |= _composed(renamed.pop("batch"))
     table = renamed.get("training", {})
     if not isinstance(table, Mapping):
         return renamed  # which `Recipe.of` refuses
     loop = {FORMERLY.get(name, name): value for name, value in table.items()}
     loop |= {name: renamed.pop(name) for name in list(renamed) if name in Settings.model_fields}
     return renamed | ({"training": loop} if loop else {})
+
+
+def _composed(batch: Any) -> dict[str, int]:
+    """Return the settings that "16x4" stands for."""
+    found = re.fullmatch(r"\s*(\d+)\s*x\s*(\d+)\s*", str(batch))
+    if found is None:
+        raise InputError(f'batch is classes x items of each, such as "16x4"; got {batch!r}.')
+    return {"classes_per_batch": int(found[1]), "samples_per_class": int(found[2])}
 
 
 def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,11 @@ def run(out, losses=("triplet", "contrastive"), **changes):
     return compare(clusters(), list(losses), out=out, **{**settings, **changes})
 
 
+def trained(folder):
+    """The records of runs, without those of baselines."""
+    return [record for record in Journal(folder).records() if record.role == "run"]
+
+
 def test_plain_linear_maps_are_compared_by_distance_and_joined_as_they_are(tmp_path):
     found = run(tmp_path, ["nca", "lmnn", "proxy_anchor"], protocol="reality-check", folds=2, normalisation="none")
     assert {record.status for record in found.records} == {"done"}
@@ -62,7 +67,7 @@ def test_plain_linear_maps_are_compared_by_distance_and_joined_as_they_are(tmp_p
 
 def test_every_loss_seed_and_fold_is_a_line_of_the_journal(tmp_path):
     found = run(tmp_path, protocol="reality-check", folds=2, seeds=2, dims=[3, 4])
-    assert len(found.records) == len(Journal(tmp_path).records()) == 16
+    assert len(found.records) == len(trained(tmp_path)) == 16
     one = found.records[0]
     assert (one.protocol, one.selected_on, one.steps) == ("reality-check", "validation", 6)
     assert len(one.classes) == len(one.per_class["MAP@R"]) == len(one.queries) == 6
@@ -113,7 +118,7 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_go_on(tmp_path, monkeypatch
 
     monkeypatch.setattr(tasks, "train", breaking)
     found = run(tmp_path)
-    assert {run.record.name: run.record.status for run in found.runs} == {"triplet": "failed", "contrastive": "done"}
+    assert {one.name: one.status for one in trained(tmp_path)} == {"triplet": "failed", "contrastive": "done"}
     assert "It broke." in (found.failed[0].error or "")
     assert "RuntimeError" in (tmp_path / "trials" / found.failed[0].key / "error.txt").read_text()
     assert "failed: triplet" in str(found)
@@ -203,8 +208,8 @@ def test_the_search_for_settings_has_the_same_budget_for_every_loss(tmp_path):
 
 def test_what_a_loss_demanded_is_told_as_the_search_left_it(tmp_path):
     for record in run(tmp_path, ["proxy_anchor", "triplet"], tune=3, sampler="random").records:
-        multiplier = record.recipe["proxy_multiplier"]
-        told = [f"proxies, 1 per class, learning rate x{multiplier:.3g}"] if record.name == "proxy_anchor" else []
+        rate = record.recipe["proxy_multiplier"] * record.recipe["training"]["learning_rate"]
+        told = [f"proxies, 1 per class, at a learning rate of {rate:.3g}"] if record.name == "proxy_anchor" else []
         assert [word for word in record.demands if word.startswith("proxies")] == told
 
 
@@ -229,7 +234,7 @@ SETTINGS = {
 
 
 def scores(folder):
-    return sorted((one.name, one.seed, one.best_step, one.test["MAP@R"]) for one in Journal(folder).records())
+    return sorted((one.name, one.seed, one.best_step, one.test["MAP@R"]) for one in trained(folder))
 
 
 def test_killed_and_started_again_it_comes_to_the_same(tmp_path):
@@ -248,7 +253,7 @@ def test_killed_and_started_again_it_comes_to_the_same(tmp_path):
         time.sleep(0.005)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    before = Journal(tmp_path / "killed").records()
+    before = trained(tmp_path / "killed")
     assert len(before) < 4
     whole = load(tmp_path / "items.npz")
     for out in ("killed", "whole"):
@@ -279,9 +284,10 @@ def test_conditions_are_written_down(tmp_path):
 def test_the_best_model_is_kept_and_found_by_the_comparison_s_folder(tmp_path):
     board = run(tmp_path, seeds=2)
     best = board.best
-    assert best.record.validation["MAP@R"] == max(
-        one.validation["MAP@R"] for one in board.records if one.name == best.record.name
-    )
+    of_name = [
+        one for entry in (*board.entries, *board.baselines) if entry.name == best.record.name for one in entry.records
+    ]
+    assert best.record.validation["MAP@R"] == max(one.validation["MAP@R"] for one in of_name)
     vectors = clusters().items
     expected = best.embedder().encode(vectors)
     for place in (tmp_path, tmp_path / "best"):

@@ -18,7 +18,7 @@ def test_a_loss_with_a_miner_a_memory_or_ccp():
     assert found["triplet + semi_hard"].recipe.mining == "semi_hard"
     assert found["contrastive + memory"].recipe.memory == 25 * 32
     assert found["contrastive_c2 + ccp"].recipe.ccp is not None
-    assert found["proxy_anchor"].demands == ("proxies, 1 per class, learning rate x100",)
+    assert found["proxy_anchor"].demands == ("proxies, 1 per class, at a learning rate of 0.01",)
     assert found["contrastive + memory"].demands == ("memory of 800 past embeddings",)
 
 

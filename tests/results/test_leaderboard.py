@@ -21,12 +21,13 @@ from sklearn.manifold import TSNE
 
 from vicinal.data import load, split
 from vicinal.errors import InputError
-from vicinal.phrasing import NONE, capitalised, in_words, p_number
+from vicinal.phrasing import NONE, capitalised, in_words, p_number, percent
 from vicinal.report import gallery, page, write_report
 from vicinal.report.chapters import CHAPTERS
 from vicinal.report.chapters.embedding_map import embedding_map
 from vicinal.report.chapters.papers import published_numbers
 from vicinal.report.gallery import Album, search
+from vicinal.report.headline import WORTH
 from vicinal.results import EmbeddedItems as Items
 from vicinal.results import Entry, Journal, Leaderboard, Record, leaderboards
 from vicinal.results.text import best_in_words, gaps
@@ -190,6 +191,23 @@ def test_without_validation_the_best_is_chosen_by_test_and_says_so(
     board = board_of(tmp_path)
     assert (board.best.record.name, board.chosen_by) == ("circle", "test")
     assert "chosen by test scores" in terminal(board)
+
+
+def test_ties_in_validation_are_no_correlation(tmp_path: Path, add_run: AddRun) -> None:
+    for place, name in enumerate(("circle", "margin", "triplet", "n_pair")):
+        add_run(tmp_path / "level", name, classes=[0.1 * place] * 3, validation=0.5)
+        add_run(tmp_path / "ranked", name, classes=[0.1 * place] * 3, validation=0.1 * place)
+    assert board_of(tmp_path / "level").correlation() is None
+    assert "Validation -> test" not in terminal(board_of(tmp_path / "level"))
+    assert board_of(tmp_path / "ranked").correlation().spearman == pytest.approx(1)
+
+
+def test_notes_are_said_once_with_whom_they_are_about(tmp_path: Path, add_run: AddRun) -> None:
+    add_run(tmp_path, "circle", notes=("Nothing chose.", "Batches shrank."))
+    add_run(tmp_path, "margin", notes=("Nothing chose.",))
+    said = terminal(board_of(tmp_path))
+    assert said.count("Note: Nothing chose.") == 1
+    assert "Note (circle): Batches shrank." in said
 
 
 # Which runs are compared at all.
@@ -444,6 +462,7 @@ def journals(draw: st.DrawFn) -> dict[str, Any]:
         "gallery": protocol == "query-gallery" or (protocol == "reality-check" and draw(st.booleans())),
         "normalisation": draw(st.sampled_from(["sphere", "ball", "none"])),
         "tuned": draw(st.sampled_from([0, 10])),
+        "baselines": draw(st.booleans()),
         "classless": draw(st.sampled_from(["", "", "", NAMES[0]])),  # a method whose journal has no scores by class
         "random": draw(st.integers(0, 2**16)),
     }
@@ -471,6 +490,25 @@ def write(folder: Path, plan: dict[str, Any], add_run: AddRun) -> None:
             facts["tuning_trials"] = plan["tuned"]
             facts |= {"per_class": {}} if name == plan["classless"] else {}
         add_run(folder, name, status=fate, **facts)
+    seeds = {(seed, fold): dim for _, dim, seed, fold, _ in plan["cells"]} if plan["baselines"] else {}
+    for number, ((seed, fold), size) in enumerate(seeds.items()):
+        for name, dim in (("untrained", None), (f"untrained, PCA to {size}", size), ("chance", None)):
+            rng = np.random.default_rng([plan["random"], number, len(name)])
+            recipe = {
+                "protocol": plan["protocol"],
+                "dim": dim,
+                "loss": "triplet",
+                "folds": 2 if fold is not None else None,
+            }
+            facts = {
+                "recipe": recipe,
+                "seed": seed,
+                "fold": fold,
+                "selected_on": selected_on,
+                "gallery": plan["gallery"],
+            }
+            facts["validation"] = float(rng.random()) if selected_on == "validation" else None
+            add_run(folder, name, role="baseline", classes=rng.beta(2, 2, 6).tolist(), **facts)
 
 
 def terminal_rows(text: str) -> list[dict[str, str]]:
@@ -482,6 +520,8 @@ def terminal_rows(text: str) -> list[dict[str, str]]:
     for line in lines[rule + 1 :]:
         if not line.strip():
             break
+        if set(line.strip()) == {"─"}:  # above the baselines
+            continue
         row = {"loss": re.split(r"\s{2,}", line.strip())[0]}
         start = line.index(row["loss"]) + len(row["loss"])
         for head, end in heads[1:]:
@@ -548,6 +588,21 @@ def check_pair(board: Leaderboard, pair: PairTest, one: Entry, other: Entry) -> 
     assert pair.folds == (None if one.records[0].fold is None else len(cells))
 
 
+def test_correlation_needs_five_methods_that_validation_can_rank(tmp_path: Path, add_run: AddRun) -> None:
+    names = ["triplet", "margin", "contrastive", "n_pair", "proxy_anchor"]
+    for number, name in enumerate(names):
+        add_run(tmp_path / "five", name, classes=[0.1 * number, 0.5], validation=0.1 * number)
+        add_run(tmp_path / "tied", name, classes=[0.1 * number, 0.5], validation=1.0)
+        if number < 4:
+            add_run(tmp_path / "four", name, classes=[0.1 * number, 0.5], validation=0.1 * number)
+    found = board_of(tmp_path / "five").correlation()
+    assert found is not None
+    assert found.methods == 5
+    assert found.spearman == pytest.approx(1)
+    assert board_of(tmp_path / "four").correlation() is None
+    assert board_of(tmp_path / "tied").correlation() is None
+
+
 @settings(
     max_examples=20,
     deadline=None,
@@ -576,16 +631,25 @@ def test_terminal_report_tournament_and_python_have_the_same_numbers(plan: dict[
             assert f": {sentence}" in flat
             assert f": {sentence}" in prose
             assert entry.missing_folds or entry.not_joined
+        said = "" if board.gain is None else str(board.gain)
+        assert (said == "") == (not plan["baselines"])
+        assert said in flat
+        if board.gain is not None:
+            assert in_words(board.gain.sentence(percent, " %")) in prose
+            assert (board.best_entry in board.baselines) == text.startswith("# Nothing beats the untrained network")
         rows = {(row["loss"], row.get("dim", "8")): row for row in terminal_rows(shown)}
         standings = [table for table in tables if "95 % over classes" in table[0] and "runs" in table[0]]
         order = sorted(board.networks, key=lambda network: network != board.main_network)
         if len(board.networks) == 1:
             rows = {(name, str(board.networks[0][1])): row for (name, _), row in rows.items()}
         for network, table in zip(order, standings, strict=True):
-            entries = board.of_network(network)
-            assert [row["loss"] for row in table] == [entry.label for entry in entries]
-            for entry, told in zip(entries, table, strict=True):
-                check_entry(board, entry, rows[entry.name, str(network[1])], told)
+            entries, baselines = board.of_network(network), board.baselines_of(network)
+            ranks = [str(rank) for rank in range(1, len(entries) + 1)] + [""] * len(baselines)
+            assert [row[""] for row in table] == ranks
+            assert [row["loss"] for row in table] == [entry.label for entry in (*entries, *baselines)]
+            for entry, told in zip((*entries, *baselines), table, strict=True):
+                place = {"chance": "", "untrained": "own"}.get(entry.name, str(network[1]))
+                check_entry(board, entry, rows[entry.name, place if len(board.networks) > 1 else str(network[1])], told)
         check_joined(board, rows, tables)
         against = [table for table in tables if "ahead by" in table[0]]
         for network, table in zip([n for n in order if board.verdict(n) is not None], against, strict=True):
@@ -594,6 +658,12 @@ def test_terminal_report_tournament_and_python_have_the_same_numbers(plan: dict[
 
 
 def _headline(board: Leaderboard) -> str:
+    if board.best_entry.records[0].role == "baseline":
+        return "Nothing beats the untrained network on digits"
+    return _winner(board) + ("" if board.gain is None else WORTH[board.gain.answer])
+
+
+def _winner(board: Leaderboard) -> str:
     found = board.verdict()
     if found is None:
         return f"{capitalised(board.of_network()[0].label)} scores highest on digits"

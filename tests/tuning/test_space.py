@@ -124,7 +124,16 @@ def test_settings_by_name() -> None:
     recipe = Recipe.of({"loss": "triplet", "ccp": "paper", "steps": 7})
     assert recipe.value("steps") == recipe.value("training.steps") == 7
     assert recipe.value("ccp.proximal_weight") == 2e-4
-    assert list(search_space(recipe))[-3:] == ["ccp.proximal_weight", "ccp.proxies_per_class", "learning_rate"]
+    assert list(search_space(recipe))[-2:] == ["ccp.proximal_weight", "ccp.proxies_per_class"]
     changed = recipe.changed({"ccp.proxies_per_class": 3, "training.steps": 9})
     assert changed.ccp is not None
     assert (changed.ccp.proxies_per_class, changed.ccp.restart, changed.training.steps) == (3, "best", 9)
+
+
+def test_batches_are_searched_at_the_same_number_of_images() -> None:
+    recipe = Recipe.of({"loss": "proxy_anchor", "batch": "16x4"})
+    assert search_space(recipe, classes=100)["batch"] == Choice(("16x4", "64x1", "32x2", "8x8"))
+    assert search_space(recipe, classes=20)["batch"] == Choice(("16x4", "8x8"))
+    assert "64x1" not in search_space(recipe.changed(loss="triplet"), classes=100)["batch"].values
+    assert "batch" not in search_space(recipe.changed(sampler="random"), classes=100)
+    assert recipe.changed({"batch": "32x2"}).samples_per_class == 2

@@ -170,8 +170,12 @@ def test_bad_input(blobs: Split, recipe: Recipe) -> None:
     def search(view: Split = blobs, **options: Any) -> None:
         tune(view, recipe, **{"trials": 2, **QUIET, **options})
 
-    with pytest.raises(InputError, match="needs validation classes, and the split has none"):
+    with pytest.raises(
+        InputError, match="needs at least three validation classes to choose by, and the split has none"
+    ):
         search(dataclasses.replace(blobs, validation=None))
+    with pytest.raises(InputError, match="and the split has 2"):
+        search(dataclasses.replace(blobs, validation=blobs.validation.of_classes([0, 1])))
     with pytest.raises(InputError, match="at least 1; got 0"):
         search(trials=0)
     with pytest.raises(UnknownName, match="Unknown sampler 'tpx'; did you mean 'tpe'"):
@@ -198,7 +202,7 @@ def test_optuna_is_as_talkative_after_a_search_as_before(
 
 
 def test_the_space_of_a_recipe(recipe: Recipe) -> None:
-    assert list(search_space(recipe)) == ["loss_options.margin", "loss_options.which", "learning_rate"]
+    assert list(search_space(recipe)) == ["learning_rate", "loss_options.margin", "loss_options.which"]
     rate = search_space(recipe)["learning_rate"]
     assert (rate.low, rate.high) == pytest.approx((1e-5, 1e-3))
     mined = recipe.changed({"loss": "raw", "mining": "valid_triplets"})

@@ -22,13 +22,14 @@ CONDITIONS, LOCK = "conditions.json", ".lock"
 VARIED = (*OF_THE_LOSS, *DEMANDS, "backbone", "backbone_options", "dim", "seed", "fold", "data")
 
 
-def conditions(recipe: Recipe, data: str, same_batches: bool, tune: int, sampler: str) -> dict[str, Any]:
+def conditions(recipe: Recipe, data: str, same_batches: bool, rates: int, tune: int, sampler: str) -> dict[str, Any]:
     """Return all that the runs of a comparison have in common.
 
     Args:
         recipe: Of any of them.
         data: Hash of the dataset's content.
         same_batches: Whether batches are composed alike for all losses.
+        rates: Learning rates that each loss tries.
         tune: Trials of the search for each loss's settings.
         sampler: Which sampler chooses in it.
     """
@@ -37,6 +38,7 @@ def conditions(recipe: Recipe, data: str, same_batches: bool, tune: int, sampler
         values["weights"] = Path(values["weights"]).name
     shared = {name: value for name, value in flat(values).items() if name not in VARIED}
     shared |= {"images per batch": recipe.classes_per_batch * recipe.samples_per_class, "same batches": same_batches}
+    shared |= {"learning rates tried": rates if rates > 1 else None}
     return {"data": data, **shared, "tune": tune, "sampler of the search": sampler if tune else None}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 from vicinal.errors import InputError, UnknownName, VicinalError, look_up
 from vicinal.mining import MINERS
@@ -13,7 +13,7 @@ from vicinal.objectives import ALIASES, OBJECTIVES
 from vicinal.recipe import Recipe, laid_over, read_tables
 from vicinal.recipes import expand
 
-__all__ = ["Contestant", "contestants", "needs"]
+__all__ = ["Contestant", "contestants", "is_recipe", "needs"]
 
 # What belongs to a loss; everything else is a condition that all losses share.
 OF_THE_LOSS = (
@@ -27,6 +27,7 @@ OF_THE_LOSS = (
     "proxy_multiplier",
     "ccp",
 )
+SINGLE = ("loss", "loss_options", "mining", "mining_options", "ccp")  # that cannot be given for all of them
 # Conditions that the recipe file of a loss may change for it alone; the report says so.
 DEMANDS = (
     "normalisation",
@@ -46,6 +47,12 @@ DEMANDS = (
 )
 # Losses that are another loss without this.
 USUAL: dict[str, dict[str, Any]] = {"soft_triple": {"proxies_per_class": 2}}
+# What methods declare about themselves, and the settings by which a recipe says it instead.
+STATED = {
+    "batch": {"batch", "classes_per_batch", "samples_per_class"},
+    "proxy_multiplier": {"proxy_multiplier"},
+    "warm_up": {"warm_up"},
+}
 MEMORY_BATCHES = 25
 EXTRAS = ("memory", "ccp")
 
@@ -59,20 +66,29 @@ class Contestant:
         name: What tables call it.
         recipe: Its settings.
         demands: What it asks for that others do not, in words.
+        role: "run"; "rung" for one that is tried for its learning rate alone; "baseline" for what costs no training.
         tuning_trials: How many trials chose its settings.
-        composes_batches: Whether its own recipe says how batches are composed.
+        tuning_images: Seen in those trials, beyond its own.
+        rates: The learning rates that were tried, and the validation score of each; None for one that failed.
+        curve: Steps and validation scores of its recipe, where it was tried already.
+        stated: What its own recipe says of what methods declare: "batch", "proxy_multiplier", "warm_up".
     """
 
     name: str
     recipe: Recipe
     demands: tuple[str, ...] = ()
+    role: Literal["run", "rung", "baseline"] = "run"
     tuning_trials: int = 0
-    composes_batches: bool = False
+    tuning_images: int = 0
+    rates: Mapping[float, float | None] = field(default_factory=dict)
+    curve: Mapping[int, float] = field(default_factory=dict)
+    stated: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         recipe = self.recipe
         fold = "" if recipe.fold is None else f", fold {recipe.fold}"
-        return f"{self.name} ({recipe.backbone}-{recipe.dim}, seed {recipe.training.seed}{fold})"
+        rate = f", rate {recipe.training.learning_rate:g}" if self.role == "rung" else ""
+        return f"{self.name} ({recipe.backbone}-{recipe.dim}, seed {recipe.training.seed}{fold}{rate})"
 
 
 def contestants(
@@ -93,11 +109,13 @@ def contestants(
     """
     if not losses:
         raise InputError("A comparison needs at least one loss: see `vicinal losses`.")
-    texts = [single for text in map(str, losses) for single in (expand(text) if _is_recipe(text) else [text])]
+    texts = [single for text in map(str, losses) for single in (expand(text) if is_recipe(text) else [text])]
     shared, over = flat(base or {}), flat(flags or {})
     mistakes: list[str] = []
-    if not shared and _is_recipe(texts[0]):  # a whole recipe states the conditions, too
+    if not shared and is_recipe(texts[0]):  # a whole recipe states the conditions, too
         shared = {name: value for name, value in flat(read_tables(texts[0])).items() if name not in OF_THE_LOSS}
+    mistakes += [f"{name} is a setting of single losses, and not for all of them" for name in over if name in SINGLE]
+    over = {name: value for name, value in over.items() if name not in SINGLE}
     common = _attempt(shared | over, mistakes) or Recipe()
     found: list[Contestant] = []
     names: list[str] = []
@@ -113,17 +131,17 @@ def contestants(
         if shared.get("loss") == own.get("loss"):
             values |= {setting: shared[setting] for setting in OF_THE_LOSS if setting in shared}
         values |= USUAL.get(str(own.get("loss")), {})
-        flags_of_all = {setting: value for setting, value in over.items() if setting not in OF_THE_LOSS}
-        values = laid_over({**values, "data": common.data}, own) | flags_of_all
+        values = laid_over({**values, "data": common.data}, own) | over
         if values.get("memory") is True:
             batch = common.classes_per_batch * common.samples_per_class
             values["memory"] = shared.get("memory") or MEMORY_BATCHES * batch
         recipe = _attempt(values, wrong)
         if recipe is not None:
             wrong += _differing(recipe, common)
-            composes = not {"classes_per_batch", "samples_per_class"}.isdisjoint(own)
-            demands = tuple(_demands(recipe, common))
-            found.append(Contestant(name, recipe, demands, composes_batches=composes))
+            # Of batches what is given for all is how many images they have.
+            given = {"batch": set(own), "proxy_multiplier": {*own, *over}, "warm_up": {*own, *over}}
+            stated = frozenset(what for what, names in STATED.items() if names & given[what])
+            found.append(Contestant(name, recipe, tuple(_demands(recipe, common)), stated=stated))
         mistakes += [f"{name}: {line}" for line in wrong if line not in mistakes]
     mistakes += [f"{name} is there twice" for name in dict.fromkeys(names) if names.count(name) > 1]
     if mistakes:
@@ -138,14 +156,14 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**training, **rest} if isinstance(training, Mapping) else dict(values)
 
 
-def _is_recipe(text: str) -> bool:
+def is_recipe(text: str) -> bool:
     """Whether a person named a recipe or a folder of them, and not a loss."""
     return text.endswith(".toml") or "/" in text or Path(text).is_dir()
 
 
 def _described(text: str) -> tuple[str, dict[str, Any]]:
     """Return the name of a contestant, and the settings that its description makes."""
-    if _is_recipe(text):
+    if is_recipe(text):
         return Path(text).stem, flat(read_tables(text))
     loss, *extras = text.split("+")
     look_up("loss", loss, {**OBJECTIVES, **ALIASES})
@@ -192,7 +210,8 @@ def needs(recipe: Recipe) -> list[str]:
     if recipe.ccp is not None:
         words.append(f"chance-constrained proxies, {recipe.ccp.proxies_per_class} per class")
     elif recipe.traits.usual == "proxies":
-        words.append(f"proxies, {recipe.proxies_per_class} per class, learning rate x{recipe.proxy_multiplier:.3g}")
+        rate = recipe.proxy_multiplier * recipe.training.learning_rate
+        words.append(f"proxies, {recipe.proxies_per_class} per class, at a learning rate of {rate:.3g}")
     return words
 
 

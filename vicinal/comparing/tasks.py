@@ -14,11 +14,12 @@ from vicinal.comparing.contestants import Contestant
 from vicinal.data import Dataset
 from vicinal.errors import DataError, Interrupted
 from vicinal.fitting import train
-from vicinal.recipe import Recipe
 from vicinal.results import Journal, Record, RunFiles
-from vicinal.tuning import tune
+from vicinal.tuning import Tuned, search_space, tune
 
 __all__ = ["RunContestant", "TuneContestant"]
+
+NEAR, FAR = 2.0, 10.0  # how far a search goes from the learning rate, after a ladder of them and without one
 
 
 @final
@@ -34,6 +35,8 @@ class RunContestant:
         workers: Processes that decode images, for each run.
         keep_models: Whether trained embedders stay in the runs' folders.
         command: What repeats the comparison.
+        notes: What a reader of any of its scores has to know.
+        call: The same in Python.
     """
 
     data: Dataset
@@ -43,6 +46,8 @@ class RunContestant:
     workers: int = 0
     keep_models: bool = True
     command: str = ""
+    notes: tuple[str, ...] = ()
+    call: str = ""
 
     def key(self, contestant: Contestant) -> str:
         """Return what the run of a contestant is called in the journal."""
@@ -61,7 +66,7 @@ class RunContestant:
                 cache=self.cache,
                 progress=False,
                 keep_model=self.keep_models,
-                facts=self._facts(contestant),
+                facts=self.facts(contestant),
             )
         except Interrupted:
             raise
@@ -82,7 +87,7 @@ class RunContestant:
                 text += f" The traceback is in {files.folder.name}/{files.error.name}."
         recipe = contestant.recipe
         return Record(
-            **self._facts(contestant),
+            **self.facts(contestant),
             status="failed",
             error=text,
             recipe=recipe.model_dump(mode="json"),
@@ -90,14 +95,24 @@ class RunContestant:
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
-    def _facts(self, contestant: Contestant) -> dict[str, Any]:
+    def again(self, contestant: Contestant, record: Record) -> Record:
+        """Return the record of a rung as that of a run: its training is the same, and is not repeated."""
+        return record.model_copy(update=self.facts(contestant))
+
+    def facts(self, contestant: Contestant) -> dict[str, Any]:
+        """Return what is known of a contestant's record before it runs."""
         return {
             "key": self.key(contestant),
             "name": contestant.name,
             "data": self.data_hash,
+            "role": contestant.role,
             "demands": contestant.demands,
             "tuning_trials": contestant.tuning_trials,
+            "tuning_images": contestant.tuning_images,
+            "rates": contestant.rates,
             "command": self.command,
+            "notes": self.notes,
+            "call": self.call,
         }
 
 
@@ -109,7 +124,7 @@ class TuneContestant:
     Attributes:
         data: The whole dataset.
         out: Folder of the comparison; searches are kept in `tuning/` and go on from there.
-        trials: Budget of each search.
+        trials: Of each search.
         sampler: Which sampler chooses.
         cache: Where frozen features are kept.
     """
@@ -120,15 +135,20 @@ class TuneContestant:
     sampler: str
     cache: Path | None = None
 
-    def __call__(self, contestant: Contestant) -> Recipe | str:
-        """Return the best recipe, or why there is none."""
+    def __call__(self, contestant: Contestant) -> Tuned | str:
+        """Return what was found, or why nothing was."""
         folder = self.out / "tuning"
         folder.mkdir(parents=True, exist_ok=True)
         name = contestant.name.replace(" ", "")
+        recipe, climbed = contestant.recipe, bool(contestant.rates)
+        split = recipe.split(self.data).without_test()
         try:
+            space = search_space(recipe, classes=len(split.train.classes), spread=NEAR if climbed else FAR)
             tuned = tune(
-                contestant.recipe.split(self.data).without_test(),
-                contestant.recipe,
+                split,
+                recipe,
+                space=space,
+                start_curve=contestant.curve,
                 trials=self.trials,
                 sampler=self.sampler,
                 storage=folder / f"{name}.db",
@@ -141,4 +161,5 @@ class TuneContestant:
             return str(error)
         write_atomically(folder / f"{name}.txt", f"{tuned}\n")
         write_atomically(folder / f"{name}.toml", tuned.to_toml())
-        return tuned.recipe
+        tuned.summary(contestant.name).write(self.out)
+        return tuned

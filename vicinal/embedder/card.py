@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Card", "card_markdown"]
+__all__ = ["DESCRIPTION", "Card", "card_markdown"]
+
+DESCRIPTION = "An embedder: it maps inputs to vectors whose distances tell how alike the inputs are."
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def card_markdown(card: Card, facts: Mapping[str, Any]) -> str:
     parts = [
         "---\nlibrary_name: vicinal\ntags:\n- metric-learning\n- image-retrieval\n---",
         f"# {card.title or 'vicinal embedder'}",
-        card.description or "An embedder: it maps inputs to vectors whose distances tell how alike the inputs are.",
+        card.description or DESCRIPTION,
         "## Use",
         "```python\nfrom vicinal.embedder import Embedder\n\n"
         'embedder = Embedder.load("path/to/this/folder")\n'

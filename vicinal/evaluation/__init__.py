@@ -6,6 +6,7 @@ themselves. Nothing here knows of models or training.
 
 from __future__ import annotations
 
+from vicinal.evaluation.chance import chance_scores
 from vicinal.evaluation.clustering import cluster_scores, k_means, pairwise_f1
 from vicinal.evaluation.covering import covering_radius
 from vicinal.evaluation.ensemble import concatenate
@@ -25,6 +26,7 @@ from vicinal.evaluation.scores import Scores
 __all__ = [
     "Scores",
     "alignment",
+    "chance_scores",
     "class_distances",
     "cluster_scores",
     "collapse_warning",

@@ -12,7 +12,7 @@ from vicinal.objectives.traits import objective
 __all__ = ["margin"]
 
 
-@objective(geometry="euclidean", paper="Wu et al. 2017")
+@objective(geometry="euclidean", paper="Wu et al. 2017", miner="distance_weighted")
 def margin(
     matrix: Float[Tensor, "n m"],
     positive: Bool[Tensor, "n m"],

@@ -11,7 +11,11 @@ from vicinal.objectives.traits import objective
 __all__ = ["multi_similarity", "raw"]
 
 
-@objective(geometry="cosine", paper="Wang et al. 2019; as RAW in 'A unified view ... via gradient analysis'")
+@objective(
+    geometry="cosine",
+    paper="Wang et al. 2019; as RAW in 'A unified view ... via gradient analysis'",
+    miner="valid_triplets",
+)
 def multi_similarity(
     matrix: Float[Tensor, "n m"],
     positive: Bool[Tensor, "n m"],

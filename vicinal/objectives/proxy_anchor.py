@@ -11,7 +11,7 @@ from vicinal.objectives.traits import objective
 __all__ = ["proxy_anchor", "pull_to_references", "push_from_references"]
 
 
-@objective(geometry="cosine", paper="Kim et al. 2020", usual="proxies")
+@objective(geometry="cosine", paper="Kim et al. 2020", usual="proxies", warm_up=1.0)
 def proxy_anchor(
     matrix: Float[Tensor, "n m"],
     positive: Bool[Tensor, "n m"],

@@ -11,7 +11,7 @@ from vicinal.objectives.traits import objective
 __all__ = ["proxy_nca_pp"]
 
 
-@objective(geometry="squared_euclidean", paper="Teh et al. 2020", usual="proxies")
+@objective(geometry="squared_euclidean", paper="Teh et al. 2020", usual="proxies", warm_up=1.0)
 def proxy_nca_pp(
     matrix: Float[Tensor, "n m"],
     positive: Bool[Tensor, "n m"],

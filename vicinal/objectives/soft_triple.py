@@ -21,6 +21,7 @@ __all__ = ["soft_triple"]
     needs=("reference_labels",),
     regularisers=(("centre_merging", 0.2),),
     why_not="it pools the centres of every class, so the same number of references of each class must be there",
+    warm_up=1.0,
 )
 def soft_triple(
     matrix: Float[Tensor, "n m"],

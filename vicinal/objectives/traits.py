@@ -37,6 +37,9 @@ class Traits:
         regularisers: Names and weights of the terms that its paper adds.
         items_per_class: Of a batch, as its paper has it: 1 for losses on proxies, which want many classes; None for
             losses on pairs, which take what there is from 2 on.
+        proxy_rate: Learning rate of its proxies; None for a loss that has none.
+        warm_up: Passes over the data in which its paper trains the head and the proxies alone, of a pretrained network.
+        miner: The miner that its paper uses.
     """
 
     geometry: str
@@ -47,6 +50,12 @@ class Traits:
     why_not: str = ""
     regularisers: tuple[tuple[str, float], ...] = ()
     items_per_class: int | None = None
+    proxy_rate: float | None = None
+    warm_up: float = 0.0
+    miner: str | None = None
+
+
+PROXY_RATE = 1e-2  # of proxies, whatever the network's rate: 100 x 1e-4 in the papers of proxy_anchor and soft_triple
 
 
 # The same word means the same thing in every objective and miner, so one table of limits serves them all.
@@ -92,6 +101,9 @@ def objective(
     why_not: str = "",
     regularisers: tuple[tuple[str, float], ...] = (),
     items_per_class: int | None = None,
+    proxy_rate: float | None = None,
+    warm_up: float = 0.0,
+    miner: str | None = None,
 ) -> Callable[[Function], Function]:
     """Declare a pure function of (matrix, positive, negative) as an objective.
 
@@ -99,6 +111,8 @@ def objective(
     """
     if items_per_class is None and usual in ("proxies", "one_hot"):
         items_per_class = 1  # the references are there whatever the batch holds, so that every class counts
+    if proxy_rate is None and usual == "proxies":
+        proxy_rate = PROXY_RATE
 
     def declare(function: Function) -> Function:
         @functools.wraps(function)
@@ -110,7 +124,17 @@ def objective(
                 return function(widen(matrix), positive, negative, **wide)
 
         checked.traits = Traits(  # type: ignore[attr-defined]
-            geometry, paper, usual, references, needs, why_not, regularisers, items_per_class
+            geometry,
+            paper,
+            usual,
+            references,
+            needs,
+            why_not,
+            regularisers,
+            items_per_class,
+            proxy_rate,
+            warm_up,
+            miner,
         )
         return cast(Function, checked)
 

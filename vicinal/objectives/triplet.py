@@ -17,7 +17,7 @@ __all__ = ["triplet", "violated_triplets"]
 FEW = 16
 
 
-@objective(geometry="euclidean", paper="Hoffer and Ailon 2015; Schroff et al. 2015")
+@objective(geometry="euclidean", paper="Hoffer and Ailon 2015; Schroff et al. 2015", miner="semi_hard")
 def triplet(
     matrix: Float[Tensor, "n m"],
     positive: Bool[Tensor, "n m"],

@@ -6,9 +6,16 @@ from pathlib import Path
 
 from vicinal.phrasing import capitalised, counted, in_words, percent
 from vicinal.results import Leaderboard
-from vicinal.results.text import best_in_words, network_in_words
+from vicinal.results.text import network_in_words, scored_classes
 
 __all__ = ["facts", "headline", "lede"]
+
+# What a headline adds, by whether training was worth it.
+WORTH = {
+    "yes": "; training was worth it",
+    "no": "; training was not worth it",
+    "unknown": "; it is open whether training was worth it",
+}
 
 
 def headline(board: Leaderboard) -> str:
@@ -16,6 +23,12 @@ def headline(board: Leaderboard) -> str:
     data = Path(board.first.dataset).name
     if not board.entries:
         return f"No run on {data} was done"
+    if board.best_entry in board.baselines:
+        return f"Nothing beats the untrained network on {data}"
+    return _winner(board, data) + ("" if board.gain is None else WORTH[board.gain.answer])
+
+
+def _winner(board: Leaderboard, data: str) -> str:
     found = board.verdict()
     if found is None:
         return f"{capitalised(board.of_network()[0].label)} scores highest on {data}"
@@ -40,7 +53,6 @@ def lede(board: Leaderboard) -> str:
         said.append(
             f"All of this is for {network_in_words(board.main_network)}: the best network by {board.chosen_by} scores."
         )
-    said.append(in_words(best_in_words(board)))
     if board.first.selected_on == "test":
         said.append("Steps were selected on test, so every score here is too high.")
     if board.failed:
@@ -56,6 +68,6 @@ def facts(board: Leaderboard) -> str:
         counted(len({record.seed for record in records}), "seed"),
         network_in_words(networks[0]) if len(networks) == 1 else counted(len(networks), "network"),
         counted(len(records), "run"),
-        counted(len(board.first.classes), "test class"),
+        counted(len(scored_classes(board)), "test class"),
     ]
     return " · ".join(said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -14,10 +14,12 @@ import numpy as np
 from rich.console import Console
 
 from vicinal.errors import InputError
-from vicinal.phrasing import counted
+from vicinal.phrasing import counted, fraction
+from vicinal.results.advice import Advice, advise
 from vicinal.results.entry import Entry, shared_scores
+from vicinal.results.gain import Gain, gain_of, usable
 from vicinal.results.joined import JoinedFolds, join_folds
-from vicinal.results.journal import read_journals
+from vicinal.results.journal import Journal, read_journals
 from vicinal.results.record import Network, Record
 from vicinal.results.run import Run
 from vicinal.results.text import print_leaderboard
@@ -38,6 +40,7 @@ from vicinal.statistics.pair_tests import basis_in_words
 __all__ = ["BestProbabilities", "Leaderboard", "leaderboards"]
 
 DEFAULT_SCORE = "MAP@R"
+FEWEST_RANKED = 5  # methods with different validation scores, for a correlation of ranks
 SELECTED = {
     "validation": "steps selected on validation classes",
     "last": "last steps",
@@ -89,8 +92,12 @@ class Leaderboard:
         return text.getvalue()
 
     def print(self, console: Console) -> None:
-        """Show the table, what can be concluded from it, what methods demanded, and what is missing."""
+        """Show the table, what can be concluded from it, what methods demanded, what is missing, and what to do."""
         print_leaderboard(self, console)
+        for advice in self.advice():
+            console.print(str(advice), highlight=False, markup=False)
+            if advice.command:
+                console.print(f"  {advice.command}", highlight=False, markup=False, soft_wrap=True)
 
     @property
     def first(self) -> Record:
@@ -136,7 +143,7 @@ class Leaderboard:
         for run in self.runs:
             if run.record.status == "done" and run.record.role == role:
                 groups.setdefault((run.record.name, run.record.network), []).append(run)
-        joined = join_folds(self.runs, self.folders)
+        joined = join_folds([run for run in self.runs if run.record.role == "run"], self.folders)
         entries = []
         for (name, network), runs in groups.items():
             runs.sort(key=lambda run: (run.record.seed, run.record.fold or 0))
@@ -156,18 +163,33 @@ class Leaderboard:
         return "test" if all(entry.validation(self.score) is None for entry in self.entries) else "validation"
 
     @property
-    def best_entry(self) -> Entry:
-        """The entry to use, of whatever network: the best on validation classes, or else on the test classes.
+    def best_trained(self) -> Entry:
+        """The trained entry to use, of whatever network: the best on validation classes, or else on the test classes.
 
         Raises:
             InputError: Where no run was done.
         """
-        if not self.entries:
+        return self._chosen(self.entries)
+
+    @property
+    def best_entry(self) -> Entry:
+        """The entry to use: the best trained one, if it is better than every untrained network; that one otherwise.
+
+        Raises:
+            InputError: Where no run was done.
+        """
+        best = self.best_trained
+        return self._chosen([*(baseline for baseline in self.baselines if usable(baseline)), best])
+
+    def _chosen(self, entries: Sequence[Entry]) -> Entry:
+        """The one rule of choice: by validation where there is any, by test otherwise; of equals the first."""
+        if not entries:
             raise InputError(f"There is no best run: {counted(len(self.failed), 'run')} failed and none was done.")
-        if self.chosen_by == "test":
-            return self.entries[0]
-        validated = [(entry.validation(self.score), entry) for entry in self.entries]
-        return max(((value, entry) for value, entry in validated if value is not None), key=lambda pair: pair[0])[1]
+        validated = {entry: entry.validation(self.score) for entry in entries}
+        known = {entry: value for entry, value in validated.items() if value is not None}
+        if self.chosen_by == "test" or not known:
+            return max(entries, key=lambda entry: entry.mean(self.score))
+        return max(known, key=lambda entry: known[entry])
 
     @property
     def best(self) -> Run:
@@ -175,9 +197,28 @@ class Leaderboard:
         return self.best_entry.best_validated(self.score)
 
     @property
+    def best_folder(self) -> Path | None:
+        """Where the comparison of the best run keeps its embedder; None where it keeps none."""
+        best = self.best
+        journals = [Journal(folder) for folder in self.folders]
+        kept = [journal.best for journal in journals if best.folder == journal.run_folder(best.record.key)]
+        return next((place for place in kept if place.is_dir()), None)
+
+    @property
     def main_network(self) -> Network:
-        """The network that details are shown of: that of the best entry."""
-        return self.best_entry.network
+        """The network that details are shown of: that of the best trained entry."""
+        return self.best_trained.network
+
+    @cached_property
+    def gain(self) -> Gain | None:
+        """What training gained: the best trained entry against the best baseline of its network; None without one."""
+        baselines = [baseline for baseline in self.baselines_of() if usable(baseline)] if self.entries else []
+        return gain_of(self.best_trained, self._chosen(baselines), self.score) if baselines else None
+
+    def baselines_of(self, network: Network | None = None) -> list[Entry]:
+        """The baselines of one network, by its features as they are or of the same length; by default the main one."""
+        backbone, dim = self.main_network if network is None else network
+        return [baseline for baseline in self.baselines if baseline.network in ((backbone, None), (backbone, dim))]
 
     def of_network(self, network: Network | None = None) -> list[Entry]:
         """The entries with one network, best first; by default the main one."""
@@ -193,16 +234,23 @@ class Leaderboard:
         names = [entry.name for entry in self.of_network(network)]
         return verdict(self.pairs(network), methods=names) if len(names) > 1 else None
 
+    def advice(self, number: Callable[..., str] = fraction, unit: str = "") -> list[Advice]:
+        """What to use, whether training was worth it and what to do next, with scores written by `number`."""
+        return advise(self, number, unit)
+
     def best_probabilities(self, network: Network | None = None) -> BestProbabilities | None:
         """How probable it is that each method is the best; None where they share no seed and fold, or one is alone."""
         return self._best_probabilities[self.main_network if network is None else network]
 
     def correlation(self, network: Network | None = None) -> RankCorrelation | None:
-        """How far validation ranks methods as the test does; None for fewer than three that were validated."""
+        """How far validation ranks methods as the test does; None for fewer than five that it could rank.
+
+        Of four methods even the same order is no more than luck: one in 24 orders is.
+        """
         entries = [entry for entry in self.of_network(network) if entry.validation(self.score) is not None]
-        if len(entries) < 3:
-            return None
         validation = {entry.name: entry.validation(self.score) or 0.0 for entry in entries}
+        if len(set(validation.values())) < FEWEST_RANKED:
+            return None
         return rank_correlation(validation, {entry.name: entry.mean(self.score) for entry in entries})
 
     @cached_property

@@ -11,15 +11,29 @@ from rich.table import Table
 
 from vicinal.objectives import ALIASES, OBJECTIVES, traits_of
 from vicinal.phrasing import counted, fraction, listed
+from vicinal.results.chances import budget_in_words, rates_in_words, rising_in_words
 from vicinal.results.entry import Entry
+from vicinal.results.gain import usable
 from vicinal.results.record import Network
 from vicinal.statistics import Interval
 
 if TYPE_CHECKING:
     from vicinal.results.leaderboard import Leaderboard
 
-__all__ = ["best_in_words", "demands", "foreign_batches", "gaps", "network_in_words", "print_leaderboard", "run_counts"]
+__all__ = [
+    "best_in_words",
+    "demands",
+    "foreign_batches",
+    "gaps",
+    "network_in_words",
+    "notes",
+    "print_leaderboard",
+    "run_counts",
+    "scored_classes",
+]
 
+# A head and a rule above the rows, and another rule above those of baselines.
+RULED = box.Box("    \n    \n ── \n    \n ── \n    \n    \n    \n")
 GAP, NAME = 3, 24  # blanks between columns, and letters of a name before it may go on in the next line
 # What a narrow terminal does without, first what is missed least.
 SPARED = ("s/run", "runs", "over folds", "P@1", "validation", "joined", "over seeds", "over classes")
@@ -41,9 +55,8 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
         for found in (board.verdict(network), board.correlation(network)):
             if found is not None:
                 say(f"{of_which}{found}")
-    if board.entries:
-        say(best_in_words(board))
-    for text in [*demands(board), *foreign_batches(board)]:
+    chances = (rising_in_words(board), budget_in_words(board), rates_in_words(board))
+    for text in [*notes(board), *filter(None, chances), *demands(board), *foreign_batches(board)]:
         say(text)
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
@@ -64,13 +77,37 @@ def network_in_words(network: Network) -> str:
 
 
 def best_in_words(board: Leaderboard) -> str:
-    """Which run to use, and what chose it."""
+    """Which run is best, and what chose it."""
     record = board.best.record
     fold = "" if record.fold is None else f", fold {record.fold}"
     run = f"{record.name} with {network_in_words(record.network)}, seed {record.seed}{fold}"
     if board.chosen_by == "validation":
-        return f"To use: {run}, chosen by validation scores."
-    return f"To use: {run}, chosen by test scores, since there are no validation scores: they flatter it."
+        chosen = f"{run}, chosen by validation scores"
+    else:
+        chosen = f"{run}, chosen by test scores, since there are no validation scores: they flatter it"
+    if record.role == "baseline":
+        return f"{chosen}. No trained model is better than this untrained network, which costs no training."
+    if board.gain is not None and board.gain.answer == "no" and board.chosen_by == "validation":
+        return f"{chosen}, on which it is ahead of the untrained network."
+    return f"{chosen}."
+
+
+def scored_classes(board: Leaderboard) -> list[str]:
+    """The test classes that a score is of: those with a query that has something to find."""
+    record = board.first
+    known = record.per_class.get(board.score, ())
+    missing = {name for name, value in zip(record.classes, known, strict=False) if value is None}
+    return [name for name in record.classes if name not in missing]
+
+
+def notes(board: Leaderboard) -> list[str]:
+    """What a reader of the scores has to know, with the methods that it is true of unless it is of all."""
+    said: dict[str, dict[str, None]] = {}
+    names = dict.fromkeys(record.name for record in board.records)
+    for record in board.records:
+        for note in record.notes:
+            said.setdefault(note, {})[record.name] = None
+    return [f"Note{'' if len(who) == len(names) else f' ({listed(list(who))})'}: {note}" for note, who in said.items()]
 
 
 def demands(board: Leaderboard) -> list[str]:
@@ -121,7 +158,8 @@ def run_counts(entry: Entry) -> str:
 
 def _table(board: Leaderboard, width: int) -> tuple[Table, list[str]]:
     """Return the table with as many columns as fit, and the names of the others."""
-    cells = [_cells(entry, board.score) for entry in board.entries]
+    baselines = {(entry.name, entry.network if usable(entry) else None): entry for entry in board.baselines}
+    cells = [_cells(entry, board.score) for entry in (*board.entries, *baselines.values())]
     filled = [name for name in cells[0] if any(row[name] for row in cells)]
     if len({entry.network for entry in board.entries}) == 1:
         filled = [name for name in filled if name not in ("network", "dim")]
@@ -132,7 +170,7 @@ def _table(board: Leaderboard, width: int) -> tuple[Table, list[str]]:
     for name in SPARED:
         if name in filled and sum(GAP + widths[shown] for shown in filled if shown not in spared) > width:
             spared.append(name)
-    table = Table(box=box.SIMPLE_HEAD, title=board.title, title_justify="left", pad_edge=False)
+    table = Table(box=RULED, title=board.title, title_justify="left", pad_edge=False)
     for name in filled:
         if name not in spared:
             words = name == "loss"  # a long name goes on in the next line, a number never does
@@ -143,17 +181,18 @@ def _table(board: Leaderboard, width: int) -> tuple[Table, list[str]]:
                 overflow="fold",
                 min_width=widths[name],
             )
-    for row in cells:
-        table.add_row(*(escape(row[name]) for name in filled if name not in spared))
+    for number, row in enumerate(cells):
+        shown = [escape(row[name]) for name in filled if name not in spared]
+        table.add_row(*shown, end_section=number == len(board.entries) - 1 and bool(baselines))
     return table, spared
 
 
 def _cells(entry: Entry, score: str) -> dict[str, str]:
-    backbone, dim = entry.network
+    backbone, dim = entry.network if usable(entry) else ("", 0)
     return {
         "loss": entry.name,
         "network": backbone,
-        "dim": "own" if dim is None else str(dim),
+        "dim": "own" if dim is None else str(dim or ""),
         score: fraction(entry.mean(score)),
         "over classes": _ends(entry.over_classes(score)),
         "over seeds": _ends(entry.over_seeds(score)),
@@ -162,7 +201,7 @@ def _cells(entry: Entry, score: str) -> dict[str, str]:
         **({} if score == "P@1" else {"P@1": fraction(entry.mean("P@1")) if "P@1" in entry.scores else ""}),
         "validation": _known(entry.validation(score)),
         "runs": run_counts(entry),
-        "s/run": f"{entry.seconds:.0f}",
+        "s/run": f"{entry.seconds:.0f}" if entry.records[0].role == "run" else "",
     }
 
 

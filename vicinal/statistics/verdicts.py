@@ -11,8 +11,9 @@ from vicinal.statistics.nemenyi import experiments_needed
 from vicinal.statistics.pair_tests import PairTest
 from vicinal.statistics.ranking import Tournament
 
-__all__ = ["Verdict", "verdict"]
+__all__ = ["Verdict", "too_few", "verdict"]
 
+LEVEL = 0.05  # below which a p-value is significant
 ROUNDING = 1e-12  # of the mean of differences of equal scores
 
 
@@ -41,7 +42,7 @@ class Verdict:
 
 
 def verdict(
-    evidence: Tournament | Sequence[PairTest], *, level: float = 0.05, methods: Sequence[str] | None = None
+    evidence: Tournament | Sequence[PairTest], *, level: float = LEVEL, methods: Sequence[str] | None = None
 ) -> Verdict:
     """Say which method wins, against whom significantly, and against whom not.
 
@@ -92,7 +93,7 @@ def _of_pairs(tests: Sequence[PairTest], methods: Sequence[str], level: float) -
     winner, *others = methods
     rivals = {test.second: test for test in tests if test.first == winner}
     beaten = [name for name, test in rivals.items() if test.difference > 0 and test.p_value < level]
-    caveats = [_too_few(rivals, len(tests), level), _one_seed(rivals)]
+    caveats = [too_few(rivals, len(tests), level), _one_seed(rivals)]
     caveats += [
         f"On the {test.basis} that they share, {name} is ahead of {winner}."
         for name, test in rivals.items()
@@ -107,7 +108,7 @@ def _of_pairs(tests: Sequence[PairTest], methods: Sequence[str], level: float) -
     return _outcome(winner, others, beaten, over, [text for text in caveats if text], said)
 
 
-def _too_few(rivals: Mapping[str, PairTest], pairs: int, level: float) -> str:
+def too_few(rivals: Mapping[str, PairTest], pairs: int, level: float) -> str:
     """Say where even a method that is better in every class could not be told from another."""
     least = {
         name: pairs * 2.0 ** (1 - test.count)  # all signs equal, in one of the pairs

@@ -41,6 +41,7 @@ class Outcome:
         best_step: The step whose weights the model now has.
         best_scores: Its scores; empty where nothing was scored.
         seconds: Time spent, over all parts of an interrupted run.
+        curve: Images seen and the score to choose by, at every evaluation.
     """
 
     steps: int
@@ -48,6 +49,7 @@ class Outcome:
     best_step: int
     best_scores: dict[str, float]
     seconds: float
+    curve: tuple[tuple[int, float], ...] = ()
 
 
 def run_training(
@@ -143,6 +145,7 @@ def run_training(
             return
         scores = {name: float(value) for name, value in fabric.broadcast(score(model) if main else {}).items()}
         value = look_up("score", settings.score, scores)
+        state.curve.append((state.images, value))
         state.best.misses += 1
         if value > state.best.value(settings.score) + settings.min_improvement:
             state.best = Best(state.step, scores)
@@ -227,7 +230,14 @@ def run_training(
     if kept:
         model.load_state_dict(kept)
     model.eval()
-    return Outcome(state.step, state.images, state.best.step or state.step, state.best.scores, state.elapsed)
+    return Outcome(
+        state.step,
+        state.images,
+        state.best.step or state.step,
+        state.best.scores,
+        state.elapsed,
+        tuple(state.curve),
+    )
 
 
 def _prepare_step(fabric: Fabric, network: nn.Module, optimiser: Any, step: int, settings: Settings) -> None:

@@ -36,6 +36,7 @@ class FrozenEmbedder(nn.Module):
         workers: Processes that decode.
         precision: In which features are kept; by default float32 for vectors and float16 for maps.
         progress: Whether to show a bar while features are computed.
+        known: Gives the features of items in their stead, where they are known already.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class FrozenEmbedder(nn.Module):
         workers: int = 0,
         precision: Kept | None = None,
         progress: bool = True,
+        known: Callable[[Dataset], Features] | None = None,
     ) -> None:
         super().__init__()
         self._whole = (embedder,)  # in a tuple, so that what stands still is no part of this module
@@ -59,6 +61,7 @@ class FrozenEmbedder(nn.Module):
             "precision": precision or ("float16" if self.train_stages else "float32"),
             "progress": progress,
         }
+        self._known = known
         self._plain: WeakKeyDictionary[Dataset, Features] = WeakKeyDictionary()
         self.train(embedder.training)
 
@@ -94,7 +97,7 @@ class FrozenEmbedder(nn.Module):
             engine: As in `Embedder.encode`, for the trained stages; a head alone is one product of matrices.
         """
         if data not in self._plain:  # every evaluation asks for the same ones, and looking them up reads every item
-            self._plain[data] = frozen_features(self._whole[0], data, self._whole[0].transform, **self._options)[:, 0]
+            self._plain[data] = self._features(data)
         features = self._plain[data]
         parts = embed_in_batches(
             nn.Sequential(self.rest, self.head),
@@ -105,6 +108,11 @@ class FrozenEmbedder(nn.Module):
             engine=engine if self.train_stages else "eager",
         )
         return np.concatenate([rows for _, rows in parts])
+
+    def _features(self, data: Dataset) -> Features:
+        if self._known is not None:
+            return self._known(data)
+        return frozen_features(self._whole[0], data, self._whole[0].transform, **self._options)[:, 0]
 
     def features_of(self, data: Dataset, transform: Callable[..., Tensor] | None, copies: int) -> tuple[Dataset, OneOf]:
         """Return a dataset whose items are the features of several versions of each, and what picks one of them."""

@@ -66,6 +66,7 @@ class TrainingState:
         images: Items seen, over all processes.
         seconds: Time spent in earlier parts of an interrupted run.
         best: The best evaluation so far.
+        curve: Images seen and the score, at every evaluation.
     """
 
     fabric: Fabric
@@ -77,6 +78,7 @@ class TrainingState:
     images: int = 0
     seconds: float = 0.0
     best: Best = field(default_factory=Best)
+    curve: list[tuple[int, float]] = field(default_factory=list)
     _began: float = field(default_factory=time.perf_counter)
 
     @property
@@ -97,10 +99,17 @@ class TrainingState:
 
     def progress(self) -> dict[str, Any]:
         """How far the run is, for a checkpoint."""
-        return {"step": self.step, "images": self.images, "seconds": self.elapsed, "best": vars(self.best)}
+        return {
+            "step": self.step,
+            "images": self.images,
+            "seconds": self.elapsed,
+            "best": vars(self.best),
+            "curve": [list(point) for point in self.curve],
+        }
 
     def go_on_from(self, progress: dict[str, Any]) -> None:
         """Be where `progress` was taken."""
         self.step, self.images = progress["step"], progress["images"]
         self.seconds, self.best = progress["seconds"], Best(**progress["best"])
+        self.curve = [(int(images), float(value)) for images, value in progress.get("curve", [])]
         self._began = time.perf_counter()

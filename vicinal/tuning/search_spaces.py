@@ -13,6 +13,7 @@ from typing import Any
 from vicinal.errors import InputError, UnknownName
 from vicinal.objectives import ALIASES
 from vicinal.recipe import Recipe
+from vicinal.sampling import compositions
 from vicinal.tuning.ranges import Choice, Range, Space
 
 __all__ = ["CCP_SPACE", "LOSS_SPACES", "MINER_SPACES", "PROXY_SPACE", "SEVERAL_PROXIES", "search_space", "start_of"]
@@ -83,17 +84,24 @@ CCP_SPACE: Space = {
 }
 
 
-def search_space(recipe: Recipe) -> dict[str, Range | Choice]:
-    """Return what is worth a search in a recipe: options of its loss and miner, proxies, and the learning rate.
+def search_space(recipe: Recipe, *, classes: int | None = None, spread: float = 10.0) -> dict[str, Range | Choice]:
+    """Return what is worth a search in a recipe: learning rate, composition of batches, options of loss and miner.
 
-    The learning rate may be ten times lower or higher than in the recipe, as what is usual depends on the network.
+    Args:
+        recipe: Where the search starts.
+        classes: How many there are to train on; with it, the composition of batches of the same number of images.
+        spread: The learning rate may be this many times lower or higher than in the recipe, as what is usual depends on
+            the network.
 
     Example:
-        >>> list(search_space(Recipe(loss="proxy_anchor")))
-        ['loss_options.margin', 'loss_options.scale', 'proxy_multiplier', 'learning_rate']
+        >>> list(search_space(Recipe(loss="proxy_anchor"), classes=100))
+        ['learning_rate', 'batch', 'loss_options.margin', 'loss_options.scale', 'proxy_multiplier']
     """
+    rate = recipe.training.learning_rate
+    space: dict[str, Range | Choice] = {"learning_rate": Range(rate / spread, rate * spread, log=True)}
+    space |= {} if classes is None else _batches(recipe, classes)
     loss = ALIASES.get(recipe.loss, recipe.loss)
-    space = {f"loss_options.{name}": entry for name, entry in LOSS_SPACES.get(loss, {}).items()}
+    space |= {f"loss_options.{name}": entry for name, entry in LOSS_SPACES.get(loss, {}).items()}
     if recipe.mining is not None:
         space |= {f"mining_options.{name}": entry for name, entry in MINER_SPACES.get(recipe.mining, {}).items()}
     if recipe.ccp is not None:
@@ -102,8 +110,17 @@ def search_space(recipe: Recipe) -> dict[str, Range | Choice]:
         space |= PROXY_SPACE
         if loss in SEVERAL_PROXIES:
             space["proxies_per_class"] = SEVERAL_PROXIES[loss]
-    rate = recipe.training.learning_rate
-    return space | {"learning_rate": Range(rate / 10, rate * 10, log=True)}
+    return space
+
+
+def _batches(recipe: Recipe, classes: int) -> dict[str, Range | Choice]:
+    """Return the choice among batches of as many images as the recipe has, where there is one."""
+    if recipe.sampler != "classes":
+        return {}
+    fewest = 1 if recipe.traits.items_per_class == 1 and recipe.ccp is None else 2
+    found = compositions(recipe.classes_per_batch * recipe.samples_per_class, fewest, classes)
+    written = dict.fromkeys([recipe.batch, *(f"{count}x{items}" for count, items in found)])
+    return {"batch": Choice(tuple(written))} if len(written) > 1 else {}
 
 
 def start_of(recipe: Recipe, space: Space) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def tune(
     storage: str | Path | None = None,
     seed: int = 0,
     space: Space | None = None,
+    start_curve: Mapping[int, float] | None = None,
     prune: bool = True,
     progress: bool = True,
     cache: Path | None = None,
@@ -70,28 +71,30 @@ def tune(
         storage: Where trials are kept: a path for an SQLite file, or the address of a database. The same call goes on
             where it stopped, and several processes or machines may work on it together. None keeps them in memory.
         seed: Of the search.
-        space: What to vary, by default `search_space(recipe)`.
+        space: What to vary, by default `search_space(recipe)` with the composition of batches.
+        start_curve: Steps and validation scores of the recipe as it is, where they are known: its trial is not run.
         prune: Whether to give up trials whose score stays below the median of the others at the same step.
         progress: Whether to show progress.
         cache: Where frozen features are kept, by default the user's cache folder.
 
     Raises:
-        InputError: Where the split has no validation classes, or every trial failed.
+        InputError: Where the split has fewer than three validation classes, or every trial failed.
         DataError: Where the storage cannot be used.
         Interrupted: After Ctrl-C or SIGTERM; what is finished is in the storage.
     """
     view = split.without_test()
     del split
-    if view.validation is None:
+    if view.chooser is None:
+        held = 0 if view.validation is None else len(view.validation.classes)
         raise InputError(
-            "Tuning needs validation classes, and the split has none: make it with protocol 'fixed-validation', "
-            "'k-fold' or 'reality-check'."
+            f"Tuning needs at least three validation classes to choose by, and the split has {held or 'none'}: make it "
+            "with protocol 'fixed-validation' (of six training classes or more) or with fewer folds."
         )
     if trials < 1:
         raise InputError(f"trials must be at least 1; got {trials}.")
     look_up("sampler", sampler, SAMPLERS)
     recipe = recipe.changed(score=score or recipe.training.score)
-    space = search_space(recipe) if space is None else space
+    space = search_space(recipe, classes=len(view.train.classes)) if space is None else space
     start = start_of(recipe, space)
     space = {name: entry.including(start[name]) for name, entry in space.items()}
     chooser = InTurn(sampler, space, start, seed=seed, trials=trials)
@@ -110,6 +113,8 @@ def tune(
             load_if_exists=True,
         )
         study.set_user_attr("recipe", recipe.toml())
+        if start_curve and not study.get_trials(deepcopy=False):
+            study.add_trial(_known(start, space, start_curve))
         run_lost_again(study)
         while _left(study, limit):
             show(study)
@@ -148,6 +153,16 @@ def _attempt(view: Split, recipe: Recipe, space: Space, cache: Path | None) -> C
         return max(scores)
 
     return attempt
+
+
+def _known(start: Mapping[str, Any], space: Space, curve: Mapping[int, float]) -> FrozenTrial:
+    """Return the first trial as it would have ended."""
+    return optuna.trial.create_trial(
+        params=dict(start),
+        distributions={name: entry.distribution() for name, entry in space.items()},
+        value=max(curve.values()),
+        intermediate_values=dict(curve),
+    )
 
 
 def _name(view: Split, recipe: Recipe, space: Space, sampler: str, seed: int, trials: int) -> str:

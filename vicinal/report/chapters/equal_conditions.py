@@ -8,7 +8,8 @@ from typing import Any
 from vicinal.phrasing import NONE, TIMES, counted, in_words, listed, short
 from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
 from vicinal.results import Leaderboard, Record
-from vicinal.results.text import foreign_batches, network_in_words
+from vicinal.results.chances import rate_in_words, rising_in_words
+from vicinal.results.text import foreign_batches, network_in_words, scored_classes
 
 __all__ = ["conditions", "failures"]
 
@@ -21,6 +22,7 @@ CHOSEN = {
 # What names a loss rather than the conditions it ran under.
 # What the demands of a loss say in words, or the tables elsewhere.
 SAID = (
+    "training.learning_rate",
     "backbone",
     "dim",
     "mining",
@@ -32,6 +34,7 @@ SAID = (
     "samples_per_class",
     "fold",
 )
+NAMED = 5  # classes at most, of those left out
 OWN = ("loss", "loss_options", "training.seed")
 
 
@@ -44,20 +47,23 @@ def conditions(board: Leaderboard) -> list[Chapter]:
     shared = {name: next(iter(settings.values())).get(name) for name in alike if name not in OWN}
     facts: list[tuple[str, str]] = [
         ("data", f"{first.dataset} (content {first.data[:12]})"),
-        ("test classes", f"{len(first.classes):,}"),
+        ("test classes", _test_classes(board)),
         ("protocol", first.protocol),
         ("splits", _splits(records)),
         ("seeds", listed([str(seed) for seed in sorted({record.seed for record in records})])),
         ("networks", "; ".join(network_in_words(which) for which in board.networks)),
         ("batch", _batch(settings)),
         ("steps", _range([record.steps for record in records])),
+        ("images seen", _range([record.images for record in records if record.images])),
         ("scored by", board.score),
     ]
+    rising = rising_in_words(board)
     blocks: list[Block] = [
         Prose(CHOSEN[first.selected_on], kind="warning" if first.selected_on == "test" else "text"),
         Table(("condition", "value"), tuple((name, value) for name, value in facts if value), words=frozenset({0, 1})),
         _demands(board, settings, [name for name in names if name not in alike]),
         *(Prose(in_words(text), kind="warning") for text in foreign_batches(board)),
+        *([] if rising is None else [Prose(in_words(rising), kind="warning")]),
         Code(
             "\n".join(f"{name} = {value!r}" for name, value in shared.items() if value not in (None, {})),
             summary="All settings that every run shared",
@@ -107,15 +113,25 @@ def _demands(board: Leaderboard, settings: dict[str, dict[str, Any]], differing:
                 entry.label,
                 ", ".join(own) or "as published",
                 "; ".join(dict.fromkeys([*record.demands, *unlike])) or "nothing",
-                counted(record.tuning_trials, "trial") if record.tuning_trials else "as given",
+                rate_in_words(record),
+                _search(record),
             )
         )
     return Table(
-        ("loss", "its options", "what it had differently", "tuning"),
+        ("loss", "its options", "what it had differently", "learning rate", "search"),
         tuple(rows),
-        "Everything else was the same for all: network, images in a batch, augmentation, steps and evaluations.",
-        words=frozenset({0, 1, 2, 3}),
+        "Everything else was the same for all: network, images in a batch, augmentation, steps and evaluations. "
+        "Learning rates and other settings that were searched were chosen on the validation classes.",
+        words=frozenset({0, 1, 2, 3, 4}),
     )
+
+
+def _search(record: Record) -> str:
+    """How many trials chose the settings, and what they cost beyond the run."""
+    if not record.tuning_trials:
+        return "as given"
+    cost = f", {record.tuning_images / record.images:.1f} times the images of a run" if record.images else ""
+    return counted(record.tuning_trials, "trial") + cost
 
 
 def _unusual(name: str, values: dict[str, Any], settings: dict[str, dict[str, Any]]) -> bool:
@@ -134,6 +150,15 @@ def _flat(recipe: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def _test_classes(board: Leaderboard) -> str:
+    scored, all_classes = scored_classes(board), board.first.classes
+    left = [name for name in all_classes if name not in scored]
+    if not left:
+        return f"{len(scored):,}"
+    named = listed(left) if len(left) <= NAMED else f"{listed(left[:NAMED])} ..."
+    return f"{len(scored):,}; {counted(len(left), 'more class')} ({named}) cannot be scored, with nothing to find"
+
+
 def _splits(records: list[Record]) -> str:
     hashes = sorted({(record.seed, -1 if record.fold is None else record.fold, record.split[:8]) for record in records})
     shown = [f"seed {seed}{'' if fold < 0 else f' fold {fold}'}: {split}" for seed, fold, split in hashes[:6]]
@@ -149,4 +174,6 @@ def _batch(settings: dict[str, dict[str, Any]]) -> str:
 
 
 def _range(values: list[int]) -> str:
+    if not values:
+        return ""
     return f"{min(values):,}" if min(values) == max(values) else f"{min(values):,} to {max(values):,}"

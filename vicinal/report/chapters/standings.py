@@ -22,7 +22,11 @@ def leaderboard_tables(board: Leaderboard) -> list[Chapter]:
         entries = board.of_network(network)
         if several:
             blocks.append(Prose(f"{capitalised(network_in_words(network))}.", kind="heading"))
-        blocks += [_chart(board, entries, network), _table(board, entries), *_joined(board, entries)]
+        blocks += [
+            _chart(board, entries, network),
+            _table(board, entries, board.baselines_of(network)),
+            *_joined(board, entries),
+        ]
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if several else ""
         blocks.append(Prose(f"{capitalised(entry.label)}{of_network}: {text}", kind="warning"))
@@ -56,11 +60,11 @@ def _chart(board: Leaderboard, entries: list[Entry], network: Network) -> Chart:
     return Chart(name, (Panel(svg, f"Ranking by test {score}: {ranking}."),), " ".join(said))
 
 
-def _table(board: Leaderboard, entries: list[Entry]) -> Table:
-    score = board.score
+def _table(board: Leaderboard, trained: list[Entry], baselines: list[Entry]) -> Table:
+    score, entries = board.score, [*trained, *baselines]
     beside = [name for name in BESIDE if name != score and all(name in entry.scores for entry in entries)]
     columns: dict[str, list[str]] = {
-        "": [str(rank) for rank in range(1, len(entries) + 1)],
+        "": [*map(str, range(1, len(trained) + 1)), *("" for _ in baselines)],
         "loss": [entry.label for entry in entries],
         score: [percent(entry.mean(score)) for entry in entries],
         "± seeds": [_reach(entry, score) for entry in entries],
@@ -80,6 +84,9 @@ def _table(board: Leaderboard, entries: list[Entry]) -> Table:
     )
     if validated:
         caption += f" Validation is the {score} on the validation classes at the reported step."
+    if baselines:
+        caption += " Rows without a rank cost no training: the network as it is, the same with its features reduced "
+        caption += "(PCA on the training classes), and neighbours in random order (exactly)."
     rows = tuple(zip(*columns.values(), strict=True))
     return Table(tuple(columns), rows, caption, words=frozenset({1}), best=frozenset({0}))
 

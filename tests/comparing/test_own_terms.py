@@ -1,20 +1,26 @@
-"""Every method in the batches of its paper, with as many images as the others."""
+"""Every method as its paper trains it, with as many images as the others."""
 
 import numpy as np
 import pytest
 
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.own_batches import composition, in_own_batches
+from vicinal.comparing.own_terms import on_own_terms
 from vicinal.data import arrays
 from vicinal.objectives import OBJECTIVES, traits_of
+from vicinal.sampling import composition
 
 pytestmark = pytest.mark.recipe
 BASE = {"classes_per_batch": 16, "samples_per_class": 4}
 
 
+def own(*losses, classes=100, base=BASE, flags=None):
+    train = arrays(np.zeros((2 * classes, 1), np.float32), np.repeat(np.arange(classes), 2))
+    return [on_own_terms(entry, train) for entry in contestants(losses, base, flags)]
+
+
 def batches(*losses, classes=100, base=BASE):
-    entries = [in_own_batches(entry, classes) for entry in contestants(losses, base)]
+    entries = own(*losses, classes=classes, base=base)
     return {entry.name: (entry.recipe.classes_per_batch, entry.recipe.samples_per_class) for entry in entries}
 
 
@@ -45,6 +51,26 @@ def test_a_recipe_that_composes_its_batches_keeps_them(tmp_path):
     assert batches("triplet", str(tmp_path / "mine.toml")) == {"triplet": (16, 4), "mine": (8, 2)}
 
 
+def test_proxies_have_the_rate_of_their_paper_whatever_that_of_the_network(tmp_path):
+    (tmp_path / "mine.toml").write_text('loss = "proxy_anchor"\nproxy_multiplier = 7\n')
+    losses, base = ["proxy_anchor", str(tmp_path / "mine.toml"), "triplet"], {**BASE, "learning_rate": 1e-3}
+    assert [entry.recipe.proxy_multiplier for entry in own(*losses, base=base)] == [10.0, 7.0, 100.0]
+    assert own("proxy_anchor", flags={"proxy_multiplier": 3})[0].recipe.proxy_multiplier == 3
+    assert "proxies, 1 per class, at a learning rate of 0.01" in own("proxy_anchor", base=base)[0].demands
+
+
+def test_only_a_pretrained_network_that_is_trained_warms_up():
+    steps = {"steps": 1000}
+    for base, warm_up in (
+        ({"weights": "imagenet", **steps}, 4),  # one pass over 200 items in batches of 64
+        ({"weights": "imagenet", "steps": 20}, 2),  # a tenth of the steps at most
+        ({"weights": "imagenet", "freeze": True, **steps}, 0),
+        (steps, 0),
+    ):
+        entries = own("proxy_anchor", "triplet", base={**BASE, **base})
+        assert [entry.recipe.training.warm_up for entry in entries] == [warm_up, 0]
+
+
 def many_classes(classes=160, per_class=6):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes), per_class)
@@ -68,3 +94,17 @@ def test_own_batches_cost_the_same_images_and_foreign_ones_are_told(tmp_path):
     assert "batches of 16 classes x 1 instead of 4 x 4, as its paper has them" in str(own)
     assert "its paper has 1 item per class" not in " ".join(str(own).split())
     assert "proxy_anchor ran in batches of 4 classes x 4; its paper has 1 item per class" in " ".join(str(same).split())
+
+
+def test_a_method_that_fails_in_foreign_batches_wins_in_its_own(tmp_path):
+    settings = {
+        "backbone": "linear", "dim": 4, "steps": 100, "learning_rate": 0.01, "evaluate_every": 50, "validation": 0.2,
+        "batch": "2x8", "jobs": 1, "progress": False,
+    }  # fmt: skip
+    data = many_classes(per_class=8)
+    winners = {
+        same: compare(data, ["triplet", "n_pair"], out=tmp_path / str(same), same_batches=same, **settings).entries[0]
+        for same in (True, False)
+    }
+    assert {same: entry.name for same, entry in winners.items()} == {True: "triplet", False: "n_pair"}
+    assert {entry.records[0].images for entry in winners.values()} == {100 * 16}

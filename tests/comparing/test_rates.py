@@ -1,0 +1,125 @@
+"""Each loss climbs a ladder of learning rates before it is compared."""
+
+import json
+
+import numpy as np
+import pytest
+
+from vicinal.comparing import compare
+from vicinal.comparing.contestants import contestants
+from vicinal.comparing.rates import at_rate, chosen_rates, ladder, rungs_of
+from vicinal.data import arrays
+from vicinal.errors import InputError
+from vicinal.recipe import Recipe
+from vicinal.results import Journal, Record, leaderboards
+
+pytestmark = pytest.mark.recipe
+
+
+def vectors(classes=24, per_class=8, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(classes), per_class)
+    items = rng.normal(size=(len(labels), 12)) * np.r_[np.full(4, 0.4), np.full(8, 1.5)]
+    items[:, :4] += rng.normal(size=(classes, 4))[labels]
+    return arrays(items.astype(np.float32), labels)
+
+
+SETTINGS = {
+    "backbone": "linear", "dim": 4, "steps": 12, "evaluate_every": 4, "validation": 0.3, "batch": "4x4",
+    "jobs": 1, "progress": False,
+}  # fmt: skip
+
+
+def test_rungs_are_half_an_order_of_magnitude_apart_and_the_given_rate_is_one():
+    for rungs in (1, 2, 3, 4, 5):
+        rates = ladder(3e-4, rungs)
+        assert len(rates) == rungs
+        assert 3e-4 in rates
+        np.testing.assert_allclose(np.diff(np.log10(rates)), 0.5, atol=2e-3)
+
+
+def record(contestant, score, images=80):
+    recipe = contestant.recipe.model_dump(mode="json")
+    scores = {} if score is None else {"MAP@R": score}
+    status = "failed" if score is None else "done"
+    return Record(
+        key="", name=contestant.name, status=status, recipe=recipe, validation=scores, images=images, steps=5,
+        curve=[(16, 0.1), (80, score or 0.0)],
+    )  # fmt: skip
+
+
+def test_every_loss_gets_its_own_rate_on_all_seeds_and_the_cost_is_counted():
+    grid = [
+        *contestants(["triplet", "proxy_anchor"], {"learning_rate": 1e-3}),
+        *contestants(["triplet", "proxy_anchor"], {"learning_rate": 1e-3, "seed": 1}),
+    ]
+    rungs = rungs_of(grid, 3)
+    assert len(rungs) == 6
+    assert {rung.recipe.training.seed for rung in rungs} == {0}
+    scores = [0.1, 0.2, 0.3, 0.6, 0.5, None]  # triplet is best at the highest rate, proxy_anchor at the lowest
+    chosen = chosen_rates(grid, [(rung, record(rung, score)) for rung, score in zip(rungs, scores, strict=True)])
+    assert [one.recipe.training.learning_rate for one in chosen] == [3.16e-3, 3.16e-4, 3.16e-3, 3.16e-4]
+    assert [one.recipe.training.seed for one in chosen] == [0, 0, 1, 1]
+    assert chosen[1].rates == {3.16e-4: 0.6, 1e-3: 0.5, 3.16e-3: None}
+    assert [(one.tuning_trials, one.tuning_images) for one in chosen[:2]] == [(3, 160), (3, 160)]
+    assert chosen[0].curve == {1: 0.1, 5: 0.3}
+
+
+def test_a_loss_none_of_whose_rungs_ended_keeps_its_rate():
+    grid = contestants(["triplet"])
+    chosen = chosen_rates(grid, [(rung, record(rung, None)) for rung in rungs_of(grid, 3)])
+    assert chosen == grid
+
+
+def test_proxies_keep_their_rate_on_every_rung_unless_a_recipe_gives_their_multiplier():
+    one, other = contestants(["proxy_anchor", "triplet"], {"learning_rate": 1e-4})
+    assert at_rate(one, 1e-3).proxy_multiplier == 10.0
+    assert at_rate(other, 1e-3).proxy_multiplier == Recipe().proxy_multiplier
+    stated = contestants(["proxy_anchor"], {"learning_rate": 1e-4}, {"proxy_multiplier": 5.0})[0]
+    assert at_rate(stated, 1e-3).proxy_multiplier == 5.0
+
+
+def test_rungs_stay_out_of_the_table_and_the_chosen_one_is_not_trained_again(tmp_path):
+    board = compare(vectors(), ["triplet", "contrastive"], out=tmp_path, seeds=2, **SETTINGS)
+    lines = [json.loads(line) for line in Journal(tmp_path).path.read_text().splitlines()]
+    lines = [line for line in lines if line["role"] != "baseline"]
+    assert [line["role"] for line in lines].count("rung") == 6
+    assert len(board.records) == 4
+    assert len(lines) == 6 + 4
+    assert len({line["key"] for line in lines}) == 6 + 4 - 2  # the best rungs are the runs of seed 0
+    for entry in board.entries:
+        first, second = entry.records
+        rates = first.rates
+        assert len(rates) == 3
+        assert first.recipe["training"]["learning_rate"] == max(rates, key=rates.get)
+        assert second.recipe["training"]["learning_rate"] == max(rates, key=rates.get)
+        assert first.validation["MAP@R"] == max(rates.values())
+        assert (first.images, first.tuning_images) == (12 * 16, 2 * 12 * 16)
+    assert len(leaderboards([tmp_path])[0].records) == 4
+    before = Journal(tmp_path).path.read_text()
+    again = compare(vectors(), ["triplet", "contrastive"], out=tmp_path, seeds=2, **SETTINGS)
+    assert Journal(tmp_path).path.read_text() == before
+    assert [one.key for one in again.records] == [one.key for one in board.records]
+    assert "Learning rates, chosen on validation classes: " in " ".join(str(board).split())
+
+
+def test_rates_are_taken_as_given_where_that_is_asked_for_or_nothing_can_choose(tmp_path):
+    for number, changes in enumerate(({"rates": 1}, {"learning_rate": 0.01}, {"protocol": "default"})):
+        board = compare(vectors(), ["triplet"], out=tmp_path / str(number), **{**SETTINGS, **changes})
+        assert not board.records[0].rates
+        roles = [record.role for record in Journal(tmp_path / str(number)).records()]
+        assert (roles.count("run"), roles.count("rung")) == (1, 0)
+        assert "Learning rates" not in str(board)
+    with pytest.raises(InputError, match="rates must be at least 1"):
+        compare(vectors(), ["triplet"], out=tmp_path / "wrong", rates=0, **SETTINGS)
+
+
+def test_a_search_takes_the_ladder_first_and_searches_the_rest_near_it(tmp_path):
+    board = compare(vectors(), ["triplet", "contrastive"], out=tmp_path, tune=5, sampler="random", **SETTINGS)
+    for found in board.records:
+        assert found.tuning_trials == 5
+        best = max(found.rates, key=found.rates.get)
+        assert best / 2.01 <= found.recipe["training"]["learning_rate"] <= best * 2.01
+        assert found.recipe["classes_per_batch"] * found.recipe["samples_per_class"] == 16
+        # Three rungs, one of which may be the run, and two trials more.
+        assert found.tuning_images == (2 + 2) * 12 * 16

@@ -1,0 +1,227 @@
+"""What costs no training, in every comparison: the untrained network, its principal axes, and chance."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from vicinal.build import build_embedder
+from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS, Contestant
+from vicinal.comparing.progress import Shown
+from vicinal.comparing.tasks import RunContestant
+from vicinal.data import Dataset, Split
+from vicinal.embedder import Embedder, Head
+from vicinal.embedder.principal_axes import PrincipalAxes, principal_axes, principal_head
+from vicinal.errors import Interrupted
+from vicinal.evaluation import Scores, chance_scores
+from vicinal.fitting import assess
+from vicinal.recipe import SCORES, Recipe
+from vicinal.results import Journal, Record
+from vicinal.results.gain import CHANCE, UNTRAINED, reduced
+from vicinal.results.item_scores import queries_by_class, scores_by_class
+from vicinal.training.frozen import FrozenEmbedder, Trainee
+
+__all__ = ["run_baselines"]
+
+# What an untrained network does not depend on, beside what belongs to a loss.
+OF_TRAINING = (*OF_THE_LOSS, *DEMANDS, "training", "head_start", "images", "copies")
+PCA_ITEMS = 20_000  # of whole training classes, from which on more move no axis that matters
+
+
+def run_baselines(grid: Sequence[Contestant], run: RunContestant, *, retry_failed: bool, progress: bool) -> list[str]:
+    """Score the baselines of a comparison that its journal lacks, each as a run of its own with the role "baseline".
+
+    For every backbone, seed and fold: the features of the network as they are (pretrained, or as drawn by the seed),
+    the same reduced to every length that is compared by their principal axes on the training classes, and chance.
+
+    Args:
+        grid: The runs of the comparison.
+        run: What runs them, which knows data and folder.
+        retry_failed: Run again what failed before.
+        progress: Whether to show progress.
+
+    Returns:
+        The keys of all baselines.
+    """
+    wanted = {run.key(baseline): baseline for contestant in grid for baseline in _baselines(contestant)}
+    journal = Journal(run.out)
+    known = {record.key: record for record in journal.records() if record.status == "done" or not retry_failed}
+    missing = [baseline for key, baseline in wanted.items() if key not in known]
+    networks = _Networks(run)
+    with Shown("baselines", len(wanted), progress, completed=len(wanted) - len(missing)) as shown:
+        for baseline in missing:
+            shown.started(baseline)
+            untrained = known.get(run.key(_named(baseline, UNTRAINED, None)))
+            record = _record(baseline, run, networks, untrained)
+            if record is not None:
+                journal.append(record)
+                known[record.key] = record
+            shown.ended(baseline, record)
+    return list(wanted)
+
+
+def _baselines(contestant: Contestant) -> list[Contestant]:
+    """Return the baselines that a contestant is to be compared with."""
+    dim = contestant.recipe.dim
+    shared = [_named(contestant, UNTRAINED, None), _named(contestant, CHANCE, None)]
+    return shared if dim is None else [*shared, _named(contestant, reduced(dim), dim)]
+
+
+def _named(contestant: Contestant, name: str, dim: int | None) -> Contestant:
+    recipe = contestant.recipe
+    values = {setting: value for setting, value in recipe.model_dump().items() if setting not in OF_TRAINING}
+    values |= {"dim": dim, "seed": recipe.training.seed, "score": recipe.training.score}
+    return Contestant(name, Recipe.of(values), role="baseline")
+
+
+def _record(baseline: Contestant, run: RunContestant, networks: _Networks, untrained: Record | None) -> Record | None:
+    """Return the record of a baseline; none of axes that a network has not, and none of chance without a network."""
+    try:
+        if baseline.name == CHANCE:
+            return _chance(baseline, run, untrained) if untrained and untrained.status == "done" else None
+        network = networks.of(baseline.recipe)
+        dim = baseline.recipe.dim
+        if dim is not None and dim >= network.length:
+            return None
+        return assess(
+            baseline.recipe,
+            network.as_it_is if dim is None else lambda split: network.reduced(split, dim),
+            data=run.data,
+            folder=Journal(run.out).run_folder(run.key(baseline)),
+            keep_model=run.keep_models,
+            facts=run.facts(baseline),
+        ).record
+    except Interrupted:
+        raise
+    except Exception as error:  # whatever it is, the others go on
+        return run.failed(baseline, error)
+
+
+@final
+class _Networks:
+    """The untrained network of each backbone, kept while seeds have the same one."""
+
+    def __init__(self, run: RunContestant) -> None:
+        self._run = run
+        self._kept: dict[str, _Network] = {}
+
+    def of(self, recipe: Recipe) -> _Network:
+        """Return the network of a recipe, with the features that it has computed for former seeds and folds."""
+        kept = self._kept.get(recipe.backbone)
+        if kept is None or kept.seed != recipe.training.seed:
+            made = _untrained(recipe, self._run.data)
+            if kept is not None and _same_weights(kept.embedder, made):
+                kept.seed = recipe.training.seed
+            else:
+                kept = _Network(recipe, made, self._run.cache, self._run.workers)
+        self._kept[recipe.backbone] = kept
+        return kept
+
+
+@final
+class _Network:
+    """An untrained network, and its features of all classes that it was asked for."""
+
+    def __init__(self, recipe: Recipe, embedder: Embedder, cache: Path | None, workers: int) -> None:
+        self.seed = recipe.training.seed
+        self.embedder = embedder
+        plain = _with_head(embedder, Head(self.length, None, pooling=embedder.head.pooling, normalisation="none"))
+        stands_still = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
+        if stands_still:  # its features are kept on disk, where runs look for them, too
+            plain.freeze(train_stages=0 if recipe.freeze is True else recipe.train_stages)
+        self._encoder: Trainee = (
+            FrozenEmbedder(plain, cache=cache, workers=workers, progress=False) if stands_still else plain
+        )
+        self._features: dict[str, npt.NDArray[np.float32]] = {}
+        self._axes: tuple[tuple[str, ...], PrincipalAxes] | None = None
+
+    @property
+    def length(self) -> int:
+        """Of its features."""
+        return self.embedder.backbone.channels
+
+    def features(self, data: Dataset) -> npt.NDArray[np.float32]:
+        """Return the pooled features of items; those of a class are computed once."""
+        names = {int(label): data.class_names[label] for label in data.classes}
+        absent = [label for label, name in names.items() if name not in self._features]
+        if absent:
+            part = data.of_classes(absent)
+            rows = self._encoder.encode(part, engine="folded")
+            self._features |= {name: rows[part.labels == at] for at, name in enumerate(part.class_names)}
+        features = np.empty((len(data), self.length), dtype=np.float32)
+        for label, name in names.items():
+            features[data.labels == label] = self._features[name]
+        return features
+
+    def as_it_is(self, split: Split) -> tuple[Embedder, FrozenEmbedder]:
+        """Return the network without a head of its own."""
+        return self._known(_with_head(self.embedder, self.embedder.head))
+
+    def reduced(self, split: Split, dim: int) -> tuple[Embedder, FrozenEmbedder]:
+        """Return the network with a head that keeps the principal axes of the training classes' features."""
+        if self._axes is None or self._axes[0] != split.train.class_names:
+            self._axes = (split.train.class_names, principal_axes(self.features(_some_classes(split.train))))
+        head = principal_head(self._axes[1], dim, pooling=self.embedder.head.pooling)
+        return self._known(_with_head(self.embedder, head))
+
+    def _known(self, embedder: Embedder) -> tuple[Embedder, FrozenEmbedder]:
+        """Return an embedder, and one that need not run the backbone again."""
+        return embedder, FrozenEmbedder(embedder.freeze(train_stages=0), known=self.features)
+
+
+def _untrained(recipe: Recipe, data: Dataset) -> Embedder:
+    """Return the network that training starts from: its features, or the embedder that the recipe starts from."""
+    embedder = build_embedder(recipe.changed(dim=None), data) if recipe.start is None else Embedder.load(recipe.start)
+    return embedder.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+def _with_head(embedder: Embedder, head: Head) -> Embedder:
+    made = copy.deepcopy(embedder)
+    made.head = copy.deepcopy(head).to(embedder.device)
+    return made.eval()
+
+
+def _same_weights(one: Embedder, other: Embedder) -> bool:
+    mine, theirs = one.state_dict(), other.state_dict()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def _some_classes(data: Dataset) -> Dataset:
+    """Return as many whole classes, drawn at random, as hold the items that principal axes are found from."""
+    if len(data) <= PCA_ITEMS:
+        return data
+    order = np.random.default_rng(0).permutation(data.classes)
+    sizes = np.bincount(data.labels, minlength=len(data.class_names))[order].cumsum()
+    return data.of_classes(np.sort(order[: int(np.searchsorted(sizes, PCA_ITEMS)) + 1]))
+
+
+def _chance(baseline: Contestant, run: RunContestant, untrained: Record) -> Record:
+    """Return what the record of the untrained network would be, were its neighbours drawn at random."""
+    split = baseline.recipe.split(run.data)
+    assert split.test is not None  # the untrained network was tested on it
+    scores, classes = _by_chance(split.test), len(split.test.class_names)
+    chosen = _by_chance(split.validation) if untrained.validation and split.validation is not None else None
+    return untrained.model_copy(
+        update={
+            **run.facts(baseline),
+            "validation": {} if chosen is None else {name: chosen[name] for name in SCORES},
+            "test": dict(scores.overall),
+            "per_class": {name: scores_by_class(scores, name, classes) for name in SCORES},
+            "queries": queries_by_class(scores, classes),
+            "seconds": 0.0,
+        }
+    )
+
+
+def _by_chance(data: Dataset) -> Scores:
+    roles = set() if data.roles is None else set(data.roles.tolist())
+    if not {"query", "gallery"} <= roles:
+        return chance_scores(data.labels)
+    query, gallery = data.with_role("query"), data.with_role("gallery")
+    return chance_scores(query.labels, gallery_labels=gallery.labels)

@@ -1,0 +1,94 @@
+"""A ladder of learning rates for each loss: what suits one ruins another, so each climbs it before it is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from vicinal.comparing.contestants import Contestant
+from vicinal.recipe import Recipe
+from vicinal.results import Record
+
+__all__ = ["RUNGS", "at_rate", "chosen_rates", "ladder", "rungs_of"]
+
+RUNGS = 3  # of each loss, unless told otherwise
+
+
+def ladder(rate: float, rungs: int = RUNGS) -> list[float]:
+    """Return learning rates around one, half an order of magnitude apart; of an even number more are below it.
+
+    Example:
+        >>> ladder(3e-4), ladder(1e-3, rungs=2)
+        ([9.49e-05, 0.0003, 0.000949], [0.000316, 0.001])
+    """
+    return [float(f"{rate * 10 ** ((place - rungs // 2) / 2):.3g}") for place in range(rungs)]
+
+
+def at_rate(contestant: Contestant, rate: float) -> Recipe:
+    """Return the recipe of a contestant with another learning rate of the network; its proxies keep theirs.
+
+    Unless its recipe says by how much theirs is higher.
+    """
+    recipe = contestant.recipe
+    if recipe.traits.usual != "proxies" or recipe.ccp is not None or "proxy_multiplier" in contestant.stated:
+        return recipe.changed(learning_rate=rate)
+    kept = recipe.proxy_multiplier * recipe.training.learning_rate
+    return recipe.changed(learning_rate=rate, proxy_multiplier=float(f"{kept / rate:.6g}"))
+
+
+def rungs_of(grid: Sequence[Contestant], rungs: int) -> list[Contestant]:
+    """Return what has to be tried: with each network, every loss at every rate, on the first seed and fold."""
+    return [
+        replace(first, recipe=at_rate(first, rate), role="rung")
+        for first in _firsts(grid).values()
+        for rate in ladder(first.recipe.training.learning_rate, rungs)
+    ]
+
+
+def chosen_rates(grid: Sequence[Contestant], tried: Sequence[tuple[Contestant, Record]]) -> list[Contestant]:
+    """Return the runs of a comparison at the rates whose rungs scored best on the validation classes.
+
+    A loss none of whose rungs came to an end keeps its rate, at which it will say what is wrong.
+
+    Args:
+        grid: All runs.
+        tried: The rungs, and what came of them.
+    """
+    ended: dict[tuple[str, object], list[Record]] = {}
+    for contestant, record in tried:
+        ended.setdefault(_ladder_name(contestant), []).append(record)
+    return [_at_best_rate(contestant, ended.get(_ladder_name(contestant), [])) for contestant in grid]
+
+
+def _at_best_rate(contestant: Contestant, records: Sequence[Record]) -> Contestant:
+    scores = {_rate(record): record.validation.get(record.score) for record in records}
+    known: Mapping[float, float] = {rate: score for rate, score in scores.items() if score is not None}
+    if not known:
+        return contestant
+    best = max(known, key=lambda rate: known[rate])
+    winner = next(record for record in records if _rate(record) == best)
+    spent = sum(record.images for record in records if record is not winner)
+    return replace(
+        contestant,
+        recipe=at_rate(contestant, best),
+        curve={images * winner.steps // winner.images: score for images, score in winner.curve},
+        tuning_trials=len(records),
+        tuning_images=spent,
+        rates=dict(sorted(scores.items())),
+    )
+
+
+def _rate(record: Record) -> float:
+    return float(record.recipe["training"]["learning_rate"])
+
+
+def _firsts(grid: Sequence[Contestant]) -> dict[tuple[str, object], Contestant]:
+    found: dict[tuple[str, object], Contestant] = {}
+    for contestant in grid:
+        found.setdefault(_ladder_name(contestant), contestant)
+    return found
+
+
+def _ladder_name(contestant: Contestant) -> tuple[str, object]:
+    """What has a ladder of its own: a loss with a network, since rates depend on both."""
+    return contestant.name, (contestant.recipe.backbone, contestant.recipe.dim)
