@@ -154,7 +154,7 @@ def _holds(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n 
 def _replaced(store: Store, items: list[Item], vectors: Float32[np.ndarray, "n d"], distance: str) -> None:
     """An item takes the place of the one of the same id; a new column is missing in all others."""
     new = Item(items[3].id, label="wren", metadata={"colour": "brown"})
-    store.add([new], np.float32([[9, 9, 9, 9]]))
+    store.add([new], np.full((1, DIM), 9, np.float32))
     items[3], vectors[3] = new, 9
     _holds(store, items, vectors, distance)
     _same([item.id for item in store.get(as_condition("colour is not null"))[0]], [new.id], "a column that was added")

@@ -300,7 +300,8 @@ class Index:
         if vectors is None:
             with self._writing() as store:
                 self._embedder_of(store)
-                source = as_source(items, ids=ids, labels=labels, metadata=metadata)
+                keys = None if ids is None else list(ids)
+                source = as_source(items, ids=keys, labels=labels, metadata=metadata)
                 if ids is None and len(source) and not source.paths:
                     raise InputError("Items that are not files need ids, by which they can be found and removed again.")
                 return self._take(store, replace(source, name=None), progress)
@@ -511,7 +512,7 @@ class Index:
         return _checked(rows, "the embeddings of the queries"), single
 
     def _vector_of(self, store: Store, key: Id) -> tuple[Id, Float32[np.ndarray, "1 d"]]:
-        names = dict.fromkeys([key, os.path.abspath(key)] if isinstance(key, str) else [key])
+        names: list[Id] = [key, os.path.abspath(key)] if isinstance(key, str) else [key]
         for name in names:
             rows = store.get(Compare("id", "=", name))[1]
             if len(rows):

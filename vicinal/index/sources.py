@@ -56,13 +56,9 @@ class Source:
             OSError: If its file cannot be read.
         """
         path = self.paths[place] if self.paths else None
-        if path is not None:
-            where = archive_of(path)
-            status = os.stat(path if where is None else where[0])
-            stamp, content = f"{status.st_size}-{status.st_mtime_ns}", digest(path).hex()
-        else:
-            stamp, content = None, _content(self.inputs, place)
-        return self._item(place, path, stamp, content)
+        if path is None:
+            return self._item(place, None, None, _content(self.inputs, place))
+        return self._item(place, path, _stamp(path), digest(path).hex())
 
     def with_stamp(self, place: int) -> Item:
         """The same, but the hash is left out: the content is not read.
@@ -73,9 +69,7 @@ class Source:
         path = self.paths[place] if self.paths else None
         if path is None:
             return self.item(place)
-        where = archive_of(path)
-        status = os.stat(path if where is None else where[0])
-        return self._item(place, path, f"{status.st_size}-{status.st_mtime_ns}", None)
+        return self._item(place, path, _stamp(path), None)
 
     def _item(self, place: int, path: str | None, stamp: str | None, content: str | None) -> Item:
         label = self.labels[place] if self.labels else None
@@ -221,6 +215,13 @@ def _typed(cells: Sequence[Any]) -> Sequence[Any]:
         except ValueError:
             continue
     return texts
+
+
+def _stamp(path: str) -> str:
+    """Size and time of change of a file, or of the archive that it is in."""
+    inside = archive_of(path)
+    status = os.stat(path if inside is None else inside[0])
+    return f"{status.st_size}-{status.st_mtime_ns}"
 
 
 def _content(inputs: Any, place: int) -> str | None:

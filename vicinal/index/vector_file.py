@@ -26,10 +26,10 @@ def append_rows(path: Path, rows: NDArray[np.float32], first: int) -> list[Block
         What the catalogue has to commit for the rows to exist.
     """
     content = np.ascontiguousarray(rows, dtype=KIND)
-    write_at(path, first * content.shape[1] * KIND.itemsize, memoryview(content))
+    write_at(path, first * content.shape[1] * KIND.itemsize, content.data)
     sync_file(path)
     return [
-        Block(first + start, len(part), _longest(part), hashlib.sha256(memoryview(part)).hexdigest())
+        Block(first + start, len(part), _longest(part), hashlib.sha256(part.data).hexdigest())
         for start in range(0, len(content), BLOCK_ROWS)
         for part in [content[start : start + BLOCK_ROWS]]
     ]
@@ -52,7 +52,7 @@ def damaged_blocks(rows: NDArray[np.float32], blocks: list[Block]) -> Iterator[B
     """The blocks that are not what was written."""
     for block in blocks:
         part = np.ascontiguousarray(rows[block.first : block.first + block.many])
-        right = len(part) == block.many and hashlib.sha256(memoryview(part)).hexdigest() == block.sha256
+        right = len(part) == block.many and hashlib.sha256(part.data).hexdigest() == block.sha256
         if not right or _longest(part) != block.longest:
             yield block
 
