@@ -44,8 +44,8 @@ def write_until_killed(folder, first, pipe):
             index.compact()
 
 
-def kill_once(folder, first, seconds):
-    """Return the items that must be there, and those that may be, after a kill."""
+def kill_once(folder, first, calls, seconds):
+    """Return the items that must be there, and those that may be, after a kill some time after so many calls."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -55,11 +55,12 @@ def kill_once(folder, first, seconds):
         finally:
             os._exit(1)
     os.close(writing)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
     with os.fdopen(reading) as file:
-        told = file.read().splitlines()
+        told = [file.readline() for _ in range(calls)]
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        told += file.readlines()
     must, may = set(), set()
     for line in told:
         what, *numbers = line.split()
@@ -80,7 +81,7 @@ def survive(folder, kills, seed):
     rng = random.Random(seed)
     for kill in range(1, kills + 1):
         first = kill * 1_000_000
-        must, may = kill_once(folder, first, rng.uniform(0.02, 0.35))
+        must, may = kill_once(folder, first, rng.randrange(1, 12), rng.uniform(0, 0.05))
         with Index.open(folder) as index:
             assert index.verify() == []
             items, vectors = index.get()

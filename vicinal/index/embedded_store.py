@@ -92,10 +92,8 @@ class EmbeddedStore:
         catalogue = self._catalogue
         if not len(items):
             return
-        with catalogue.reading() as state:
-            blocks = append_rows(self.folder / VECTORS, vectors, state.finish)
-        with catalogue.writing() as state:
-            catalogue.insert(state, items, blocks)
+        with catalogue.writing() as state:  # nobody else writes past the end meanwhile
+            catalogue.insert(state, items, append_rows(self.folder / VECTORS, vectors, state.finish))
 
     def delete(self, where: Condition) -> int:
         """Remove the items that pass a filter; their vectors stay in the file until the index is compacted."""

@@ -148,7 +148,7 @@ class Index:
             raise InputError(f"{path} is an index already; open it with Index.open and add to it.")
         look_up("distance", distance, dict.fromkeys(DISTANCES))
         rows = _checked(vectors, "vectors")
-        source = _of_rows(rows, ids, labels, metadata, first=0)
+        source = _of_rows(rows, ids, labels, metadata)
         folder = IndexFolder(path)
         with folder.writing():
             building = folder.building("new")
@@ -311,7 +311,7 @@ class Index:
         with self._writing() as store:
             self._check_embedder(store, embedder)
             _check_dim(rows, store.header.dim)
-            source = _of_rows(rows, ids, labels, metadata, first=0)
+            source = _of_rows(rows, ids, labels, metadata)
             before = store.count(In("id", tuple(source.ids)))
             _add_rows(store, source, rows)
             return Changes(added=len(rows) - before, updated=before)
@@ -659,9 +659,8 @@ def _of_rows(
     ids: Sequence[Id] | NDArray[Any] | None,
     labels: Sequence[Any] | None,
     metadata: Mapping[str, Sequence[Any]] | None,
-    first: int,
 ) -> Source:
-    keys = range(first, first + len(rows)) if ids is None else ids
+    keys = range(len(rows)) if ids is None else ids
     bare = Source(rows, list(range(len(rows))))
     return as_source(bare, ids=list(keys), labels=None if labels is None else list(labels), metadata=metadata)
 

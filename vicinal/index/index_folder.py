@@ -70,6 +70,11 @@ class IndexFolder:
                 ) from None
             try:
                 yield
+            except OSError as error:
+                raise DataError(
+                    f"{self.path} could not be written: {error.strerror or error}.",
+                    hint="Free some space or mend the disk; what was there before is untouched.",
+                ) from error
             finally:
                 self._lock.release()
 
