@@ -135,7 +135,7 @@ def _holds(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n 
         passing = [item for item in found if where is None or matches(where, item.values())]
         _same(store.count(where), len(passing), f"count({text!r})")
         _same(store.get(where)[0], passing, f"get({text!r})")
-        for k in (1, 4, 100):
+        for k in (3, 100):
             answer = store.search(_queries(), k, where)
             for query, ids, values in zip(_queries(), answer.ids.tolist(), answer.similarities, strict=True):
                 right = naive_search(items, vectors, query, k, distance, where)
@@ -143,8 +143,8 @@ def _holds(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n 
                 _same(values.tolist(), [value for _, value in right], f"similarities of search(k={k}, {text!r})")
                 for key in ids:
                     _same(answer.items[key], next(item for item in items if item.id == key), "an item that was found")
-        bare = store.search(_queries(), 3, where, items=False)
-        _same(bare.ids.tolist(), store.search(_queries(), 3, where).ids.tolist(), "search(items=False)")
+    plain, bare = store.search(_queries(), 3), store.search(_queries(), 3, items=False)
+    _same(bare.ids.tolist(), plain.ids.tolist(), "search(items=False)")
     fast = store.search(_queries(), 3, fast=True)
     _same(fast.ids.shape, (len(_queries()), 3), "the shape of search(fast=True)")
     if not 0 < fast.recall <= 1:

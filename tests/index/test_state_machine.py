@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(
-    max_examples=8, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=5, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
