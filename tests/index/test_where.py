@@ -139,6 +139,7 @@ conditions = st.recursive(
 )
 
 
+@pytest.mark.filterwarnings("ignore:Do not use the .random. module")  # the checks of types draw which item to check
 @settings(max_examples=100, deadline=None)
 @given(conditions, st.lists(st.tuples(values, texts), min_size=1, max_size=8))
 def test_sql_means_what_the_definition_says(condition, rows):

@@ -87,7 +87,7 @@ Condition: TypeAlias = Compare | In | Null | Not | And | Or
 Where: TypeAlias = str | Mapping[str, Any] | Condition
 
 
-def as_condition(where: Where) -> Condition:
+def as_condition(where: Any) -> Condition:
     """Read a filter.
 
     Args:
