@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         classical,
         data,
         evaluation,
+        index,
         mining,
         neighbours,
         objectives,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from vicinal.errors import VicinalError
     from vicinal.evaluation import Scores, evaluate
     from vicinal.fitting import fit, train
+    from vicinal.index import Index
     from vicinal.neighbours import Searcher
     from vicinal.pairs import Geometry
     from vicinal.recipe import Recipe
@@ -49,6 +51,7 @@ __all__ = [
     "Embedder",
     "Geometry",
     "Hook",
+    "Index",
     "Leaderboard",
     "Learned",
     "Recipe",
@@ -65,6 +68,7 @@ __all__ = [
     "evaluate",
     "evaluation",
     "fit",
+    "index",
     "mining",
     "neighbours",
     "objective_from_weights",
@@ -97,6 +101,7 @@ _MODULES = {
     "Scores": "evaluation",
     "fit": "fitting",
     "train": "fitting",
+    "Index": "index",
     "Searcher": "neighbours",
     "Geometry": "pairs",
     "Recipe": "recipe",

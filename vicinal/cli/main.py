@@ -46,6 +46,8 @@ VERBS = {
     "evaluate": Verb(INSIDE, "Score embeddings, or a model on a dataset, with intervals."),
     "weights": Verb(INSIDE, "Draw the weight of a pair over its similarity."),
     "audit": Verb(INSIDE, "Say whether a loss is a metric, with the worst triple; for a run also bounds."),
+    "index": Verb(WORK, "Put images and their embeddings into a folder that can be searched."),
+    "search": Verb(WORK, "Find the items of an index that are nearest to an image, an item or a vector."),
     "embed": Verb(WORK, "Write the embeddings of images or feature vectors to one .npz file."),
 }
 

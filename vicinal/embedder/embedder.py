@@ -20,7 +20,7 @@ from vicinal.embedder.card import Card
 from vicinal.embedder.choosing import Choice
 from vicinal.embedder.encoding import Precision, embed_in_batches, stack
 from vicinal.embedder.engines import EngineName
-from vicinal.embedder.folder import CONFIG, Config, model_in, read_folder, write_folder
+from vicinal.embedder.folder import CONFIG, Config, identity, model_in, read_folder, sealed, write_folder
 from vicinal.embedder.head import Head, Normalisation, Pooling, pool
 from vicinal.embedder.inputs import Inputs, prepare, reader
 from vicinal.embedder.onnx import export_onnx
@@ -183,15 +183,24 @@ class Embedder(nn.Module):
     def _note(self, choice: Choice) -> None:
         self.encoded_by = f"{choice.engine.name} ({choice.note})" if choice.note else choice.engine.name
 
-    def save(self, folder: str | Path) -> None:
-        """Write config.json, model.safetensors and README.md, from which `load` rebuilds all of it."""
+    def identity(self) -> str:
+        """Return a hash of all that its embeddings depend on: the same for a copy, another after one more step.
+
+        Example:
+            >>> embedder = Embedder("linear", dim=2, options={"features": 3})
+            >>> len(embedder.identity())
+            64
+        """
+        return identity(sealed(self._config(), self.state_dict())[0])
+
+    def _config(self) -> Config:
         if self.name is None:
             raise InputError(
                 f"Only embedders whose backbone was given by name can be saved; this one is a "
                 f"{type(self.backbone).__name__} built elsewhere. Save its state_dict with safetensors instead."
             )
         linear = self.head.linear
-        config = Config(
+        return Config(
             backbone=self.name,
             # loading brings its own weights, so timm need not fetch any again
             options={key: value for key, value in self.options.items() if key != "pretrained"},
@@ -202,8 +211,12 @@ class Embedder(nn.Module):
             transform=describe_transform(self.transform),
             card=self.card,
         )
+
+    def save(self, folder: str | Path) -> None:
+        """Write config.json, model.safetensors and README.md, from which `load` rebuilds all of it."""
+        config = self._config()
         facts = {
-            "backbone": " ".join([self.name, *(f"{key}={value}" for key, value in config.options.items())]),
+            "backbone": " ".join([config.backbone, *(f"{key}={value}" for key, value in config.options.items())]),
             "embedding": f"{self.dim} numbers, normalisation: {config.normalisation}",
             "pooling": config.pooling,
             "transform": self.transform,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,7 +18,7 @@ from vicinal.embedder.head import Normalisation, Pooling
 from vicinal.errors import DataError
 from vicinal.reading import read_content, read_json, reading
 
-__all__ = ["Config", "read_folder", "write_folder"]
+__all__ = ["Config", "identity", "model_in", "read_folder", "sealed", "write_folder"]
 
 CONFIG, WEIGHTS, README = "config.json", "model.safetensors", "README.md"
 IN_RUN, IN_COMPARISON = "model", "best"  # where a run and a comparison keep theirs
@@ -42,6 +43,18 @@ class Config(BaseModel):
     card: Card
 
 
+def sealed(config: Config, state: Mapping[str, Tensor]) -> tuple[Config, bytes]:
+    """Return the weights as they are written, and the description with their hash filled in."""
+    weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
+    return config.model_copy(update={"sha256": hashlib.sha256(weights).hexdigest()}), weights
+
+
+def identity(config: Config) -> str:
+    """Return a hash of all that embeddings depend on: settings, transform and weights, but not what the card says."""
+    content = config.model_dump(mode="json", exclude={"card", "format", "version"})
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def write_folder(folder: Path, config: Config, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Write the three files; each appears whole or not at all, and config.json last.
 
@@ -52,8 +65,7 @@ def write_folder(folder: Path, config: Config, state: Mapping[str, Tensor], fact
         facts: What the model card says of the embedder itself.
     """
     prepare_output(folder / CONFIG)
-    weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
-    config = config.model_copy(update={"sha256": hashlib.sha256(weights).hexdigest()})
+    config, weights = sealed(config, state)
     with replacing(folder / WEIGHTS) as file:
         file.write(weights)
     with replacing(folder / README) as file:

@@ -39,7 +39,7 @@ def table(
         MissingExtra: For Parquet, if pyarrow is not installed.
     """
     path = Path(path)
-    columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    columns = read_columns(path)
     if "label" not in columns:
         raise DataError(f"{path} has no column 'label'.", [f"columns: {', '.join(columns)}"], "Name it 'label'.")
     roles = _roles(columns, path) if "split" in columns else []
@@ -56,6 +56,11 @@ def table(
         with reading(path, "a table with boxes of numbers"):
             listing.boxes = [_box(*corner) for corner in zip(*(columns[edge] for edge in BOX), strict=True)]
     return dataset_from(listing, path.stem, check=check, skip_bad=skip_bad)
+
+
+def read_columns(path: Path) -> dict[str, list[Any]]:
+    """Read all columns of a `.parquet` or `.csv` file; the cells of the latter are texts."""
+    return _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
 
 
 def _read_csv(path: Path) -> dict[str, list[Any]]:

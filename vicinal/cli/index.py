@@ -1,0 +1,133 @@
+"""`vicinal index`: make an index, bring it up to date, look after it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from vicinal.embedder.folder import model_in
+from vicinal.errors import InputError
+from vicinal.index import Changes, Index
+from vicinal.index.exchange import ForeignVectors, read_vectors
+from vicinal.index.index_folder import is_index
+from vicinal.phrasing import counted
+
+__all__ = ["index"]
+
+
+def index(
+    what: Annotated[
+        Path, typer.Argument(help="The folder of a model, a run or a comparison (with --out); or that of an index.")
+    ],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="What is to be found: a folder of images or of class folders, a list of paths (.txt), a table with "
+            "a column path, or the name of a known set. Again: only what is new, changed or gone."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder of the index.")] = None,
+    store: Annotated[
+        str, typer.Option(help="Keep items and vectors in a server: postgresql://user@host/database (with pgvector).")
+    ] = "",
+    model: Annotated[Path | None, typer.Option(help="Embed all items of an index anew with this model.")] = None,
+    remove: Annotated[str | None, typer.Option(help="Remove the items that pass this filter.")] = None,
+    import_: Annotated[
+        Path | None,
+        typer.Option("--import", help="Vectors made elsewhere (.parquet, .npz, .npy): a new index, or more items."),
+    ] = None,
+    distance: Annotated[
+        Literal["cosine", "euclidean"], typer.Option(help="How imported vectors are compared, for a new index.")
+    ] = "cosine",
+    export: Annotated[Path | None, typer.Option(help="Write everything to a .parquet, .npz or .faiss file.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Check every byte; list what is not as it was.")] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Time exact and fast search, with recall.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Give back the space of removed items.")] = False,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Go back to what was before --model or --compact.")
+    ] = False,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+) -> None:
+    """Put images and their embeddings into a folder that can be searched; bring it up to date, look after it.
+
+    vicinal index runs/which/best photos/ --out birds.index
+    """
+    console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    if import_ is not None:
+        _import(what if out is None else out, read_vectors(import_), distance, store, console)
+        return
+    if not is_index(what) and (model_in(what) / "config.json").is_file():
+        if out is None or data is None:
+            raise InputError(f"{what} is a model; say what to index and where: vicinal index {what} DATA --out FOLDER.")
+        with Index.build(out, what, data, store=store, progress=progress) as built:
+            _say(console, built, built.changes)
+        return
+    if out is not None:
+        raise InputError(f"--out is for a new index, whose first argument is a model; {what} is none.")
+    with Index.open(what) as opened:
+        if rollback:
+            opened.rollback()
+        if model is not None:
+            _say(console, opened, opened.reembed(model, data, progress=progress))
+        elif data is not None:
+            _say(console, opened, opened.refresh(data, progress=progress))
+        if remove is not None:
+            console.print(f"{counted(opened.remove(remove), 'item')} removed")
+        if compact:
+            console.print(f"{counted(opened.compact(), 'row')} given back")
+        if export is not None:
+            console.print(f"{export}: {counted(opened.export(export), 'item')}")
+        if measure:
+            print(opened.measure())
+        if verify:
+            _verify(opened, console)
+        elif not measure and export is None:
+            console.print(str(opened))
+
+
+def _import(path: Path, found: ForeignVectors, distance: str, store: str, console: Console) -> None:
+    if is_index(path):
+        with Index.open(path) as opened:
+            changes = opened.add(
+                vectors=found.vectors,
+                ids=found.ids,
+                labels=found.labels,
+                metadata=found.metadata,
+                embedder=found.embedder or None,
+            )
+            _say(console, opened, changes)
+        return
+    made = Index.of_vectors(
+        path,
+        found.vectors,
+        ids=found.ids,
+        labels=found.labels,
+        metadata=found.metadata,
+        distance=distance,
+        store=store,
+    )
+    _say(console, made, Changes(added=len(made)))
+    made.close()
+
+
+def _say(console: Console, opened: Index, changes: Changes) -> None:
+    for name, reason in changes.skipped:
+        console.print(f"skipped {name}: {reason}")
+    console.print(f"{opened}: {changes}")
+
+
+def _verify(opened: Index, console: Console) -> None:
+    problems = opened.verify()
+    for problem in problems:
+        console.print(problem)
+    if problems:
+        console.print(
+            f"{counted(len(problems), 'problem')}. Restore the folder from a copy, go back with --rollback, or build "
+            "the index again."
+        )
+        sys.exit(1)
+    console.print(f"{opened}: every byte is as it was written")

@@ -1,0 +1,86 @@
+"""`vicinal search`: the items of an index that are nearest to a picture, an item or a vector."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from vicinal.data.readers.layout import images_below
+from vicinal.errors import DataError, InputError
+from vicinal.index import Hits, Index
+from vicinal.index.exchange import read_vectors
+from vicinal.index.hit_pictures import draw_hits
+
+__all__ = ["search"]
+
+
+def search(
+    index: Annotated[Path, typer.Argument(help="The folder of an index.")],
+    query: Annotated[Path | None, typer.Argument(help="An image, or a folder of images.")] = None,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many items to find.")] = 10,
+    where: Annotated[
+        str | None,
+        typer.Option(help="Only items that pass this filter, such as \"label = 'wren' and year > 2020\"."),
+    ] = None,
+    item: Annotated[str | None, typer.Option(help="Search for what is like this item: its id, or its path.")] = None,
+    vector: Annotated[
+        Path | None, typer.Option(help="Search with the vectors of a .npy, .npz or .parquet file.")
+    ] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="A few milliseconds, nearly always right; says how.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per query.")] = False,
+    sheet: Annotated[Path | None, typer.Option(help="Draw queries and hits to this .png or .jpg file.")] = None,
+) -> None:
+    """Find the items nearest to an image, an item of the index, or a vector; exactly, unless --fast.
+
+    vicinal search birds.index unknown.jpg --k 10 --where "label = 'wren'" --sheet hits.png
+    """
+    if sum(given is not None for given in (query, item, vector)) != 1:
+        raise InputError("Give one of: an image or a folder of images, --item, --vector.")
+    with Index.open(index) as opened:
+        pictures, answers = _answers(opened, query, item, vector, k, where, fast)
+    for (name, _), hits in zip(pictures, answers, strict=True):
+        if json:
+            print(json_module.dumps({"query": name, "recall": hits.recall, "hits": [hit.as_dict() for hit in hits]}))
+        else:
+            _show(name, hits)
+    if sheet is not None:
+        sheet.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            draw_hits(pictures, answers).save(sheet)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{sheet} cannot be written: {error}.", hint="Choose a name that ends in .png.") from None
+
+
+def _answers(
+    opened: Index, query: Path | None, item: str | None, vector: Path | None, k: int, where: str | None, fast: bool
+) -> tuple[list[tuple[str, Any]], list[Hits]]:
+    """What was asked, with a caption and a picture, and what was found."""
+    if item is not None:
+        key = int(item) if opened.columns["id"] == "integer" and item.lstrip("-").isdecimal() else item
+        hits = opened.search(item=key, k=k, where=where, fast=fast)
+        return [(item, item if Path(item).is_file() else None)], [hits]
+    if vector is not None:
+        rows = np.atleast_2d(read_vectors(vector).vectors)
+        names = [f"{vector}[{row}]" for row in range(len(rows))]
+        return [(name, None) for name in names], opened.search(vector=rows, k=k, where=where, fast=fast)
+    assert query is not None
+    if not query.exists():
+        raise DataError(f"There is no file {query}.")
+    paths = list(images_below(query)) if query.is_dir() else [str(query)]
+    if not paths:
+        raise DataError(f"{query} has no images in it.")
+    return [(path, path) for path in paths], opened.search(paths, k=k, where=where, fast=fast)
+
+
+def _show(name: str, hits: Hits) -> None:
+    how = "exact" if hits.recall == 1 else f"recall {hits.recall:.4f}"
+    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"{name}: {len(hits)} found, {how}")
+    for place, hit in enumerate(hits, start=1):
+        label = "" if hit.label is None else str(hit.label)
+        extra = "  ".join(f"{key}={value}" for key, value in hit.metadata.items())
+        print("\t".join(part for part in (str(place), f"{hit.similarity:.6f}", label, str(hit.id), extra) if part))

@@ -1,0 +1,97 @@
+"""What a search returns, and what changing an index reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final, overload
+
+from vicinal.index.item import Id
+from vicinal.index.where import Value
+from vicinal.phrasing import counted
+
+__all__ = ["Changes", "Hit", "Hits"]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One item that was found.
+
+    Attributes:
+        id: Of the item.
+        path: Of its file, if it has one.
+        label: Its class, if it has one.
+        similarity: The cosine with the query, or minus the Euclidean distance: the larger, the nearer.
+        metadata: Its other values.
+    """
+
+    id: Id
+    path: str | None
+    label: Value | None
+    similarity: float
+    metadata: Mapping[str, Value] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its fields, for JSON."""
+        return {
+            "id": self.id,
+            "path": self.path,
+            "label": self.label,
+            "similarity": self.similarity,
+            "metadata": dict(self.metadata),
+        }
+
+
+@final
+@dataclass(frozen=True)
+class Hits(Sequence[Hit]):
+    """The nearest items of one query, nearest first, ties by id.
+
+    Attributes:
+        hits: All of them.
+        recall: The share of the k nearest that this way of searching finds: 1 if it is exact, else as measured on
+            the index's own items.
+    """
+
+    hits: tuple[Hit, ...]
+    recall: float = 1.0
+
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, place: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.hits[place]
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What was done to an index.
+
+    Attributes:
+        added: Items that are new.
+        updated: Items whose content or values had changed.
+        removed: Items that were gone.
+        unchanged: Items that were left as they are.
+        skipped: What could not be read, and why.
+    """
+
+    added: int = 0
+    updated: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.added:,} added",
+            f"{self.updated:,} updated",
+            f"{self.removed:,} removed",
+            f"{self.unchanged:,} unchanged",
+        ]
+        if self.skipped:
+            parts.append(f"{counted(len(self.skipped), 'item')} skipped")
+        return ", ".join(parts)
