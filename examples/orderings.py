@@ -85,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     for board in leaderboards([parser.parse_args().folder]):
-        print(f"\n{board.title}: {len(board.runs)} runs\n")
+        print(f"\n{board.title}: {len(board.records)} runs\n")
         print("\n".join(leaderboard(board)), end="\n\n")
         print("\n".join(f"- {line}" for line in claims(board)))
 

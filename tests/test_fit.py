@@ -24,7 +24,7 @@ pytestmark = pytest.mark.recipe
 SMALL: dict[str, Any] = {
     "backbone_options": {"widths": [8, 16], "size": 16},
     "dim": 8,
-    "classes_per_batch": 3,
+    "classes_per_batch": 2,
     "steps": 30,
     "evaluate_every": 10,
     "learning_rate": 3e-3,
@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def halves() -> Split:
-    return split(digits(), "fixed-validation", validation=0.4)
+    return split(digits(), "fixed-validation", validation=0.6)
 
 
 def same(one: Embedder, other: Embedder) -> bool:

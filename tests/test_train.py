@@ -287,6 +287,6 @@ def test_a_run_builds_its_network_once(monkeypatch: pytest.MonkeyPatch, tmp_path
     built = []
     real = module.build_backbone
     monkeypatch.setattr(module, "build_backbone", lambda *a, **o: built.append(a[0]) or real(*a, **o))
-    small = {"backbone_options": {"widths": [4], "size": 8}, "dim": 4, "classes_per_batch": 2, "validation": 0.4}
+    small = {"backbone_options": {"widths": [4], "size": 8}, "dim": 4, "classes_per_batch": 2, "validation": 0.6}
     vc.train(Recipe(data="digits", **small).changed(steps=2), folder=tmp_path / "run", progress=False)
     assert built == ["convnet"]

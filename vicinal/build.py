@@ -15,9 +15,9 @@ from vicinal.embedder import Embedder
 from vicinal.errors import InputError, look_up
 from vicinal.recipe import Recipe
 from vicinal.references import Batch, Memory, OneHot, Proxies
-from vicinal.sampling import SAMPLERS, Sampler
+from vicinal.sampling import SAMPLERS, Sampler, batch_that_fits
 
-__all__ = ["build_criterion", "build_embedder", "build_sampler", "train_transform"]
+__all__ = ["build_criterion", "build_embedder", "build_sampler", "train_transform", "with_fitting_batches"]
 
 
 def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
@@ -124,6 +124,28 @@ def build_sampler(recipe: Recipe, data: Dataset) -> Sampler:
     # Every class has its turn as often as it takes to see about every item once in a pass.
     rounds = max(1, round(len(data) / (len(data.classes) * recipe.samples_per_class)))
     return make(data.labels, recipe.classes_per_batch, recipe.samples_per_class, rounds=rounds, **shared)
+
+
+def with_fitting_batches(recipe: Recipe, *sets: Dataset) -> Recipe:
+    """Return a recipe whose batches all of the training sets can fill: as they are, or as large as they can be.
+
+    Example:
+        >>> from vicinal.data import digits
+        >>> small = digits().subset([0, 1, 2, 10, 11, 12])  # three classes of two
+        >>> made = with_fitting_batches(Recipe(), small)
+        >>> made.classes_per_batch, made.samples_per_class
+        (3, 2)
+    """
+    for data in sets:
+        classes, items = recipe.classes_per_batch, recipe.samples_per_class
+        if recipe.sampler == "random":
+            items = min(items, len(data))
+            classes = min(classes, len(data) // max(1, items))
+        else:
+            classes, items = batch_that_fits(data.labels, classes, items)
+        if (classes, items) != (recipe.classes_per_batch, recipe.samples_per_class):
+            recipe = recipe.changed(classes_per_batch=classes, samples_per_class=items)
+    return recipe
 
 
 def train_transform(recipe: Recipe, embedder: Embedder) -> Callable[..., Tensor] | None:

@@ -18,8 +18,9 @@ import torch
 
 from vicinal.atomic import write_atomically
 from vicinal.backbones import small_images
-from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform
+from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform, with_fitting_batches
 from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
+from vicinal.defaults import suited_settings
 from vicinal.embedder import Card, Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import class_distances, covering_radius, spectral_decay
@@ -28,6 +29,7 @@ from vicinal.recipe import SCORES, Recipe
 from vicinal.results.item_scores import queries_by_class, score_test_items, scores_by_class
 from vicinal.results.record import Record
 from vicinal.results.run import EmbeddedItems, Run, RunFiles
+from vicinal.results.run_notes import batch_note, budget_note, colour_note, validation_note
 from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.engine import Outcome, run_training
 from vicinal.training.frozen import FrozenEmbedder, Trainee, training_items
@@ -60,10 +62,11 @@ def fit(
     """Train an embedder on the training classes of a split and choose its best step on the validation classes.
 
     Args:
-        split: Classes to train on and to choose by; without validation classes the last step is kept. The test classes
-            are never looked at.
-        recipe: What to train, by default a small network with the multi-similarity loss. The split counts, and not what
-            the recipe says of data and protocol.
+        split: Classes to train on and to choose by; with fewer than three to choose by the last step is kept. The test
+            classes are never looked at.
+        recipe: What to train, by default the multi-similarity loss with a network that suits the data (see
+            `vicinal.defaults`). The split counts, and not what the recipe says of data and protocol. Batches that the
+            training classes cannot fill shrink.
         folder: Where the run goes (recipe, log, checkpoints, record, model); None keeps nothing on disk.
         resume: Go on with the run in that folder, bit for bit as if it had never stopped.
         hooks: Take part in training.
@@ -79,15 +82,18 @@ def fit(
 
     Example:
         >>> from vicinal.data import digits, split
-        >>> embedder = fit(split(digits(), "fixed-validation", validation=0.4), steps=5, progress=False,
+        >>> embedder = fit(split(digits(), "fixed-validation", validation=0.6), steps=5, progress=False,
         ...                classes_per_batch=3, evaluate_every=5, dim=8)
         >>> embedder.dim
         8
     """
-    recipe = _about(split, (recipe or Recipe()).changed(changes))
+    if recipe is None:
+        recipe = Recipe.of(suited_settings(split.train, changes))
+    asked = _about(split, recipe.changed(changes))
+    recipe = with_fitting_batches(asked, split.train)
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
     fitted = _fit(split.without_test(), recipe, split.hash(), running)
-    _keep(fitted, split, _record(fitted, recipe, split, {}))
+    _keep(fitted, split, _record(fitted, recipe, split, {"notes": _notes(asked, recipe, split)}))
     return fitted.embedder
 
 
@@ -135,6 +141,9 @@ def train(
     whole = load(str(recipe.data), skip_bad=recipe.skip_bad) if data is None else data
     known = {"data": "", **(facts or {})}
     known["data"] = known["data"] or whole.hash()
+    asked, split = recipe, recipe.split(whole)
+    recipe = with_fitting_batches(asked, split.train)
+    known["notes"] = tuple(dict.fromkeys([*known.get("notes", ()), *_notes(asked, recipe, split)]))
     divided = _divide(recipe, whole, known["data"])
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
     fitted = _fit(divided.visible, recipe, divided.identity, running)
@@ -179,7 +188,7 @@ def assess(
         _open_run(files, recipe, resume=True)
     began = time.perf_counter()
     embedder, model = make(divided.visible)
-    validation = divided.visible.validation
+    validation = divided.visible.chooser
     scores = {} if validation is None else _scores(model, validation, recipe)
     outcome = Outcome(steps=0, images=0, best_step=0, best_scores=scores, seconds=time.perf_counter() - began)
     fitted = _Fitted(embedder, model, outcome, divided.identity, (), files, writes=True)
@@ -218,6 +227,13 @@ def _finish(fitted: _Fitted, recipe: Recipe, divided: _Divided, known: Mapping[s
         run.save_test_items(items)
     _keep(fitted, divided.visible, record, keep_model=keep_model)
     return run
+
+
+def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
+    """Return what is to be said of a run before it has begun."""
+    train = split.train
+    notes = [batch_note(asked, used, train), None if used.select_on_test else validation_note(split)]
+    return tuple(note for note in [*notes, colour_note(used, train)] if note is not None)
 
 
 def _about(split: Split, recipe: Recipe) -> Recipe:
@@ -262,7 +278,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     settings = recipe.training
     fabric = start_processes(settings)
     data = _decoded(split.train, recipe)
-    validation = None if split.validation is None else _decoded(split.validation, recipe)
+    validation = None if split.chooser is None else _decoded(split.chooser, recipe)
 
     embedder = build_embedder(recipe, data).to(fabric.device)
     stands_still = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
@@ -407,7 +423,7 @@ def _record(fitted: _Fitted, recipe: Recipe, split: Split, facts: Mapping[str, A
         "status": "done",
         "recipe": recipe.model_dump(mode="json") | {"data": recipe.data or split.train.name},
         "split": fitted.identity,
-        "selected_on": "last" if split.validation is None else "test" if recipe.select_on_test else "validation",
+        "selected_on": "last" if split.chooser is None else "test" if recipe.select_on_test else "validation",
         "distance": fitted.model.distance,
         "threads": torch.get_num_threads(),
         "validation": {} if recipe.select_on_test else chosen,
@@ -425,6 +441,8 @@ def _record(fitted: _Fitted, recipe: Recipe, split: Split, facts: Mapping[str, A
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         **facts,
     }
+    little = budget_note(outcome.images, split.train) if outcome.steps else None
+    known["notes"] = (*known.get("notes", ()), *([] if little is None else [little]))
     return Record(**{"key": recipe.key(known.get("data", ""), known["name"]), **known})
 
 

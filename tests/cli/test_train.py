@@ -100,7 +100,6 @@ def test_frozen_features_from_the_command_line(tmp_path: Path, monkeypatch: pyte
         (["--recipe", "gone.toml"], InputError, "Unknown recipe 'gone.toml'"),
         (["-o", "metric=R@1000"], InputError, "Unknown score"),
         (["--backbone", "linear"], InputError, "holds images"),
-        (["-o", "classes_per_batch=30"], InputError, "cannot fill a batch"),
         (["--weights", "gone.pth"], VicinalError, "gone.pth"),
     ],
 )
@@ -110,6 +109,17 @@ def test_mistakes_are_one_message_and_leave_no_run(
     with pytest.raises(kind, match=re.escape(said)):
         run("digits", "--run", tmp_path / "run", *FLAGS, *flags)
     assert not (tmp_path / "run").exists()
+
+
+def test_digits_alone_are_enough_and_what_shrank_is_said(tmp_path: Path) -> None:
+    done = run("digits", "--run", tmp_path / "run", "--steps", "1", "--no-progress", "-o", "dim=4")
+    assert done.exit_code == 0, done.output
+    assert "Note: Batches hold 5 classes x 4 instead of 16 x 4" in done.output
+    assert "Note: Nothing is chosen by validation, since 5 training classes are too few" in done.output
+    assert "Note: The budget trains next to nothing: 20 images seen" in done.output
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "(test)" in card
+    assert "(validation)" not in card
 
 
 def test_several_mistakes_are_told_together(tmp_path: Path) -> None:

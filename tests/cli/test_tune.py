@@ -16,7 +16,8 @@ from vicinal.recipe import Recipe
 
 pytestmark = pytest.mark.recipe
 
-FLAGS = ["--steps", "4", "--dim", "4", "-o", "classes_per_batch=3", "-o", 'backbone_options={"widths": [4], "size": 8}']
+FLAGS = ["--steps", "4", "--dim", "4", "-o", "classes_per_batch=2", "-o", "validation=0.6"]
+FLAGS += ["-o", 'backbone_options={"widths": [4], "size": 8}']
 
 
 def run(*arguments: str | Path) -> Any:
@@ -37,7 +38,7 @@ def test_a_search_leaves_a_recipe_a_figure_and_a_storage(tmp_path: Path) -> None
     assert "learning_rate" not in done.output
     assert "3 trials by tpe: 3 complete" in done.output
     recipe = Recipe.read(tmp_path / "best.toml")
-    assert (recipe.loss, recipe.dim, recipe.training.learning_rate) == ("triplet", 4, 1e-4)
+    assert (recipe.loss, recipe.dim, recipe.training.learning_rate) == ("triplet", 4, 1e-3)
     assert set(recipe.loss_options) == {"margin", "which"}
     assert (tmp_path / "search.png").exists()
     again = run("digits", *FLAGS, *flags, "--fix", "learning_rate")
@@ -58,7 +59,7 @@ def test_a_space_of_ones_own(tmp_path: Path) -> None:
     [
         (["--sampler", "gird"], UnknownName, "did you mean 'grid'"),
         (["--fix", "learning_rat"], UnknownName, "did you mean 'learning_rate'"),
-        (["--protocol", "default"], InputError, "needs validation classes"),
+        (["--protocol", "default"], InputError, "needs at least three validation classes"),
         (["--space", "gone.toml"], InputError, "Unknown search space 'gone.toml'"),
         (["--storage", "nowhere/at/all.db"], VicinalError, "unable to open database file"),
     ],

@@ -58,6 +58,33 @@ def test_fixed_validation_is_a_tenth_by_seed() -> None:
     assert parts[0].hash() == parts[1].hash() != parts[2].hash()
 
 
+@pytest.mark.parametrize(("training", "held"), [(5, 0), (6, 3), (12, 3), (34, 3), (36, 4)])
+def test_three_classes_validate_or_none(training: int, held: int) -> None:
+    parts = split(toy(2 * training), "fixed-validation")
+    assert len(names(parts.validation)) == held
+    assert len(parts.train.classes) == training - held
+    assert parts.chooser is parts.validation
+
+
+def test_a_share_that_is_three_classes_is_taken_at_its_word() -> None:
+    parts = split(toy(10), "fixed-validation", validation=0.6)
+    assert (len(parts.train.classes), len(names(parts.validation))) == (2, 3)
+
+
+@pytest.mark.parametrize(("classes", "folds", "chooses"), [(22, 4, False), (24, 4, True), (10, 2, False)])
+def test_folds_choose_all_or_none(classes: int, folds: int, chooses: bool) -> None:
+    for fold in range(folds):
+        parts = split(toy(classes), "reality-check", fold=fold, folds=folds)
+        assert parts.validation is not None  # the paper's folds are as they are
+        assert (parts.chooser is not None) == chooses
+
+
+def test_two_official_validation_classes_choose_nothing() -> None:
+    parts = split(with_roles("train", "validation", "validation", "train", "test"), "fixed-validation")
+    assert names(parts.validation) == {"c01", "c02"}
+    assert parts.chooser is None
+
+
 def test_official_validation_classes_are_used() -> None:
     data = with_roles("train", "validation", "train", "test")
     assert names(split(data, "fixed-validation").validation) == {"c01"}
@@ -83,15 +110,15 @@ def test_k_fold_validates_each_class_once_at_random() -> None:
 
 
 def test_query_and_gallery() -> None:
-    data = with_roles("train", "train", "query", "gallery", each=4)
+    data = with_roles(*["train"] * 6, "query", "gallery", each=4)
     labels = data.labels.copy()
-    labels[12:] = 2
+    labels[28:] = 6
     parts = split(replace(data, labels=labels), "query-gallery", validation=0.5)
     assert parts.query is not None
     assert parts.gallery is not None
-    assert parts.query.items[0, 0] == 16
+    assert parts.query.items[0, 0] == 48
     assert parts.query.labels.tolist() == parts.gallery.labels.tolist() == [0] * 4
-    assert len(parts.train.classes) == len(names(parts.validation)) == 1
+    assert len(parts.train.classes) == len(names(parts.validation)) == 3
     with pytest.raises(InputError, match="needs items with the roles 'query' and 'gallery'; toy has no roles"):
         split(toy(), "query-gallery")
 

@@ -15,7 +15,7 @@ from vicinal.training.settings import CCP, CCP_PRESETS
 
 pytestmark = pytest.mark.unit
 
-DIGITS = split(digits(), "fixed-validation", validation=0.4).train
+DIGITS = split(digits(), "fixed-validation", validation=0.6).train
 
 
 def test_presets_are_the_paper_and_its_code() -> None:

@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
     "normalisation": "ball",
     "backbone_options": {"widths": [4, 8], "size": 16},
     "dim": 4,
-    "classes_per_batch": 3,
+    "classes_per_batch": 2,
     "steps": 24,
     "evaluate_every": 2,
     "learning_rate": 3e-3,
@@ -37,7 +37,7 @@ QUICK = {"preset": "code", "patience": 1, "proxies_per_class": 2, "pool": 3}
 
 @pytest.fixture(scope="module")
 def halves() -> Split:
-    return split(digits(), "fixed-validation", validation=0.4)
+    return split(digits(), "fixed-validation", validation=0.6)
 
 
 @pytest.mark.parametrize("freeze", [False, True], ids=["network", "frozen"])

@@ -110,16 +110,6 @@ def test_a_loss_without_all_seeds_is_compared_on_those_it_shares(tmp_path: Path,
     assert board.ranks is None  # a single experiment has all three
 
 
-def test_correlation_needs_three_losses(tmp_path: Path, make_comparison: Make) -> None:
-    make_comparison(tmp_path / "two", losses=["proxy_anchor", "triplet"], seeds=[0])
-    make_comparison(tmp_path / "three", losses=["proxy_anchor", "contrastive", "triplet"], seeds=[0])
-    (two,), (three,) = leaderboards([tmp_path / "two"]), leaderboards([tmp_path / "three"])
-    assert two.correlation() is None
-    found = three.correlation()
-    assert found is not None
-    assert found.methods == 3
-
-
 def test_search_finds_what_the_evaluation_finds(tmp_path: Path, make_comparison: Make) -> None:
     (board,) = leaderboards([make_comparison(tmp_path, losses=["triplet"], seeds=[0])])
     run = board.entries[0].runs[0]

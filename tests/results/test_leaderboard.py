@@ -193,6 +193,23 @@ def test_without_validation_the_best_is_chosen_by_test_and_says_so(
     assert "chosen by test scores" in terminal(board)
 
 
+def test_ties_in_validation_are_no_correlation(tmp_path: Path, add_run: AddRun) -> None:
+    for place, name in enumerate(("circle", "margin", "triplet", "n_pair")):
+        add_run(tmp_path / "level", name, classes=[0.1 * place] * 3, validation=0.5)
+        add_run(tmp_path / "ranked", name, classes=[0.1 * place] * 3, validation=0.1 * place)
+    assert board_of(tmp_path / "level").correlation() is None
+    assert "Validation -> test" not in terminal(board_of(tmp_path / "level"))
+    assert board_of(tmp_path / "ranked").correlation().spearman == pytest.approx(1)
+
+
+def test_notes_are_said_once_with_whom_they_are_about(tmp_path: Path, add_run: AddRun) -> None:
+    add_run(tmp_path, "circle", notes=("Nothing chose.", "Batches shrank."))
+    add_run(tmp_path, "margin", notes=("Nothing chose.",))
+    said = terminal(board_of(tmp_path))
+    assert said.count("Note: Nothing chose.") == 1
+    assert "Note (circle): Batches shrank." in said
+
+
 # Which runs are compared at all.
 
 
@@ -569,6 +586,21 @@ def check_pair(board: Leaderboard, pair: PairTest, one: Entry, other: Entry) -> 
     assert pair.p_single == pytest.approx(alone.p_single, abs=1e-12)
     assert (pair.seeds, pair.count) == (alone.seeds, alone.count)
     assert pair.folds == (None if one.records[0].fold is None else len(cells))
+
+
+def test_correlation_needs_five_methods_that_validation_can_rank(tmp_path: Path, add_run: AddRun) -> None:
+    names = ["triplet", "margin", "contrastive", "n_pair", "proxy_anchor"]
+    for number, name in enumerate(names):
+        add_run(tmp_path / "five", name, classes=[0.1 * number, 0.5], validation=0.1 * number)
+        add_run(tmp_path / "tied", name, classes=[0.1 * number, 0.5], validation=1.0)
+        if number < 4:
+            add_run(tmp_path / "four", name, classes=[0.1 * number, 0.5], validation=0.1 * number)
+    found = board_of(tmp_path / "five").correlation()
+    assert found is not None
+    assert found.methods == 5
+    assert found.spearman == pytest.approx(1)
+    assert board_of(tmp_path / "four").correlation() is None
+    assert board_of(tmp_path / "tied").correlation() is None
 
 
 @settings(

@@ -42,7 +42,7 @@ RECIPE = Recipe.of(
 @pytest.fixture(scope="module")
 def halves() -> Split:
     data = digits()
-    return split(data.subset(np.arange(0, len(data), 5)), "fixed-validation", validation=0.4)
+    return split(data.subset(np.arange(0, len(data), 5)), "fixed-validation", validation=0.6)
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ RECIPE: dict[str, Any] = {
     "memory_start": 10,
     "backbone_options": {"widths": [4, 8], "size": 16},
     "dim": 8,
-    "classes_per_batch": 3,
+    "classes_per_batch": 2,
     "steps": 40,
     "learning_rate": 1e-3,
     "schedule": "cosine",
@@ -47,7 +47,7 @@ forks = multiprocessing.get_context("fork")  # a new interpreter would take seco
 
 @pytest.fixture(scope="module")
 def halves() -> Split:
-    return split(digits(), "fixed-validation", validation=0.4)
+    return split(digits(), "fixed-validation", validation=0.6)
 
 
 def train(halves: Split, folder: Path, workers: int, resume: bool) -> None:

@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
     "train_stages": 1,
     "copies": 2,
     "dim": 6,
-    "classes_per_batch": 3,
+    "classes_per_batch": 2,
     "steps": 12,
     "evaluate_every": 6,
     "learning_rate": 3e-3,
@@ -52,7 +52,7 @@ def data() -> Dataset:
 
 @pytest.fixture(scope="module")
 def halves() -> Split:
-    return split(digits().subset(np.arange(0, 1797, 4)), "fixed-validation", validation=0.4)
+    return split(digits().subset(np.arange(0, 1797, 4)), "fixed-validation", validation=0.6)
 
 
 def make(backbone: str = "convnet", train_stages: int = 2, batch_norm: bool = False, **options: Any) -> Embedder:
@@ -246,7 +246,7 @@ class TestFit:
         assert opened() == 4  # each time an item of the training and one of the validation classes, for the shape
 
     def test_scores_are_those_of_the_embedder(self, halves: Split, tmp_path: Path) -> None:
-        recipe = Recipe(validation=0.4).changed(SMALL)
+        recipe = Recipe(validation=0.6).changed(SMALL)
         run = train(recipe, data=digits().subset(np.arange(0, 1797, 4)), cache=tmp_path, progress=False)
         embedder = run.embedder()
         trunk = FrozenEmbedder(embedder.freeze(train_stages=1), cache=tmp_path, progress=False)

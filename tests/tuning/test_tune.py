@@ -170,8 +170,12 @@ def test_bad_input(blobs: Split, recipe: Recipe) -> None:
     def search(view: Split = blobs, **options: Any) -> None:
         tune(view, recipe, **{"trials": 2, **QUIET, **options})
 
-    with pytest.raises(InputError, match="needs validation classes, and the split has none"):
+    with pytest.raises(
+        InputError, match="needs at least three validation classes to choose by, and the split has none"
+    ):
         search(dataclasses.replace(blobs, validation=None))
+    with pytest.raises(InputError, match="and the split has 2"):
+        search(dataclasses.replace(blobs, validation=blobs.validation.of_classes([0, 1])))
     with pytest.raises(InputError, match="at least 1; got 0"):
         search(trials=0)
     with pytest.raises(UnknownName, match="Unknown sampler 'tpx'; did you mean 'tpe'"):

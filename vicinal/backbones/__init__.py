@@ -7,7 +7,7 @@
 from vicinal.backbones.backbone import Backbone, Input, InStages
 from vicinal.backbones.freezing import frozen_modules
 from vicinal.backbones.layers import channels_last
-from vicinal.backbones.published_weights import fetch, load_weights
+from vicinal.backbones.published_weights import fetch, kept_weights, load_weights
 from vicinal.backbones.stages import Stages, cut
 from vicinal.backbones.table import BACKBONES, Facts, build_backbone, small_images
 
@@ -23,6 +23,7 @@ __all__ = [
     "cut",
     "fetch",
     "frozen_modules",
+    "kept_weights",
     "load_weights",
     "small_images",
 ]

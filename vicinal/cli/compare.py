@@ -1,4 +1,4 @@
-"""`vicinal compare DATA --losses a,b,c`: which loss, and how sure are we?"""
+"""`vicinal compare DATA`: which loss, and how sure are we?"""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.console import Console
 from vicinal.cli.values import given, whole_numbers, words
 from vicinal.comparing import compare as run_comparison
 from vicinal.comparing.budget import budget_settings
+from vicinal.comparing.panel import PANEL
 from vicinal.comparing.rates import RUNGS
 from vicinal.recipes import losses_beside
-from vicinal.results.text import use_in_words
 
 __all__ = ["compare"]
 
@@ -32,7 +32,7 @@ def compare(
         str,
         typer.Option(
             help="Separated by commas: triplet, triplet+semi_hard, contrastive+memory, mine.toml, thesis/losses; by "
-            "default those of the recipe's study."
+            "default those of the recipe's study, or five that differ in kind."
         ),
     ] = "",
     out: Annotated[Path, typer.Option(help="Folder of the comparison; the same command goes on with it.")] = Path(
@@ -50,7 +50,9 @@ def compare(
     seeds: Annotated[int, typer.Option(help="How often all of it is repeated.")] = 1,
     dims: Annotated[str, typer.Option(help="Lengths of the embeddings, separated by commas.")] = "",
     backbones: Annotated[str, typer.Option("--backbones", "--backbone", help="Networks, separated by commas.")] = "",
-    budget: Annotated[str | None, typer.Option(help="Of each run: 500 (steps), 90s, 5m or 1h of training.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Of each run: 500 (steps), 90s, 5m or 1h of training; by default by data size.")
+    ] = None,
     ccp: Annotated[
         bool, typer.Option("--ccp", help="Run each loss with chance-constrained proxies, too: loss and loss+ccp.")
     ] = False,
@@ -97,9 +99,11 @@ def compare(
     }
     changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
     named = words(losses) or [loss for name in recipe or [] for loss in losses_beside(name)]
+    if not named and ccp:
+        named = [way.loss for way in PANEL]
     board = run_comparison(
         data,
-        _with_ccp(named) if ccp else named,
+        (_with_ccp(named) if ccp else named) or None,
         out=out,
         recipe=recipe,
         dims=whole_numbers(dims, "--dims"),
@@ -123,8 +127,6 @@ def compare(
     console.print(f"The journal and the runs are in {out}.", highlight=False, soft_wrap=True)
     if report:
         _write_report(out, console)
-    if use_in_words(board):
-        console.print(use_in_words(board).replace("`", ""), highlight=False, soft_wrap=True, markup=False)
     if board.failed:
         console.print(f"{len(board.failed)} runs failed; run them again with --retry-failed.", highlight=False)
         raise typer.Exit(1)

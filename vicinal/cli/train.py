@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from vicinal.cli.values import given, parse_pairs
+from vicinal.data import load
+from vicinal.defaults import suited_recipe
 from vicinal.errors import InputError
 from vicinal.fitting import train as run_recipe
 from vicinal.recipe import Recipe
@@ -80,12 +82,20 @@ def train(
     own = parse_pairs(loss_option or [], "--loss-option")
     changes |= {f"loss_options.{name}": value for name, value in own.items()}
     started = RunFiles(out).recipe
-    wanted = Recipe.read(*([started] if resume and started.exists() and not recipe else recipe or []), **changes)
+    sources = [started] if resume and started.exists() and not recipe else recipe or []
+    wanted = Recipe.read(*sources, **changes)
     if wanted.data is None:
         raise InputError("What is to be trained on? Give a dataset's name or path: vicinal train photos/")
-    run = run_recipe(wanted, folder=out, resume=resume, workers=workers, tensorboard=tensorboard, progress=progress)
+    whole = load(wanted.data, skip_bad=wanted.skip_bad)
+    if not sources:  # no recipe says what to do: network and budget follow the data
+        wanted = suited_recipe(whole, changes)
+    run = run_recipe(
+        wanted, data=whole, folder=out, resume=resume, workers=workers, tensorboard=tensorboard, progress=progress
+    )
     if not is_first_process():
         return
+    for note in run.record.notes:
+        typer.echo(f"Note: {note}")
     typer.echo(str(score_test_items(run.test_items(), run.record.distance)))
     model = run.files.model
     typer.echo(f"The model is in {model}; embed with it: vicinal embed {model} PHOTOS --out out.npz")

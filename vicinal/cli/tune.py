@@ -10,6 +10,7 @@ import typer
 from vicinal.atomic import write_atomically
 from vicinal.cli.values import given
 from vicinal.data import load
+from vicinal.defaults import suited_recipe
 from vicinal.errors import InputError, UnknownName
 from vicinal.recipe import Recipe, read_toml
 from vicinal.recipes import find_space
@@ -82,16 +83,20 @@ def tune(
         "fold": fold,
         "score": score,
     }
-    wanted = Recipe.read(*(recipe or []), **given(flags, option)).changed(seed=seed)
+    changes = given(flags, option)
+    wanted = Recipe.read(*(recipe or []), **changes).changed(seed=seed)
     if wanted.data is None:
         raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
+    whole = load(wanted.data, skip_bad=wanted.skip_bad)
+    if not recipe:  # none says what to do: network and budget follow the data
+        wanted = suited_recipe(whole, {**changes, "seed": seed})
     varied = flat_space(read_toml(find_space(space))) if space else search_space(wanted)
     for name in fix or []:
         if name not in varied:
             raise UnknownName("setting that is searched", name, varied)
         del varied[name]
     tuned = search(
-        wanted.split(load(wanted.data, skip_bad=wanted.skip_bad)),
+        wanted.split(whole),
         wanted,
         trials=trials,
         sampler=sampler,

@@ -30,7 +30,7 @@ from vicinal.training.frozen import FrozenEmbedder, Trainee
 __all__ = ["run_baselines"]
 
 # What an untrained network does not depend on, beside what belongs to a loss.
-OF_TRAINING = (*OF_THE_LOSS, *DEMANDS, "training", "images", "copies")
+OF_TRAINING = (*OF_THE_LOSS, *DEMANDS, "training", "head_start", "images", "copies")
 PCA_ITEMS = 20_000  # of whole training classes, from which on more move no axis that matters
 
 

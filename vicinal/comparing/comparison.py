@@ -12,18 +12,25 @@ from types import FrameType
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from vicinal.build import build_criterion, build_sampler
 from vicinal.comparing.baselines import run_baselines
 from vicinal.comparing.conditions import comparison_folder, conditions
-from vicinal.comparing.contestants import Contestant, contestants, needs
+from vicinal.comparing.contestants import Contestant, contestants, flat, needs
 from vicinal.comparing.executor import Ended, run_here, run_in_processes
+from vicinal.comparing.opening_words import features_in_words, opening_words, time_in_words
 from vicinal.comparing.own_terms import on_own_terms
+from vicinal.comparing.panel import PANEL
 from vicinal.comparing.progress import Shown
 from vicinal.comparing.rates import RUNGS, chosen_rates, rungs_of
+from vicinal.comparing.repeated_call import call_in_python
 from vicinal.comparing.shared_features import compute_features
+from vicinal.comparing.starting_point import in_fitting_batches, states_conditions, under_default_budget
 from vicinal.comparing.tasks import RunContestant, TuneContestant
+from vicinal.comparing.time_estimate import feature_seconds, runs_seconds
 from vicinal.data import PROTOCOLS, Dataset, load
+from vicinal.defaults import suited_settings
 from vicinal.embedder.card import DESCRIPTION
 from vicinal.errors import InputError, Interrupted, VicinalError
 from vicinal.machine import cores
@@ -37,9 +44,9 @@ __all__ = ["compare"]
 
 def compare(
     data: str | Path | Dataset | None,
-    losses: Sequence[str | Path],
+    losses: Sequence[str | Path] | None = None,
     *,
-    out: str | Path,
+    out: str | Path = "runs/comparison",
     recipe: Recipe | str | Path | Sequence[str | Path] | None = None,
     dims: Sequence[int] = (),
     backbones: Sequence[str] = (),
@@ -69,9 +76,11 @@ def compare(
     Args:
         data: A dataset, its name or its path; None for that of the recipe.
         losses: "triplet", "triplet+semi_hard" (with a miner), "contrastive+memory" (with past batches),
-            "contrastive+ccp" (with chance-constrained proxies), a recipe by its name or path, or a folder of them.
+            "contrastive+ccp" (with chance-constrained proxies), a recipe by its name or path, or a folder of them; by
+            default `vicinal.comparing.panel.PANEL`, ways that differ in kind.
         out: Folder of the comparison.
-        recipe: Conditions that all share: a recipe, or the name or path of one; several are laid over each other.
+        recipe: Conditions that all share: a recipe, or the name or path of one; several are laid over each other. Where
+            neither this nor a loss is a recipe, network and budget are those that suit the data (`vicinal.defaults`).
         dims: Lengths of embeddings to compare at, by default the recipe's.
         backbones: Networks to compare with, by default the recipe's.
         seeds: How often all of it is repeated.
@@ -108,35 +117,51 @@ def compare(
         >>> len(board.records), [entry.name for entry in board.baselines]
         (4, ['untrained', 'untrained, PCA to 8', 'chance'])
     """
+    asked = dict(locals())
     if min(seeds, jobs or 1, rates) < 1 or tune < 0:
         raise InputError(
             f"seeds, jobs and rates must be at least 1 and tune at least 0; got {seeds}, {jobs}, {rates} and {tune}."
         )
-    base = _tables(recipe)
-    entries = contestants(losses, base, changes if data is None else {**changes, "data": _name(data)})
+    base, ways = _tables(recipe), [way.loss for way in PANEL] if losses is None else losses
+    flags = changes if data is None else {**changes, "data": _name(data)}
+    entries = contestants(ways, base, flags)
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
+    follows_data = not states_conditions(base, ways)
+    if follows_data:
+        said = {**flat(changes), **({"backbone": backbones} if backbones else {})}
+        entries = contestants(ways, suited_settings(whole, said), flags)
+    cells = [cell.recipe.split(whole).train for cell in _grid(entries[:1], (), (), seeds)]
+    entries, notes = in_fitting_batches(entries, cells)
+    if follows_data:
+        entries = under_default_budget(entries, changes, cells[0])
     if not same_batches:
-        train = _grid(entries, (), (), 1)[0].recipe.split(whole).train
-        entries = [on_own_terms(entry, train) for entry in entries]
+        entries = [on_own_terms(entry, cells[0]) for entry in entries]
     grid = _grid(entries, dims, backbones, seeds)
     _check(grid, whole)
     first = grid[0].recipe
-    if "learning_rate" in changes or first.select_on_test or first.split(whole).validation is None:
+    if "learning_rate" in changes or first.select_on_test or first.split(whole).chooser is None:
         rates = 1
     jobs = jobs or (1 if torch.cuda.is_available() else min(4, cores()))
     execute = {"jobs": jobs, "threads": max(1, cores() // jobs), "ray": ray}
     folder, data_hash = Path(out), whole.hash()
-    run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command)
+    call = call_in_python(compare, asked)
+    run = RunContestant(whole, data_hash, folder, cache, workers, keep_models, command, notes, call)
+    if progress:
+        _say(*opening_words(first, whole, notes, panel=losses is None))
     with (
         comparison_folder(folder, conditions(entries[0].recipe, data_hash, same_batches, rates, tune, sampler)),
         _stoppable(folder),
     ):
         recipes = [contestant.recipe for contestant in grid]
+        if progress and (seconds := feature_seconds(recipes[0], whole, cache)):
+            _say(features_in_words(seconds))
         compute_features(recipes, whole, cache=cache, workers=workers, progress=progress)
         baselines = run_baselines(grid, run, retry_failed=retry_failed, progress=progress)
         if rates > 1:
             rungs = rungs_of(grid, min(rates, tune) if tune else rates)
-            tried = _run("learning rates", rungs, run, execute, retry_failed, progress)
+            ladders = len(rungs) // (min(rates, tune) if tune else rates)
+            later = len(grid) - ladders + ladders * max(0, tune - rates)
+            tried = _run("learning rates", rungs, run, execute, retry_failed, progress, later)
             grid = chosen_rates(grid, [(rung, tried[run.key(rung)]) for rung in rungs])
         left = tune - grid[0].tuning_trials
         if left > 0:
@@ -157,7 +182,7 @@ def _keep_best(board: Leaderboard, folder: Path) -> None:
     """Save the embedder to use in the comparison's folder; a reader sees the former one or the new one."""
     best, partial = Journal(folder).best, folder / ".best.partial"
     embedder = board.best.embedder()
-    said = [DESCRIPTION, best_in_words(board), *([] if board.gain is None else [str(board.gain)])]
+    said = [DESCRIPTION, f"To use: {best_in_words(board)}", *([] if board.gain is None else [str(board.gain)])]
     embedder.card = replace(embedder.card, description=" ".join(said))
     shutil.rmtree(partial, ignore_errors=True)
     embedder.save(partial)
@@ -250,8 +275,9 @@ def _run(
     execute: Mapping[str, Any],
     retry_failed: bool,
     progress: bool,
+    later: int = 0,
 ) -> dict[str, Record]:
-    """Run what the journal lacks; return the records of all by their keys."""
+    """Run what the journal lacks and say how long it takes, with as many `later`; return all records by their keys."""
     journal = Journal(run.out)
     known = {record.key: record for record in journal.records() if record.status == "done" or not retry_failed}
     for contestant in grid:
@@ -260,6 +286,10 @@ def _run(
             known[key] = run.again(contestant, known[key])
             journal.append(known[key])
     missing = [contestant for contestant in grid if run.key(contestant) not in known]
+    if progress and missing:
+        pace = {name: execute[name] for name in ("jobs", "threads")}
+        seconds = runs_seconds([contestant.recipe for contestant in missing], run.data, run.cache, later, **pace)
+        _say(time_in_words(len(missing) + later, seconds))
     with Shown(what, len(grid), progress, completed=len(grid) - len(missing)) as shown:
         for ended in _ended(missing, run, shown.started, execute):
             record = ended.result or run.failed(ended.task, ended.error)
@@ -267,6 +297,12 @@ def _run(
             known[record.key] = record
             shown.ended(ended.task, record)
     return known
+
+
+def _say(*lines: str) -> None:
+    """Show lines where progress is shown."""
+    for line in lines:
+        Console(stderr=True).print(line, highlight=False, markup=False)
 
 
 def _ended(tasks: Sequence[Any], work: Any, started: Any, execute: Mapping[str, Any]) -> Iterator[Ended[Any, Any]]:

@@ -13,7 +13,7 @@ from vicinal.objectives import ALIASES, OBJECTIVES
 from vicinal.recipe import Recipe, laid_over, read_tables
 from vicinal.recipes import expand
 
-__all__ = ["Contestant", "contestants", "needs"]
+__all__ = ["Contestant", "contestants", "is_recipe", "needs"]
 
 # What belongs to a loss; everything else is a condition that all losses share.
 OF_THE_LOSS = (
@@ -109,10 +109,10 @@ def contestants(
     """
     if not losses:
         raise InputError("A comparison needs at least one loss: see `vicinal losses`.")
-    texts = [single for text in map(str, losses) for single in (expand(text) if _is_recipe(text) else [text])]
+    texts = [single for text in map(str, losses) for single in (expand(text) if is_recipe(text) else [text])]
     shared, over = flat(base or {}), flat(flags or {})
     mistakes: list[str] = []
-    if not shared and _is_recipe(texts[0]):  # a whole recipe states the conditions, too
+    if not shared and is_recipe(texts[0]):  # a whole recipe states the conditions, too
         shared = {name: value for name, value in flat(read_tables(texts[0])).items() if name not in OF_THE_LOSS}
     mistakes += [f"{name} is a setting of single losses, and not for all of them" for name in over if name in SINGLE]
     over = {name: value for name, value in over.items() if name not in SINGLE}
@@ -156,14 +156,14 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**training, **rest} if isinstance(training, Mapping) else dict(values)
 
 
-def _is_recipe(text: str) -> bool:
+def is_recipe(text: str) -> bool:
     """Whether a person named a recipe or a folder of them, and not a loss."""
     return text.endswith(".toml") or "/" in text or Path(text).is_dir()
 
 
 def _described(text: str) -> tuple[str, dict[str, Any]]:
     """Return the name of a contestant, and the settings that its description makes."""
-    if _is_recipe(text):
+    if is_recipe(text):
         return Path(text).stem, flat(read_tables(text))
     loss, *extras = text.split("+")
     look_up("loss", loss, {**OBJECTIVES, **ALIASES})

@@ -35,6 +35,8 @@ class RunContestant:
         workers: Processes that decode images, for each run.
         keep_models: Whether trained embedders stay in the runs' folders.
         command: What repeats the comparison.
+        notes: What a reader of any of its scores has to know.
+        call: The same in Python.
     """
 
     data: Dataset
@@ -44,6 +46,8 @@ class RunContestant:
     workers: int = 0
     keep_models: bool = True
     command: str = ""
+    notes: tuple[str, ...] = ()
+    call: str = ""
 
     def key(self, contestant: Contestant) -> str:
         """Return what the run of a contestant is called in the journal."""
@@ -107,6 +111,8 @@ class RunContestant:
             "tuning_images": contestant.tuning_images,
             "rates": contestant.rates,
             "command": self.command,
+            "notes": self.notes,
+            "call": self.call,
         }
 
 
@@ -155,4 +161,5 @@ class TuneContestant:
             return str(error)
         write_atomically(folder / f"{name}.txt", f"{tuned}\n")
         write_atomically(folder / f"{name}.toml", tuned.to_toml())
+        tuned.summary(contestant.name).write(self.out)
         return tuned

@@ -6,6 +6,7 @@
 from vicinal.data.contact_sheets import contact_sheet
 from vicinal.data.dataset import Dataset
 from vicinal.data.decoded import in_memory, in_memory_once
+from vicinal.data.image_looks import Looks, looks_of
 from vicinal.data.loader import ItemBatch, batches
 from vicinal.data.opening import READERS, load, recognise
 from vicinal.data.pipelines import PIPELINES, TRANSFORMS, Pipeline, as_transform, describe, pipeline, restore
@@ -24,6 +25,7 @@ __all__ = [
     "Dataset",
     "Fit",
     "ItemBatch",
+    "Looks",
     "Pipeline",
     "RandomAffine",
     "RandomCrop",
@@ -44,6 +46,7 @@ __all__ = [
     "in_memory_once",
     "inshop",
     "load",
+    "looks_of",
     "omniglot",
     "pipeline",
     "recognise",

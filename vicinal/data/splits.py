@@ -23,6 +23,9 @@ PROTOCOLS: dict[str, int | None] = {
     "query-gallery": None,
 }
 
+# Fewer validation classes than this are a toss of a coin: no step, rate or loss is chosen by them.
+FEWEST_VALIDATION = 3
+
 Classes = npt.NDArray[np.int64]
 
 
@@ -85,6 +88,24 @@ class Split:
         roles = None if self.test is None else self.test.roles
         return roles is not None and {"query", "gallery"} <= set(roles.tolist())
 
+    @property
+    def chooser(self) -> Dataset | None:
+        """What steps and settings may be chosen by: the validation classes, or None where they are fewer than three.
+
+        Of folds all are used alike: where the smallest holds fewer than three classes, none of them chooses.
+
+        Example:
+            >>> from vicinal.data import digits
+            >>> split(digits(), "k-fold", fold=0, folds=2).chooser is None  # folds of three and of two classes
+            True
+        """
+        if self.validation is None:
+            return None
+        count = len(self.validation.classes)
+        if self.folds is not None:
+            count = (count + len(self.train.classes)) // self.folds
+        return self.validation if count >= FEWEST_VALIDATION else None
+
     def without_test(self) -> Split:
         """The same split with the test classes removed: what tuning is given."""
         return replace(self, test=None)
@@ -119,7 +140,8 @@ def split(
 
     - "default" (Oh Song et al. 2016) holds out none;
     - "fixed-validation" holds out a share `validation`, at random by `seed`, or the official
-      validation classes if there are any;
+      validation classes if there are any; where the share is fewer than three classes it holds out three, and
+      where that would leave fewer than three to train on, none;
     - "k-fold" deals them into `folds` (10) at random by `seed`, and holds out number `fold`;
     - "reality-check" (Musgrave et al. 2020) cuts them into `folds` (4) contiguous runs, and holds out
       number `fold`;
@@ -202,7 +224,9 @@ def _need_query_and_gallery(data: Dataset) -> None:
 
 
 def _random_share(classes: Classes, share: float, seed: int) -> Classes:
-    count = max(1, round(share * len(classes)))
+    count = round(share * len(classes))
+    if count < FEWEST_VALIDATION:
+        count = FEWEST_VALIDATION if len(classes) >= 2 * FEWEST_VALIDATION else 0
     if not 0 < share < 1 or count >= len(classes):
         raise InputError(
             f"validation must be a share in (0, 1) that leaves a class to train on; got {share} of "

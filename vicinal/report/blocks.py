@@ -31,11 +31,13 @@ class Thumbnail:
         uri: The image itself, as a data URI; empty where there is none to show.
         name: Of its class.
         hit: Whether it has the class of the query; None for a picture that is not an answer.
+        short: The name as it stands under the picture.
     """
 
     uri: str
     name: str
     hit: bool | None = None
+    short: str = ""
 
 
 Cell = str | tuple[Thumbnail, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from functools import cached_property
 from io import BytesIO
 from typing import Any, final
 
@@ -17,12 +18,14 @@ from vicinal.errors import VicinalError
 from vicinal.evaluation.retrieval import average_precision_at_r
 from vicinal.neighbours import find_neighbours
 from vicinal.report.blocks import Thumbnail
+from vicinal.report.labels import short_names
 from vicinal.results import Run
 
 __all__ = ["Album", "Search", "evenly", "open_album", "search"]
 
 QUERIES, NEIGHBOURS = 2000, 100  # at most
 SIDE, QUALITY = 88, 76  # of pictures
+LETTERS = 28  # of a name under a picture, in four short lines
 
 Indices = npt.NDArray[np.int64]
 
@@ -68,6 +71,11 @@ class Album:
     note: str = ""
     roles: npt.NDArray[Any] | None = None
 
+    @cached_property
+    def short(self) -> list[str]:
+        """Names that fit under a picture."""
+        return short_names(self.names, LETTERS)
+
     def picture(self, item: int, label: int, hit: bool | None = None) -> Thumbnail:
         """A small picture of one item."""
         if self.data is None:
@@ -77,7 +85,7 @@ class Album:
         buffer = BytesIO()
         image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
         uri = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-        return Thumbnail(uri, self.names[label], hit)
+        return Thumbnail(uri, self.names[label], hit, self.short[label])
 
 
 def open_album(run: Run) -> Album:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vicinal.phrasing import capitalised, counted, in_words, percent
 from vicinal.results import Leaderboard
-from vicinal.results.text import best_in_words, network_in_words, use_in_words
+from vicinal.results.text import network_in_words, scored_classes
 
 __all__ = ["facts", "headline", "lede"]
 
@@ -53,11 +53,6 @@ def lede(board: Leaderboard) -> str:
         said.append(
             f"All of this is for {network_in_words(board.main_network)}: the best network by {board.chosen_by} scores."
         )
-    if board.gain is not None:
-        said.append(in_words(board.gain.sentence(percent, " %")))
-    said.append(in_words(best_in_words(board)))
-    if use_in_words(board):
-        said.append(f"{use_in_words(board)}.")
     if board.first.selected_on == "test":
         said.append("Steps were selected on test, so every score here is too high.")
     if board.failed:
@@ -73,6 +68,6 @@ def facts(board: Leaderboard) -> str:
         counted(len({record.seed for record in records}), "seed"),
         network_in_words(networks[0]) if len(networks) == 1 else counted(len(networks), "network"),
         counted(len(records), "run"),
-        counted(len(board.first.classes), "test class"),
+        counted(len(scored_classes(board)), "test class"),
     ]
     return " · ".join(said)

@@ -17,10 +17,11 @@ from rich.progress import Progress
 
 from vicinal.atomic import write_atomically
 from vicinal.errors import DataError
+from vicinal.phrasing import capitalised, in_words, percent
 from vicinal.report.blocks import Chapter, Chart
 from vicinal.report.chapters import CHAPTERS
 from vicinal.report.headline import facts, headline, lede
-from vicinal.results import Leaderboard, leaderboards
+from vicinal.results import Advice, Leaderboard, leaderboards
 
 __all__ = ["write_report"]
 
@@ -35,6 +36,7 @@ class Part:
         anchor: Of links to it.
         headline: Who won.
         lede: The same in a few sentences.
+        advice: What to use and what to do next.
         facts: What was compared, briefly.
         chapters: What is said about it.
     """
@@ -43,6 +45,7 @@ class Part:
     anchor: str
     headline: str
     lede: str
+    advice: tuple[Advice, ...]
     facts: str
     chapters: tuple[Chapter, ...]
 
@@ -100,6 +103,7 @@ def _part(number: int, board: Leaderboard, chapters: list[Chapter]) -> Part:
         f"part-{number + 1}",
         headline(board),
         lede(board),
+        tuple(advice._replace(text=in_words(advice.text)) for advice in board.advice(percent, " %")),
         facts(board),
         tuple(chapters),
     )
@@ -115,6 +119,7 @@ def _environment(*, html: bool) -> Environment:
     )
     environment.filters["prose"] = _prose
     environment.filters["anchor"] = _anchor
+    environment.filters["capitalised"] = capitalised
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
     environment.globals["style"] = _style("figures.css") + _style("page.css")

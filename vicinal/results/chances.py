@@ -13,7 +13,7 @@ from vicinal.results.record import Record
 if TYPE_CHECKING:
     from vicinal.results.leaderboard import Leaderboard
 
-__all__ = ["budget_in_words", "rate_in_words", "rates_in_words", "rise", "rising_in_words"]
+__all__ = ["budget_in_words", "rate_in_words", "rates_in_words", "rise", "risers", "rising_in_words"]
 
 LAST_PART = 0.25  # of the images of a run, in which a score that still rises tells that they were too few
 NOTABLE = 0.02  # of the score
@@ -73,21 +73,28 @@ def rise(entry: Entry) -> float | None:
     return float(np.mean(known)) if known else None
 
 
+def risers(board: Leaderboard) -> list[tuple[Entry, float]]:
+    """The entries of the main network that were still rising when the images were used up, and by how much."""
+    found = []
+    for entry in board.of_network():
+        risen, score = rise(entry), entry.validation(board.score)
+        if risen is not None and score and risen >= NOTABLE * score:
+            found.append((entry, risen))
+    return found
+
+
 def rising_in_words(board: Leaderboard) -> str | None:
     """Who was still rising when the images were used up; None where nobody was, as far as can be told."""
     if not board.entries:
         return None
-    risers = []
-    for entry in board.of_network():
-        risen, score = rise(entry), entry.validation(board.score)
-        if risen is not None and score and risen >= NOTABLE * score:
-            risers.append(f"{entry.name} ({fraction(risen, 3, sign=True)} in its last quarter)")
-    if not risers:
+    found = risers(board)
+    if not found:
         return None
+    told = [f"{entry.name} ({fraction(risen, 3, sign=True)} in its last quarter)" for entry, risen in found]
     seen = max(record.images for entry in board.of_network() for record in entry.records)
     order = " and may change the order" if len(board.of_network()) > 1 else ""
     return (
-        f"Still rising after {counted(seen, 'image')}: {listed(risers)}. More of them would raise the validation "
+        f"Still rising after {counted(seen, 'image')}: {listed(told)}. More of them would raise the validation "
         f"scores further{order}."
     )
 

@@ -16,7 +16,7 @@ from vicinal.results.run import Run
 from vicinal.statistics import Interval, seed_interval
 from vicinal.statistics.intervals import class_bootstrap
 
-__all__ = ["Entry", "SharedScores", "shared_scores"]
+__all__ = ["AlignedScores", "Entry", "SharedScores", "aligned_scores", "shared_scores"]
 
 DRAWS = 2000  # of test classes, for every interval over classes
 Cell = tuple[int, int | None]  # a seed and a fold
@@ -178,6 +178,31 @@ def shared_scores(entries: Sequence[Entry], score: str) -> SharedScores | None:
     Returns:
         None where there is no seed and fold, or fewer than two classes, that all of them have.
     """
+    aligned = aligned_scores(entries, score)
+    if aligned is None:
+        return None
+    cells = np.array([seed for seed, _ in aligned.cells])
+    values = [aligned.values[:, cells == seed].mean(axis=1) for seed in dict.fromkeys(cells.tolist())]
+    folds = [cell for cell in aligned.cells if cell[1] is not None]
+    return SharedScores(np.stack(values, axis=1), aligned.queries, len(folds) or None)
+
+
+class AlignedScores(NamedTuple):
+    """The same, with every fold by itself.
+
+    Attributes:
+        values: Entries by cells by classes.
+        queries: Of each class; 1 where that is not known.
+        cells: Seeds and folds, in order.
+    """
+
+    values: npt.NDArray[np.float64]
+    queries: npt.NDArray[np.int64]
+    cells: tuple[Cell, ...]
+
+
+def aligned_scores(entries: Sequence[Entry], score: str) -> AlignedScores | None:
+    """Return what `shared_scores` takes means of."""
     tables = [entry.class_scores(score) for entry in entries]
     cells = set.intersection(*(set(table) for table in tables))
     if not cells:
@@ -185,22 +210,11 @@ def shared_scores(entries: Sequence[Entry], score: str) -> SharedScores | None:
     classes = sorted(set.intersection(*(set(table[cell]) for table in tables for cell in cells)))
     if len(classes) < 2:
         return None
-    seeds = sorted({seed for seed, _ in cells})
-    ordered = sorted(cells, key=lambda cell: (cell[0], cell[1] or 0))
-    values = [
-        [
-            np.mean([[table[cell][name] for name in classes] for cell in ordered if cell[0] == seed], axis=0)
-            for seed in seeds
-        ]
-        for table in tables
-    ]
+    ordered = tuple(sorted(cells, key=lambda cell: (cell[0], cell[1] or 0)))
+    values = [[[table[cell][name] for name in classes] for cell in ordered] for table in tables]
     queries = entries[0].class_queries()
-    folds = [cell for cell in cells if cell[1] is not None]
-    return SharedScores(
-        np.array(values),
-        np.array([max(1, queries.get(name, 1)) for name in classes], dtype=np.int64),
-        len(folds) or None,
-    )
+    counts = np.array([max(1, queries.get(name, 1)) for name in classes], dtype=np.int64)
+    return AlignedScores(np.array(values), counts, ordered)
 
 
 def _validated(record: Record, score: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -14,7 +14,8 @@ import numpy as np
 from rich.console import Console
 
 from vicinal.errors import InputError
-from vicinal.phrasing import counted
+from vicinal.phrasing import counted, fraction
+from vicinal.results.advice import Advice, advise
 from vicinal.results.entry import Entry, shared_scores
 from vicinal.results.gain import Gain, gain_of, usable
 from vicinal.results.joined import JoinedFolds, join_folds
@@ -39,6 +40,7 @@ from vicinal.statistics.pair_tests import basis_in_words
 __all__ = ["BestProbabilities", "Leaderboard", "leaderboards"]
 
 DEFAULT_SCORE = "MAP@R"
+FEWEST_RANKED = 5  # methods with different validation scores, for a correlation of ranks
 SELECTED = {
     "validation": "steps selected on validation classes",
     "last": "last steps",
@@ -90,8 +92,12 @@ class Leaderboard:
         return text.getvalue()
 
     def print(self, console: Console) -> None:
-        """Show the table, what can be concluded from it, what methods demanded, and what is missing."""
+        """Show the table, what can be concluded from it, what methods demanded, what is missing, and what to do."""
         print_leaderboard(self, console)
+        for advice in self.advice():
+            console.print(str(advice), highlight=False, markup=False)
+            if advice.command:
+                console.print(f"  {advice.command}", highlight=False, markup=False, soft_wrap=True)
 
     @property
     def first(self) -> Record:
@@ -228,16 +234,23 @@ class Leaderboard:
         names = [entry.name for entry in self.of_network(network)]
         return verdict(self.pairs(network), methods=names) if len(names) > 1 else None
 
+    def advice(self, number: Callable[..., str] = fraction, unit: str = "") -> list[Advice]:
+        """What to use, whether training was worth it and what to do next, with scores written by `number`."""
+        return advise(self, number, unit)
+
     def best_probabilities(self, network: Network | None = None) -> BestProbabilities | None:
         """How probable it is that each method is the best; None where they share no seed and fold, or one is alone."""
         return self._best_probabilities[self.main_network if network is None else network]
 
     def correlation(self, network: Network | None = None) -> RankCorrelation | None:
-        """How far validation ranks methods as the test does; None for fewer than three that were validated."""
+        """How far validation ranks methods as the test does; None for fewer than five that it could rank.
+
+        Of four methods even the same order is no more than luck: one in 24 orders is.
+        """
         entries = [entry for entry in self.of_network(network) if entry.validation(self.score) is not None]
-        if len(entries) < 3:
-            return None
         validation = {entry.name: entry.validation(self.score) or 0.0 for entry in entries}
+        if len(set(validation.values())) < FEWEST_RANKED:
+            return None
         return rank_correlation(validation, {entry.name: entry.mean(self.score) for entry in entries})
 
     @cached_property

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vicinal.data import PROTOCOLS
 from vicinal.recipe import method_name
 
-__all__ = ["Network", "Record"]
+__all__ = ["Network", "Number", "Record"]
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Network = tuple[str, int | None]  # a backbone and the length of the embeddings; None for its features as they are
@@ -34,6 +34,8 @@ class Record(BaseModel):
         gallery: Whether queries were searched in a gallery of other items.
         threads: That torch computed with.
         demands: What the method asked for that others did not, in words: "1 item per class".
+        notes: What a reader of the scores has to know, a sentence each: batches that shrank, a budget that trains next
+            to nothing, steps that nothing chose.
         tuning_trials: How many trials chose the settings; 0 for settings as given.
         tuning_images: Seen in those trials, beyond the images of the run.
         rates: The learning rates that were tried before, and the validation score of each; None for one that failed.
@@ -52,6 +54,7 @@ class Record(BaseModel):
         instances: What is known of each converged instance of chance-constrained proxies.
         versions: Of everything that matters.
         command: What repeats the comparison.
+        call: The same in Python.
         finished: When, as ISO 8601 in UTC.
     """
 
@@ -71,6 +74,7 @@ class Record(BaseModel):
     gallery: bool = False
     threads: int = 0
     demands: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     tuning_trials: int = 0
     tuning_images: int = 0
     rates: dict[float, Number | None] = Field(default_factory=dict)
@@ -88,6 +92,7 @@ class Record(BaseModel):
     instances: tuple[dict[str, float | None], ...] = ()
     versions: dict[str, str] = Field(default_factory=dict)
     command: str = ""
+    call: str = ""
     finished: str = ""
 
     @model_validator(mode="before")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -27,9 +26,10 @@ __all__ = [
     "foreign_batches",
     "gaps",
     "network_in_words",
+    "notes",
     "print_leaderboard",
     "run_counts",
-    "use_in_words",
+    "scored_classes",
 ]
 
 # A head and a rule above the rows, and another rule above those of baselines.
@@ -55,12 +55,8 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
         for found in (board.verdict(network), board.correlation(network)):
             if found is not None:
                 say(f"{of_which}{found}")
-    if board.entries:
-        if board.gain is not None:
-            say(str(board.gain))
-        say(best_in_words(board))
     chances = (rising_in_words(board), budget_in_words(board), rates_in_words(board))
-    for text in [*filter(None, chances), *demands(board), *foreign_batches(board)]:
+    for text in [*notes(board), *filter(None, chances), *demands(board), *foreign_batches(board)]:
         say(text)
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
@@ -81,14 +77,14 @@ def network_in_words(network: Network) -> str:
 
 
 def best_in_words(board: Leaderboard) -> str:
-    """Which run to use, and what chose it."""
+    """Which run is best, and what chose it."""
     record = board.best.record
     fold = "" if record.fold is None else f", fold {record.fold}"
     run = f"{record.name} with {network_in_words(record.network)}, seed {record.seed}{fold}"
     if board.chosen_by == "validation":
-        chosen = f"To use: {run}, chosen by validation scores"
+        chosen = f"{run}, chosen by validation scores"
     else:
-        chosen = f"To use: {run}, chosen by test scores, since there are no validation scores: they flatter it"
+        chosen = f"{run}, chosen by test scores, since there are no validation scores: they flatter it"
     if record.role == "baseline":
         return f"{chosen}. No trained model is better than this untrained network, which costs no training."
     if board.gain is not None and board.gain.answer == "no" and board.chosen_by == "validation":
@@ -96,13 +92,22 @@ def best_in_words(board: Leaderboard) -> str:
     return f"{chosen}."
 
 
-def use_in_words(board: Leaderboard) -> str:
-    """Where the model to use is kept, and the command to type next; nothing where none is kept."""
-    place = board.best_folder if board.entries else None
-    if place is None:
-        return ""
-    command = shlex.join(["vicinal", "embed", str(place), board.first.dataset or "PHOTOS", "--out", "embeddings.npz"])
-    return f"The best model is in {place}; use it: `{command}`"
+def scored_classes(board: Leaderboard) -> list[str]:
+    """The test classes that a score is of: those with a query that has something to find."""
+    record = board.first
+    known = record.per_class.get(board.score, ())
+    missing = {name for name, value in zip(record.classes, known, strict=False) if value is None}
+    return [name for name in record.classes if name not in missing]
+
+
+def notes(board: Leaderboard) -> list[str]:
+    """What a reader of the scores has to know, with the methods that it is true of unless it is of all."""
+    said: dict[str, dict[str, None]] = {}
+    names = dict.fromkeys(record.name for record in board.records)
+    for record in board.records:
+        for note in record.notes:
+            said.setdefault(note, {})[record.name] = None
+    return [f"Note{'' if len(who) == len(names) else f' ({listed(list(who))})'}: {note}" for note, who in said.items()]
 
 
 def demands(board: Leaderboard) -> list[str]:

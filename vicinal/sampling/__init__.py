@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from vicinal.sampling.class_sampler import class_batches, class_sampler, hard_class_sampler
 from vicinal.sampling.composition import composition, compositions
+from vicinal.sampling.fitting_batches import batch_that_fits
 from vicinal.sampling.nearest_classes import nearest_class_order
 from vicinal.sampling.random_sampler import random_batches, random_sampler
 from vicinal.sampling.sampler import Sampler
@@ -15,6 +16,7 @@ from vicinal.sampling.sampler import Sampler
 __all__ = [
     "SAMPLERS",
     "Sampler",
+    "batch_that_fits",
     "class_batches",
     "class_sampler",
     "composition",

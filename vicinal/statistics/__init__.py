@@ -19,6 +19,7 @@ from vicinal.statistics.nemenyi import critical_difference
 from vicinal.statistics.pair_tests import AlignedPair, PairTest, compare_aligned, compare_pairs
 from vicinal.statistics.ranking import Standing, Tournament, tournament
 from vicinal.statistics.score_table import read_scores
+from vicinal.statistics.variance_split import split_variance
 from vicinal.statistics.verdicts import Verdict, verdict
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "rank_correlation",
     "read_scores",
     "seed_interval",
+    "split_variance",
     "tournament",
     "verdict",
 ]

@@ -17,7 +17,15 @@ from vicinal.statistics.holm_correction import holm
 from vicinal.statistics.intervals import Interval, class_bootstrap
 from vicinal.statistics.sign_flips import sign_flip
 
-__all__ = ["AlignedPair", "PairTest", "basis_in_words", "compare_aligned", "compare_pairs", "paired_delta"]
+__all__ = [
+    "AlignedPair",
+    "PairTest",
+    "basis_in_words",
+    "compare_aligned",
+    "compare_pairs",
+    "difference_variances",
+    "paired_delta",
+]
 
 Unit = Literal["class", "experiment"]
 
@@ -218,6 +226,28 @@ def paired_delta(first: NDArray[np.float64], second: NDArray[np.float64]) -> flo
     return float(np.sign(first - second).mean())
 
 
+def difference_variances(
+    differences: NDArray[np.float64], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How far mean differences would move with other seeds, and with other classes, as variances.
+
+    Args:
+        differences: Two or more seeds by classes by pairs.
+        weights: Of the classes; their sum is 1.
+
+    Returns:
+        Two numbers for each pair: one over n times as many seeds falls to its nth part, the other with classes.
+    """
+    seeds, classes, _ = differences.shape
+    means = weights @ differences.mean(axis=0)
+    of_seeds = ((weights @ differences - means) ** 2).sum(axis=0) / (seeds * (seeds - 1))
+    of_classes = np.zeros_like(means)
+    if classes > 1:
+        deviations = weights[:, None] * (differences.mean(axis=0) - means)
+        of_classes = (deviations**2).sum(axis=0) * classes / (classes - 1)
+    return of_seeds, of_classes
+
+
 def _check(pair: AlignedPair) -> None:
     one, other = (np.atleast_2d(scores) for scores in (pair.first_scores, pair.second_scores))
     if one.shape != other.shape or one.ndim != 2 or 0 in one.shape:
@@ -260,11 +290,7 @@ def _two_way(
     from scipy import stats  # slow to import
 
     seeds, classes, _ = differences.shape
-    of_seeds = ((weights @ differences - means) ** 2).sum(axis=0) / (seeds * (seeds - 1))
-    of_classes = np.zeros_like(means)
-    if classes > 1:
-        deviations = weights[:, None] * (differences.mean(axis=0) - means)
-        of_classes = (deviations**2).sum(axis=0) * classes / (classes - 1)
+    of_seeds, of_classes = difference_variances(differences, weights)
     variance = of_seeds + of_classes
     with np.errstate(divide="ignore", invalid="ignore"):
         degrees = variance**2 / (of_seeds**2 / (seeds - 1) + of_classes**2 / max(1, classes - 1))

@@ -31,7 +31,7 @@ from vicinal.errors import DataError, InputError, UnknownName
 from vicinal.machine import cache_folder
 from vicinal.training.stored_rows import ArrivingRows, explaining, read_rows
 
-__all__ = ["OneOf", "frozen_features", "with_features"]
+__all__ = ["OneOf", "frozen_features", "missing_features", "with_features"]
 
 Kept = Literal["float32", "float16"]
 Features = npt.NDArray[np.floating[Any]]
@@ -92,14 +92,7 @@ def frozen_features(
         raise UnknownName("precision", precision, ("float32", "float16"))
     folder = (cache or cache_folder()) / "features"
     folder.mkdir(parents=True, exist_ok=True)
-    network, behind = _standing_still(embedder, train_stages)
-    about = {
-        "backbone": [embedder.name, embedder.options] if embedder.name else outline(embedder.backbone),
-        "weights": _hash_of_weights(network[0]),
-        "transform": None if transform is None else describe(transform),  # type: ignore[arg-type]
-        **behind,
-        "precision": precision,
-    }
+    network, about = _standing_still(embedder, transform, train_stages, precision)
     shape = _shape(network[0], data, transform) if train_stages else (embedder.backbone.channels,)
     features = _room_for((len(data), copies, math.prod(shape)), precision, folder)
     left = _fill(features, _parts(data, copies, about, folder))
@@ -113,13 +106,41 @@ def frozen_features(
     return features.reshape(len(data), copies, *shape)
 
 
-def _standing_still(embedder: Embedder, train_stages: int) -> tuple[nn.Sequential, dict[str, Any]]:
-    """Return the part that stands still with what makes rows of its output, and what they are called in a hash."""
+def missing_features(
+    embedder: Embedder,
+    data: Dataset,
+    transform: Callable[..., Tensor] | None,
+    *,
+    copies: int = 1,
+    train_stages: int = 0,
+    cache: Path | None = None,
+    precision: Kept = "float32",
+) -> int:
+    """Return how many rows `frozen_features` would have to compute, counting a class as a whole; the words are its."""
+    _, about = _standing_still(embedder, transform, train_stages, precision)
+    parts = _parts(data, copies, about, (cache or cache_folder()) / "features")
+    return sum(len(part.items) for part in parts if not part.path.exists())
+
+
+def _standing_still(
+    embedder: Embedder, transform: Callable[..., Tensor] | None, train_stages: int, precision: Kept
+) -> tuple[nn.Sequential, dict[str, Any]]:
+    """Return the part that stands still with what makes rows of its output, and all that rows depend on but items."""
+    behind: dict[str, Any]
     if train_stages == 0:  # a head that only pools: the network ends where the features are
         pooling = Head(embedder.backbone.channels, None, pooling=embedder.head.pooling, normalisation="none")
-        return nn.Sequential(embedder.backbone, pooling), {"pooling": embedder.head.pooling}
-    trunk, _ = cut(embedder.backbone, train_stages)
-    return nn.Sequential(trunk, nn.Flatten()), {"stages": trunk.names}
+        network, behind = nn.Sequential(embedder.backbone, pooling), {"pooling": embedder.head.pooling}
+    else:
+        trunk, _ = cut(embedder.backbone, train_stages)
+        network, behind = nn.Sequential(trunk, nn.Flatten()), {"stages": trunk.names}
+    about = {
+        "backbone": [embedder.name, embedder.options] if embedder.name else outline(embedder.backbone),
+        "weights": _hash_of_weights(network[0]),
+        "transform": None if transform is None else describe(transform),  # type: ignore[arg-type]
+        **behind,
+        "precision": precision,
+    }
+    return network, about
 
 
 def _shape(trunk: nn.Module, data: Dataset, transform: Callable[..., Tensor] | None) -> tuple[int, ...]:

@@ -78,16 +78,17 @@ def tune(
         cache: Where frozen features are kept, by default the user's cache folder.
 
     Raises:
-        InputError: Where the split has no validation classes, or every trial failed.
+        InputError: Where the split has fewer than three validation classes, or every trial failed.
         DataError: Where the storage cannot be used.
         Interrupted: After Ctrl-C or SIGTERM; what is finished is in the storage.
     """
     view = split.without_test()
     del split
-    if view.validation is None:
+    if view.chooser is None:
+        held = 0 if view.validation is None else len(view.validation.classes)
         raise InputError(
-            "Tuning needs validation classes, and the split has none: make it with protocol 'fixed-validation', "
-            "'k-fold' or 'reality-check'."
+            f"Tuning needs at least three validation classes to choose by, and the split has {held or 'none'}: make it "
+            "with protocol 'fixed-validation' (of six training classes or more) or with fewer folds."
         )
     if trials < 1:
         raise InputError(f"trials must be at least 1; got {trials}.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from vicinal.recipe import Recipe
+from vicinal.results.searches import SearchRecord
 from vicinal.tuning.ranges import Space
 
 __all__ = ["Attempt", "State", "Tuned"]
@@ -74,6 +75,18 @@ class Tuned:
     def to_toml(self) -> str:
         """Return the best recipe as TOML, for `vicinal train --recipe`."""
         return self.recipe.toml()
+
+    def summary(self, name: str) -> SearchRecord:
+        """Return what a comparison keeps of the search, under the name that its tables call the method."""
+        scores = [trial.score for trial in self.trials if trial.state == "complete" and trial.score is not None]
+        return SearchRecord(
+            name=name,
+            score=self.score,
+            scores=tuple(scores),
+            importance=dict(self.importance),
+            given=dict(self.trials[0].values),
+            best=dict(self.best.values),
+        )
 
     def __str__(self) -> str:
         first = self.trials[0]

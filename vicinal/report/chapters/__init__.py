@@ -18,25 +18,30 @@ from vicinal.report.chapters.papers import published_numbers
 from vicinal.report.chapters.proxy_curves import proxy_instances
 from vicinal.report.chapters.space_use import spectral
 from vicinal.report.chapters.standings import leaderboard_tables
+from vicinal.report.chapters.what_mattered import influence_chapter
 from vicinal.report.chapters.winner_pictures import pictures
 from vicinal.results import Leaderboard
 
 __all__ = ["CHAPTERS"]
 
 CHAPTERS: dict[str, Callable[[Leaderboard], list[Chapter]]] = {
+    # The answer in numbers, and in pictures.
     "leaderboard": leaderboard_tables,
     "failed runs": failures,
+    "pictures": pictures,
+    # How sure it is.
     "significance": significance,
+    "what mattered": influence_chapter,
     "conditions": conditions,
+    # The science behind it.
+    "training": training_curves,
     "recall": recall_curves,
     "dimensions": dimension_curves,
-    "training": training_curves,
     "proxies": proxy_instances,
     "pair weights": pair_weight_curves,
     "distances": distance_audits,
     "spectral decay": spectral,
-    "pictures": pictures,
-    "cost": cost,
     "published numbers": published_numbers,
+    "cost": cost,
     "repeat": repeat,
 }

@@ -9,10 +9,11 @@ from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table, Th
 from vicinal.report.charts import WIDTH
 from vicinal.report.drawing import LETTER, Drawing
 from vicinal.report.gallery import Album, Search, evenly
+from vicinal.report.labels import short_names
 
 __all__ = ["confusion"]
 
-PAIRS, CLASSES, LETTERS = 8, 12, 20
+PAIRS, CLASSES, LETTERS = 8, 12, 18
 
 
 def confusion(found: Search, album: Album, whose: str) -> list[Chapter]:
@@ -75,12 +76,14 @@ def _table(pairs: list[tuple[float, int, int]], shares: csr_array, found: Search
 
 
 def _heat_map(chosen: list[int], shares: csr_array, album: Album) -> Chart:
-    names = [name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…" for name in (album.names[at] for at in chosen)]
-    longest = LETTER * max(map(len, names))
-    left, top = longest + 10, 0.72 * longest + 14
-    side = min(30.0, (WIDTH - left - 30) / len(chosen))
+    full = [album.names[label] for label in chosen]
+    names = short_names(full, LETTERS)
+    longest = 1.12 * LETTER * max(map(len, names))  # as wide as on a phone
+    slant = 0.72 * longest  # of names that are turned by 45 degrees
+    left, top = longest + 10, slant + 14
+    side = min(30.0, (WIDTH - left - slant) / (len(chosen) - 0.5))  # the last column's name leans out
     alt = "Heat map of confusion. " + "; ".join(
-        f"{names[row]}: {100 * shares[label, label]:.0f} % right" for row, label in enumerate(chosen)
+        f"{full[row]}: {100 * shares[label, label]:.0f} % right" for row, label in enumerate(chosen)
     )
     drawing = Drawing(WIDTH, top + side * len(chosen) + 6, alt)
     strongest = max(float(shares[one, other]) for one in chosen for other in chosen if one != other) or 1.0
@@ -89,7 +92,7 @@ def _heat_map(chosen: list[int], shares: csr_array, album: Album) -> Chart:
         drawing.text(left + side * (row + 0.5), top - 5, names[row], "name", turn=-45)
         for column, other in enumerate(chosen):
             share = float(shares[one, other])
-            title = f"{names[row]} → {names[column]}: {100 * share:.1f} %"
+            title = f"{full[row]} → {full[column]}: {100 * share:.1f} %"
             place = (left + side * column + 0.5, top + side * row + 0.5, side - 1, side - 1)
             drawing.box(*place, "empty", title=title)
             if share > 0:

@@ -40,14 +40,17 @@ def cost(board: Leaderboard) -> list[Chapter]:
 
 
 def repeat(board: Leaderboard) -> list[Chapter]:
-    """Commands and versions."""
+    """Commands, the same in Python, and versions."""
     commands = list(dict.fromkeys(record.command for record in board.records if record.command))
+    calls = list(dict.fromkeys(record.call for record in board.records if record.call))
     versions = list(
         dict.fromkeys(tuple(sorted(record.versions.items())) for record in board.records if record.versions)
     )
     blocks: list[Block] = []
     if commands:
         blocks.append(Code("\n".join(commands)))
+    if calls:
+        blocks += [Prose("The same in Python:" if commands else "In Python:"), *map(Code, calls)]
     if versions:
         together = {name: sorted({dict(found).get(name, NONE) for found in versions}) for name, _ in versions[0]}
         blocks.append(

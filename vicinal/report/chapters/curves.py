@@ -1,4 +1,4 @@
-"""Scores over k, over dimensions and over steps."""
+"""Scores over k, over dimensions and over images seen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from vicinal.phrasing import in_words
 from vicinal.report.blocks import Chapter, Chart, Panel
 from vicinal.report.charts import Curve, line_chart, small_lines
-from vicinal.results import Entry, Leaderboard
+from vicinal.results import Entry, Leaderboard, Record
 
 __all__ = ["dimension_curves", "recall_curves", "training_curves"]
 
@@ -69,7 +69,7 @@ def dimension_curves(board: Leaderboard) -> list[Chapter]:
 
 
 def training_curves(board: Leaderboard) -> list[Chapter]:
-    """Validation score and training loss by step, one small panel per loss."""
+    """Validation score and training loss over images seen, one small panel per loss."""
     charts = []
     scores = {entry.label: _over_runs(entry, "score", 100.0) for entry in board.of_network()}
     scores = {name: curve for name, curve in scores.items() if curve is not None}
@@ -91,9 +91,9 @@ def training_curves(board: Leaderboard) -> list[Chapter]:
             if curve
         )
         caption = (
-            f"Validation {board.score} in per cent by step. The coloured line is the mean over runs, its band "
-            "reaches from the worst to the best; grey lines are the other losses. A line still rising at its end "
-            "would have liked more steps."
+            f"Validation {board.score} in per cent over images seen in training. The coloured line is the mean over "
+            "runs, its band reaches from the worst to the best; grey lines are the other losses. A line still rising "
+            "at its end would have liked more."
         )
         charts.append(Chart("validation", panels, caption, size="small"))
     panels = tuple(
@@ -107,8 +107,8 @@ def training_curves(board: Leaderboard) -> list[Chapter]:
     )
     if panels:
         caption = (
-            "Training loss by step. Each has its own scale: values of different losses cannot be compared, only how "
-            "steadily they fall."
+            "Training loss over images seen. Each has its own scale: values of different losses cannot be compared, "
+            "only how steadily they fall."
         )
         charts.append(Chart("loss", panels, caption, size="small"))
     return [Chapter("Training", tuple(charts))] if charts else []
@@ -116,23 +116,34 @@ def training_curves(board: Leaderboard) -> list[Chapter]:
 
 def _over_runs(entry: Entry, name: str, factor: float) -> Curve | None:
     """The mean over runs at each step that most of them logged, and a band from the least to the largest."""
-    found: dict[int, list[float]] = {}
+    found: dict[int, list[tuple[float, float]]] = {}
     for run in entry.runs:
+        per_step = _images_per_step(run.record)
         for line in run.log:
             # Lines about a whole instance of proxies repeat scores of earlier steps.
             if "instance" not in line and isinstance(line.get(name), int | float):
-                found.setdefault(int(line["step"]), []).append(factor * line[name])
+                seen = float(line.get("images", per_step * line["step"]))
+                found.setdefault(int(line["step"]), []).append((seen, factor * line[name]))
     most = max((len(values) for values in found.values()), default=0)
     steps = sorted(step for step, values in found.items() if len(values) > most / 2)
     if len(steps) < 2:
         return None
     steps = [steps[at] for at in np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))]
 
-    runs = [found[step] for step in steps]
+    images = [float(np.mean([before for before, _ in found[step]])) for step in steps]
+    runs = [[value for _, value in found[step]] for step in steps]
     mean, low, high = (
-        list(zip(steps, [float(of(values)) for values in runs], strict=True)) for of in (np.mean, np.min, np.max)
+        list(zip(images, [float(of(values)) for values in runs], strict=True)) for of in (np.mean, np.min, np.max)
     )
     return Curve(mean, "accent", low if most > 1 else (), high if most > 1 else ())
+
+
+def _images_per_step(record: Record) -> float:
+    """How many images a step saw; as many as a batch has where an earlier version did not count them."""
+    if record.images and record.steps:
+        return record.images / record.steps
+    batch = record.recipe.get("classes_per_batch", 1) * record.recipe.get("samples_per_class", 1)
+    return float(batch * record.recipe["training"].get("accumulate", 1))
 
 
 def _range(curves: list[Curve]) -> tuple[float, float]:
@@ -144,4 +155,4 @@ def _range(curves: list[Curve]) -> tuple[float, float]:
 def _said(name: str, curve: Curve, what: str) -> str:
     best = max(curve.points, key=lambda point: point[1])
     ends = f"from {curve.points[0][1]:.3g} to {curve.points[-1][1]:.3g}"
-    return f"{what} of {name}: {ends}, highest {best[1]:.3g} at step {best[0]:g}"
+    return f"{what} of {name}: {ends}, highest {best[1]:.3g} at {best[0]:,.0f} images"

@@ -7,12 +7,15 @@ from sklearn.manifold import TSNE
 
 from vicinal.report.blocks import Chapter, Chart, Panel
 from vicinal.report.charts import WIDTH
-from vicinal.report.drawing import Drawing, Scale
+from vicinal.report.drawing import LETTER, Drawing, Scale
 from vicinal.report.gallery import Album, Search, evenly
+from vicinal.report.labels import Box, place_boxes, short_names
 
 __all__ = ["embedding_map"]
 
 CLASSES, PER_CLASS, COLOURS = 12, 40, 6
+LETTERS, BOLD = 22, 1.2 * LETTER  # of a name at most, and the width of one on a phone
+FAR = 20  # from its heap, so that a name needs a line to it
 
 
 def embedding_map(found: Search, album: Album, whose: str) -> list[Chapter]:
@@ -38,9 +41,15 @@ def embedding_map(found: Search, album: Album, whose: str) -> list[Chapter]:
     for at, label in enumerate(chosen):
         for across, up in places[labels == label].tolist():
             drawing.dot(x(across), y(up), f"c{at % COLOURS}", radius=2.4, title=names[at])
-    for at, label in enumerate(chosen):
-        across, up = _densest(places[labels == label])
-        drawing.text(x(across), y(up), _short(names[at]), f"on-map c{at % COLOURS}", anchor="middle")
+    heaps = [_densest(places[labels == label]) for label in chosen]
+    shown = short_names(names, LETTERS)
+    wanted = [Box(x(across), y(up), BOLD * len(name) + 6, 15) for (across, up), name in zip(heaps, shown, strict=True)]
+    placed = place_boxes(wanted, drawing.width, drawing.height)
+    for at, (box, own) in enumerate(zip(placed, wanted, strict=True)):
+        if abs(box.y - own.y) > FAR or abs(box.x - own.x) > FAR:
+            drawing.line([(own.x, own.y), (box.x, box.y)], f"lead c{at % COLOURS}")
+    for at, box in enumerate(placed):
+        drawing.text(box.x, box.y + 4, shown[at], f"on-map c{at % COLOURS}", anchor="middle")
     caption = (
         f"Test items as {whose} places them, flattened to a page by t-SNE: {len(chosen)} classes from the worst to the "
         "best scored. A class in one tight heap is found easily; names that lie in one heap are confused. Distances "
@@ -54,7 +63,3 @@ def _densest(places: np.ndarray) -> tuple[float, float]:
     distances = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=-1))
     middle = int(np.median(distances, axis=1).argmin())
     return float(places[middle, 0]), float(places[middle, 1])
-
-
-def _short(name: str, limit: int = 22) -> str:
-    return name if len(name) <= limit else f"{name[: limit - 1]}…"

@@ -9,7 +9,7 @@ from vicinal.phrasing import NONE, TIMES, counted, in_words, listed, short
 from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
 from vicinal.results import Leaderboard, Record
 from vicinal.results.chances import rate_in_words, rising_in_words
-from vicinal.results.text import foreign_batches, network_in_words
+from vicinal.results.text import foreign_batches, network_in_words, scored_classes
 
 __all__ = ["conditions", "failures"]
 
@@ -34,6 +34,7 @@ SAID = (
     "samples_per_class",
     "fold",
 )
+NAMED = 5  # classes at most, of those left out
 OWN = ("loss", "loss_options", "training.seed")
 
 
@@ -46,7 +47,7 @@ def conditions(board: Leaderboard) -> list[Chapter]:
     shared = {name: next(iter(settings.values())).get(name) for name in alike if name not in OWN}
     facts: list[tuple[str, str]] = [
         ("data", f"{first.dataset} (content {first.data[:12]})"),
-        ("test classes", f"{len(first.classes):,}"),
+        ("test classes", _test_classes(board)),
         ("protocol", first.protocol),
         ("splits", _splits(records)),
         ("seeds", listed([str(seed) for seed in sorted({record.seed for record in records})])),
@@ -147,6 +148,15 @@ def _flat(recipe: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[prefix + name] = value
     return found
+
+
+def _test_classes(board: Leaderboard) -> str:
+    scored, all_classes = scored_classes(board), board.first.classes
+    left = [name for name in all_classes if name not in scored]
+    if not left:
+        return f"{len(scored):,}"
+    named = listed(left) if len(left) <= NAMED else f"{listed(left[:NAMED])} ..."
+    return f"{len(scored):,}; {counted(len(left), 'more class')} ({named}) cannot be scored, with nothing to find"
 
 
 def _splits(records: list[Record]) -> str:

@@ -13,6 +13,7 @@ from vicinal.results import Entry, Leaderboard
 __all__ = ["spectral"]
 
 NAME = "spectral decay"
+FEWEST = 5  # losses, for a correlation that says more than their number
 
 
 def spectral(board: Leaderboard) -> list[Chapter]:
@@ -33,7 +34,7 @@ def spectral(board: Leaderboard) -> list[Chapter]:
         points, x_label="spectral decay (further left: more directions in use)", y_label="R@1, per cent", alt=alt
     )
     caption = "Spectral decay says how unevenly a loss uses the directions of the space; 0 would be all alike."
-    if np.ptp(decays) > 0 and np.ptp(recalls) > 0:
+    if len(points) >= FEWEST and np.ptp(decays) > 0 and np.ptp(recalls) > 0:
         caption += (
             f" Its correlation with R@1 is {stats.pearsonr(decays, recalls).statistic:.2f} over these {len(points)} "
             "losses; Roth et al. (2020) found -0.80 on CUB, -0.85 on Cars and -0.63 on SOP over 23."

@@ -1,0 +1,81 @@
+"""Chapters on what mattered, on images seen, on classes without a score, and on how to do it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vicinal.report.blocks import Chart, Code, Prose, Table
+from vicinal.report.chapters.costs import repeat
+from vicinal.report.chapters.curves import training_curves
+from vicinal.report.chapters.equal_conditions import conditions
+from vicinal.report.chapters.what_mattered import influence_chapter
+from vicinal.report.headline import facts
+from vicinal.results import Leaderboard, SearchRecord, leaderboards
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, make_comparison: Callable[..., Path]) -> Path:
+    made = make_comparison(tmp_path_factory.mktemp("runs"), losses=["proxy_anchor", "triplet"], seeds=[0, 1])
+    path = made / "journal.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in records:
+        record |= {"images": 6400, "call": 'import vicinal as vc\n\nfound = vc.compare("digits", ["triplet"])'}
+        record["per_class"]["MAP@R"][0] = None
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return made
+
+
+@pytest.fixture
+def board(folder: Path) -> Leaderboard:
+    return leaderboards([folder])[0]
+
+
+def test_what_mattered_has_a_bar_for_each_source_and_for_settings_after_a_search(board: Leaderboard) -> None:
+    (chapter,) = influence_chapter(board)
+    chart = chapter.blocks[1]
+    assert isinstance(chart, Chart)
+    assert {part.split(":")[0] for part in chart.panels[0].alt.split("; ")} == {
+        "another loss",
+        "another seed",
+        "other classes",
+    }
+    importance = {"learning_rate": 0.8, "loss_options.margin": 0.2}
+    settings = {"learning_rate": 0.001, "loss_options.margin": 0.3}
+    SearchRecord(
+        name="triplet", score="MAP@R", scores=(0.0, 0.5, 0.9), importance=importance, given=settings, best=settings
+    ).write(board.folders[0])
+    (chapter,) = influence_chapter(board)
+    said, chart, table = chapter.blocks
+    assert isinstance(said, Prose)
+    assert said.text.startswith("Other settings would move the MAP@R of a run most")
+    assert isinstance(chart, Chart)
+    assert "80 % of it" in chart.panels[0].svg
+    assert isinstance(table, Table)
+    assert [row[:4] for row in table.rows] == [
+        ("triplet", "learning rate", "80", "0.001"),
+        ("", "margin", "20", "0.3"),
+    ]
+
+
+def test_curves_are_over_images_seen(board: Leaderboard) -> None:
+    (chapter,) = training_curves(board)
+    assert isinstance(chapter.blocks[0], Chart)
+    assert "at 6,400 images" in chapter.blocks[0].panels[0].alt  # 200 steps of 32
+
+
+def test_a_class_that_cannot_be_scored_is_counted_once_and_named(board: Leaderboard) -> None:
+    scored = len(board.first.classes) - 1
+    assert f"{scored} test classes" in facts(board)
+    (table,) = [block for block in conditions(board)[0].blocks if isinstance(block, Table) and len(block.head) == 2]
+    assert f"{scored}; 1 more class ({board.first.classes[0]}) cannot be scored" in dict(table.rows)["test classes"]
+
+
+def test_it_can_be_done_again_in_python(board: Leaderboard) -> None:
+    codes = [block.text for block in repeat(board)[0].blocks if isinstance(block, Code)]
+    assert [text.split()[0] for text in codes] == ["vicinal", "import"]

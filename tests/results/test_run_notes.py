@@ -1,0 +1,52 @@
+"""Every sentence that a reader of scores has to know."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vicinal.data import Dataset, arrays, split
+from vicinal.recipe import Recipe
+from vicinal.results.run_notes import batch_note, budget_note, colour_note, validation_note
+
+
+def toy(classes: int, each: int = 3) -> Dataset:
+    labels = np.repeat(np.arange(classes), each)
+    return arrays(np.zeros((len(labels), 2), dtype=np.float32), labels)
+
+
+def test_batches_that_shrank() -> None:
+    asked = Recipe()
+    assert batch_note(asked, asked, toy(5)) is None
+    used = asked.changed(classes_per_batch=5, samples_per_class=3)
+    said = batch_note(asked, used, toy(5))
+    assert said == "Batches hold 5 classes x 3 instead of 8 x 4: that is what 15 training items of 5 classes can fill."
+
+
+def test_too_few_classes_to_choose_by() -> None:
+    assert validation_note(split(toy(12), "fixed-validation")) is None
+    assert validation_note(split(toy(8), "default")) is None  # which asks for none
+    few = validation_note(split(toy(8), "fixed-validation"))
+    assert few is not None
+    assert "4 training classes are too few to hold out three and train on as many: the last step" in few
+    folds = validation_note(split(toy(16), "reality-check", fold=0))
+    assert folds is not None
+    assert "8 training classes in 4 folds leave fewer than three in each" in folds
+    roles = np.repeat(["train", "train", "validation", "test"], 3)
+    data = toy(4)
+    official = Dataset(data.items, data.labels, data.class_names, roles=roles)
+    assert "of the three validation classes that it takes there are only 1" in str(
+        validation_note(split(official, "fixed-validation"))
+    )
+
+
+def test_a_budget_that_trains_next_to_nothing() -> None:
+    assert budget_note(15, toy(5)) is None
+    assert "14 images seen, less than one pass over the 15 training items" in str(budget_note(14, toy(5)))
+
+
+def test_colours_that_are_not_seen() -> None:
+    coloured = arrays(np.zeros((4, 90, 90, 3), dtype=np.uint8), [0, 0, 1, 1])
+    assert "convnet sees these coloured images grey, at 32 x 32 pixels" in str(colour_note(Recipe(), coloured))
+    assert colour_note(Recipe(backbone_options={"in_channels": 3}), coloured) is None
+    assert colour_note(Recipe(backbone="resnet18"), coloured) is None
+    assert colour_note(Recipe(), arrays(np.zeros((4, 90, 90), dtype=np.uint8), [0, 0, 1, 1])) is None

@@ -1,0 +1,59 @@
+"""What a comparison says before it begins: what is compared, on what, what to know, and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vicinal.comparing.panel import PANEL, panel_in_words
+from vicinal.data import Dataset
+from vicinal.phrasing import counted, duration
+from vicinal.recipe import Recipe
+from vicinal.results.run_notes import budget_note, colour_note, validation_note
+
+__all__ = ["features_in_words", "opening_words", "time_in_words"]
+
+
+def opening_words(first: Recipe, data: Dataset, notes: Sequence[str], *, panel: bool) -> Iterator[str]:
+    """Say what is run on what, and all that a reader of the scores will have to know; a line each.
+
+    Args:
+        first: The recipe of the first run.
+        data: The whole of it.
+        notes: What the comparison knows already.
+        panel: Whether the ways to compare were chosen by vicinal.
+    """
+    split, training = first.split(data), first.training
+    sides = {"train": split.train, "validate": split.chooser, "test": split.test}
+    divided = ", ".join(f"{len(view.classes)} {side}" for side, view in sides.items() if view is not None)
+    yield f"{data.name}: {counted(len(data), 'item')} of {counted(len(data.classes), 'class')}; of these {divided}."
+    yield f"Network: {_network(first)}."
+    if panel:
+        yield f"No loss is named: {len(PANEL)} are compared that differ in kind."
+        yield from (f"  {line}" for line in panel_in_words())
+    batch = first.classes_per_batch * first.samples_per_class
+    images = training.steps * training.accumulate * batch
+    yield f"Each run sees {images:,} images in {counted(training.steps, 'step')} of {batch}."
+    known = [validation_note(split), colour_note(first, split.train), budget_note(images, split.train)]
+    for note in dict.fromkeys([*notes, *known]):
+        if note is not None:
+            yield f"Note: {note}"
+
+
+def features_in_words(seconds: float) -> str:
+    """How long features take that have to be computed first."""
+    return f"The network's features are computed first, in {_about(seconds)}, and kept for the next time."
+
+
+def time_in_words(runs: int, seconds: float) -> str:
+    """How long the runs take together."""
+    return f"{counted(runs, 'run')} will take {_about(seconds)} on this machine."
+
+
+def _network(recipe: Recipe) -> str:
+    weights = "random weights" if recipe.weights is None else "pretrained weights"
+    trained = "; it stands still, and a head on its features is trained" if recipe.freeze is True else ""
+    return f"{recipe.backbone} with {weights}{trained}"
+
+
+def _about(seconds: float) -> str:
+    return f"about {max(1, round(seconds))} s" if seconds < 60 else f"about {duration(seconds)}"

