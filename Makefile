@@ -2,11 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-
 PLAIN := .venv/.plain
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup demo test test-all test-wheel check docs bench clean
+.PHONY: setup demo test test-all test-wheel check docs bench campaign clean
 
 setup: $(STAMP)
 
@@ -48,6 +47,9 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/objectives.py
 	$(BIN)/python benchmarks/evaluation.py
+
+campaign: $(STAMP)
+	PYTHONPATH=campaign $(BIN)/python campaign/run.py
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -149,3 +149,26 @@ def test_a_run_may_start_from_a_saved_embedder(images: Dataset, tmp_path: Path) 
     assert all(map(torch.equal, begun.state_dict().values(), former.state_dict().values()))
     with pytest.raises(InputError, match="3 dimensions, which does not fit a convnet with 5"):
         build_embedder(Recipe.of({**SMALL, **start, "dim": 5}), images)
+
+
+def test_an_option_may_be_learned(vectors: Dataset) -> None:
+    recipe = Recipe.of({"loss": "margin", "backbone": "linear", "loss_options": {"boundary": {"start": 1.2}}})
+    learned = build_criterion(Recipe.of(recipe.model_dump()), vectors, 3).learned["boundary"]
+    assert learned.shape == ()
+    assert learned.item() == pytest.approx(1.2)
+    assert Recipe.of({"loss": "margin", "boundary": {"start": 1}}).toml().endswith("start = 1\n")
+    per_class = recipe.changed({"loss_options.boundary": {"start": 1.2, "per_class": True}})
+    assert build_criterion(per_class, vectors, 3).learned["boundary"].shape == (4,)
+    for table in ({"start": "x"}, {"begin": 1.0}, {}, {"start": True}):
+        with pytest.raises(InputError, match=r"boundary = \{start = 1.2\}"):
+            build_criterion(recipe.changed({"loss_options.boundary": table}), vectors, 3)
+
+
+@pytest.mark.parametrize("value", ["abc", None, [1], True, float("nan")])
+def test_an_option_of_the_wrong_kind_is_refused(value: object, vectors: Dataset) -> None:
+    recipe = Recipe(loss="triplet", backbone="linear", loss_options={"margin": value})
+    with pytest.raises(InputError, match=r"triplet: margin must be a number, such as 0.1; got"):
+        build_criterion(recipe, vectors, 3)
+    recipe = Recipe(loss="triplet", backbone="linear", mining="random", mining_options={"positives": value})
+    with pytest.raises(InputError, match="positives must be a number"):
+        build_criterion(recipe, vectors, 3)

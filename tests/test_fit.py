@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 from vicinal.data import Dataset, Split, arrays, digits, split
 from vicinal.embedder import Embedder
@@ -59,6 +61,7 @@ def test_training_helps_on_unseen_classes(halves: Split, run: tuple[Embedder, Pa
 def test_a_run_leaves_all_that_is_needed(halves: Split, run: tuple[Embedder, Path]) -> None:
     embedder, folder = run
     assert sorted(os.listdir(folder)) == [
+        ".lock",
         "best.ckpt",
         "last.ckpt",
         "metrics.jsonl",
@@ -135,7 +138,7 @@ def test_a_folder_that_cannot_be_made_or_written_to(
     monkeypatch.setattr("vicinal.atomic.os.replace", read_only)
     with pytest.raises(DataError, match=r"recipe\.toml: .*Read-only file system"):
         fit(halves, folder=tmp_path / "run", **SMALL)
-    assert os.listdir(tmp_path / "run") == []
+    assert not (tmp_path / "run").exists()  # nothing is left of it
 
 
 class TestFrozen:
@@ -211,3 +214,14 @@ def test_a_recipe_and_changes_on_top_of_it(halves: Split, run: tuple[Embedder, P
     recipe = Recipe.of({**changes, "steps": 999, "loss": "triplet"})
     assert recipe.training == Settings(steps=999, evaluate_every=10, learning_rate=3e-3)
     assert same(fit(halves, recipe, steps=30, loss="multi_similarity", progress=False), run[0])
+
+
+def test_a_second_process_in_the_same_folder_is_refused(
+    halves: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["vicinal.fitting"], "PATIENCE", 0)
+    left = tmp_path / ".last.ckpt.1.partial"  # of the process at work
+    left.touch()
+    with FileLock(tmp_path / ".lock"), pytest.raises(InputError, match="Another process is at work on the run in"):
+        fit(halves, folder=tmp_path, resume=True, steps=1, progress=False)
+    assert left.exists()

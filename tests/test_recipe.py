@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vicinal.backbones import BACKBONES
-from vicinal.errors import InputError, UnknownName
+from vicinal.errors import DataError, InputError, UnknownName
 from vicinal.mining import MINERS
 from vicinal.objectives import OBJECTIVES, options_of
 from vicinal.recipe import SCORES, Recipe, laid_over, read_tables
@@ -353,8 +353,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"Unknown recipe .*gone\.toml'.*there is no such file"):
         Recipe.read(tmp_path / "gone.toml")
     (tmp_path / "bad.toml").write_text("loss = triplet")
-    with pytest.raises(InputError, match=r"bad\.toml is not TOML: .*line 1"):
+    with pytest.raises(DataError, match=r"bad\.toml is not TOML that can be read: .*line 1"):
         Recipe.read(tmp_path / "bad.toml")
     (tmp_path / "bad.toml").write_bytes(b"loss = '\xff'")
-    with pytest.raises(InputError, match="is not TOML"):
+    with pytest.raises(DataError, match="is not TOML"):
         Recipe.read(tmp_path / "bad.toml")

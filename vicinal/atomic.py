@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,7 +11,33 @@ from typing import BinaryIO
 
 from vicinal.errors import DataError
 
-__all__ = ["remove_partial_files", "replacing", "replacing_path", "write_atomically"]
+__all__ = ["prepare_output", "remove_partial_files", "replacing", "replacing_path", "sync_folder", "write_atomically"]
+
+
+def prepare_output(path: Path | None) -> None:
+    """Find out before the work whether its result can be written; folders above the file are made.
+
+    Args:
+        path: Of the file; None for none.
+
+    Raises:
+        DataError: Where the file could not be written.
+    """
+    if path is None:
+        return
+    if os.path.isdir(path):  # which takes any name, however long
+        raise DataError(f"Cannot write {path}: it is a folder.", hint="Give the name of a file.")
+    partial = _beside(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Only an attempt tells: permissions, quotas and read-only disks all show here, for any user.
+        with partial.open("xb") as file:
+            file.write(b"\0")
+    except (OSError, ValueError) as error:
+        raise DataError(f"Cannot write {path}: {_reason(error)}.", hint="Choose another place.") from error
+    finally:
+        with suppress(OSError, ValueError):
+            partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -20,16 +47,20 @@ def replacing_path(path: Path) -> Iterator[Path]:
     Raises:
         DataError: Where the file cannot be written; what was there before stays.
     """
-    # With the process's number, as two runs may write the same features at the same time.
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = _beside(path)
     try:
+        with partial.open("xb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
         yield partial
+        # Some writers make a file of their own that nobody else may read; this one follows the umask as all do.
+        partial.chmod(mode)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, path)
+        sync_folder(path.parent)
     except OSError as error:
         raise DataError(
-            f"Could not write {path}: {error.strerror or error}.",
+            f"Could not write {path}: {_reason(error)}.",
             hint="Free some space or choose another place; what was there before is untouched.",
         ) from error
     finally:
@@ -47,11 +78,30 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     with replacing(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names in a folder on disk: a file that was renamed is not there after a power cut before they are."""
+    with suppress(OSError):  # not every system lets a folder be opened
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Remove what processes that were killed while they wrote have left in a folder."""
+    """Remove what processes that were killed while they wrote have left in a folder that this process has locked."""
     for partial in folder.glob(".*.partial"):
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    # With a number of its own, as two runs, or two threads, may write the same features at the same time.
+    return path.with_name(f".{path.name[:200]}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error).rstrip(".")

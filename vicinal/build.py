@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vicinal.criterion import Criterion
+from vicinal.criterion import Criterion, Learned
 from vicinal.data import PIPELINES, Dataset, pipeline
 from vicinal.distributed import world_size
 from vicinal.embedder import Embedder
@@ -110,8 +110,22 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
         mining_options=recipe.mining_options,
         seed=recipe.training.seed,
         **lengths,
-        **recipe.loss_options,
+        **{name: _option(name, value, len(data.classes)) for name, value in recipe.loss_options.items()},
     )
+
+
+def _option(name: str, value: Any, classes: int) -> Any:
+    """Return an option of a loss; a table with a `start` is one that is learned, perhaps per class."""
+    if not isinstance(value, Mapping):
+        return value
+    start, per_class = value.get("start"), value.get("per_class", False)
+    plain = isinstance(start, int | float) and not isinstance(start, bool) and isinstance(per_class, bool)
+    if not plain or set(value) - {"start", "per_class"}:
+        raise InputError(
+            f"{name} must be a number, or a table for one that is learned: {name} = {{start = 1.2}}, and per_class = "
+            f"true in it for one of each class; got {dict(value)}."
+        )
+    return Learned(float(start), classes=classes if per_class else None)  # type: ignore[arg-type]
 
 
 def build_sampler(recipe: Recipe, data: Dataset) -> Sampler:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +16,9 @@ from vicinal.objectives.traits import Traits, check_options, options_of
 from vicinal.pairs import GEOMETRIES, Geometry
 from vicinal.references import Hierarchy
 
-__all__ = ["check_geometry", "check_mining", "check_option_names", "check_references"]
+__all__ = ["check_geometry", "check_mining", "check_option_kinds", "check_option_names", "check_references"]
+
+KINDS: dict[type, str] = {bool: "true or false", int: "a number", float: "a number", str: "a word"}
 
 
 def check_geometry(name: str, traits: Traits, geometry: Geometry, normalise: str) -> None:
@@ -47,6 +51,7 @@ def check_mining(
     for option in options:
         if option not in inspect.signature(miner).parameters:
             raise UnknownName(f"option of the miner {name}", option, options_of(miner))
+    check_option_kinds(name, miner, options)
     check_options(name, dict(options))
     on_the_sphere = geometry.name in ("cosine", "euclidean") and normalise == "sphere"
     if miner is MINERS["distance_weighted"] and not on_the_sphere:
@@ -86,3 +91,22 @@ def check_option_names(
             raise UnknownName(f"option of {name}", option, options_of(objective))
         if option in per_class and parameters[option].annotation in ("float", float, "int", int):
             raise InputError(f"{option} of {name} is one number for all: give Learned without classes=.")
+
+
+def check_option_kinds(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Raise for a value of another kind than the option's usual one: a word where a number is wanted, say."""
+    parameters = inspect.signature(function).parameters
+    for option, value in options.items():
+        if option not in parameters or isinstance(value, Tensor):
+            continue
+        usual, annotation = parameters[option].default, str(parameters[option].annotation)
+        if value is None and "None" in annotation:
+            continue
+        wanted = next((words for kind, words in KINDS.items() if type(usual) is kind), None)
+        fits = isinstance(value, type(usual)) if type(usual) in (bool, str) else _is_number(value)
+        if wanted is not None and not fits:
+            raise InputError(f"{name}: {option} must be {wanted}, such as {usual!r}; got {value!r}.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)

@@ -11,7 +11,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vicinal.compatibility import check_geometry, check_mining, check_option_names, check_references
+from vicinal.compatibility import (
+    check_geometry,
+    check_mining,
+    check_option_kinds,
+    check_option_names,
+    check_references,
+)
 from vicinal.distributed import gather_batch
 from vicinal.errors import InputError, look_up
 from vicinal.mining import MINERS, pair_statistics
@@ -128,6 +134,7 @@ class Criterion(nn.Module):
         self.options = {k: v for k, v in options.items() if k not in learned}
         per_class = [k for k, v in learned.items() if v.classes is not None]
         check_option_names(self.name, self.objective, options, per_class)
+        check_option_kinds(self.name, self.objective, self.options)
         check_options(self.name, self.options)
         self.learned = nn.ParameterDict(
             {

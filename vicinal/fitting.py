@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,6 +17,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 import torch
+from filelock import FileLock, Timeout
 
 from vicinal.atomic import write_atomically
 from vicinal.backbones import small_images
@@ -42,6 +45,7 @@ from vicinal.training.stream import Stream
 __all__ = ["assess", "fit", "train"]
 
 PACKAGES = ("vicinal", "torch", "numpy", "lightning-fabric")
+PATIENCE = 10  # seconds until a run's folder counts as in use
 OnScore = Callable[[int, dict[str, float]], None]
 
 
@@ -92,8 +96,9 @@ def fit(
     asked = _about(split, recipe.changed(changes))
     recipe = with_fitting_batches(asked, split.train)
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
-    fitted = _fit(split.without_test(), recipe, split.hash(), running)
-    _keep(fitted, split, _record(fitted, recipe, split, {"notes": _notes(asked, recipe, split)}))
+    with _alone(folder):
+        fitted = _fit(split.without_test(), recipe, split.hash(), running)
+        _keep(fitted, split, _record(fitted, recipe, split, {"notes": _notes(asked, recipe, split)}))
     return fitted.embedder
 
 
@@ -146,10 +151,11 @@ def train(
     known["notes"] = tuple(dict.fromkeys([*known.get("notes", ()), *_notes(asked, recipe, split)]))
     divided = _divide(recipe, whole, known["data"])
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
-    fitted = _fit(divided.visible, recipe, divided.identity, running)
-    if not fitted.writes:
-        return Run(_record(fitted, recipe, divided.visible, known), None, fitted.embedder)
-    return _finish(fitted, recipe, divided, known, keep_model=keep_model)
+    with _alone(folder):
+        fitted = _fit(divided.visible, recipe, divided.identity, running)
+        if not fitted.writes:
+            return Run(_record(fitted, recipe, divided.visible, known), None, fitted.embedder)
+        return _finish(fitted, recipe, divided, known, keep_model=keep_model)
 
 
 def assess(
@@ -184,15 +190,16 @@ def assess(
     known["data"] = known["data"] or data.hash()
     divided = _divide(recipe, data, known["data"])
     files = None if folder is None else RunFiles(Path(folder))
-    if files is not None:
-        _open_run(files, recipe, resume=True)
-    began = time.perf_counter()
-    embedder, model = make(divided.visible)
-    validation = divided.visible.chooser
-    scores = {} if validation is None else _scores(model, validation, recipe)
-    outcome = Outcome(steps=0, images=0, best_step=0, best_scores=scores, seconds=time.perf_counter() - began)
-    fitted = _Fitted(embedder, model, outcome, divided.identity, (), files, writes=True)
-    return _finish(fitted, recipe, divided, known, keep_model=keep_model)
+    with _alone(folder):
+        if files is not None:
+            _open_run(files, recipe, resume=True)
+        began = time.perf_counter()
+        embedder, model = make(divided.visible)
+        validation = divided.visible.chooser
+        scores = {} if validation is None else _scores(model, validation, recipe)
+        outcome = Outcome(steps=0, images=0, best_step=0, best_scores=scores, seconds=time.perf_counter() - began)
+        fitted = _Fitted(embedder, model, outcome, divided.identity, (), files, writes=True)
+        return _finish(fitted, recipe, divided, known, keep_model=keep_model)
 
 
 @final
@@ -227,6 +234,36 @@ def _finish(fitted: _Fitted, recipe: Recipe, divided: _Divided, known: Mapping[s
         run.save_test_items(items)
     _keep(fitted, divided.visible, record, keep_model=keep_model)
     return run
+
+
+@contextmanager
+def _alone(folder: str | Path | None) -> Iterator[None]:
+    """Hold the folder of a run against a second process; of the processes of a torchrun the first one does."""
+    if folder is None or os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    files = RunFiles(Path(folder))
+    made = not os.path.exists(files.folder)
+    try:
+        files.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(files.lock)
+        # The workers of a process that was killed hold its lock until they notice.
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        raise InputError(
+            f"Another process is at work on the run in {folder}: wait for it, or choose another folder."
+        ) from None
+    except OSError as error:
+        raise InputError(f"Cannot make the run's folder {folder}: {error.strerror}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+        with suppress(OSError):  # nothing is left of a run that did not fit together
+            if [path.name for path in files.folder.iterdir()] == [files.lock.name]:
+                files.lock.unlink()
+                if made:
+                    files.folder.rmdir()
 
 
 def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
@@ -280,10 +317,16 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     data = _decoded(split.train, recipe)
     validation = None if split.chooser is None else _decoded(split.chooser, recipe)
 
-    embedder = build_embedder(recipe, data).to(fabric.device)
+    with _memory_told(recipe):
+        embedder = build_embedder(recipe, data).to(fabric.device)
+        criterion, sampler = build_criterion(recipe, data, embedder.dim), build_sampler(recipe, data)
+    if settings.warm_up and not [*embedder.head.parameters(), *criterion.parameters()]:
+        raise InputError(
+            f"warm_up = {settings.warm_up} trains the head and the loss alone, and neither has anything to train: "
+            "give a dim, or leave warm_up out."
+        )
     stands_still = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
     kept: dict[str, Any] = {"cache": running.cache, "workers": running.workers, "progress": running.progress}
-    criterion, sampler = build_criterion(recipe, data, embedder.dim), build_sampler(recipe, data)
     files = None if running.folder is None else RunFiles(Path(running.folder))
     if files is not None and fabric.is_global_zero:  # no folder is left where something does not fit together
         _open_run(files, recipe, running.resume)
@@ -332,6 +375,20 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     return _Fitted(embedder, model, outcome, identity, instances, files, fabric.is_global_zero)
 
 
+@contextmanager
+def _memory_told(recipe: Recipe) -> Iterator[None]:
+    """Say in the words of the recipe that it asks for more memory than there is."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "alloc" not in str(error) and "storage" not in str(error).lower():
+            raise
+        raise InputError(
+            f"The recipe asks for more memory than there is: dim = {recipe.dim}, memory = {recipe.memory}, "
+            f"proxies_per_class = {recipe.proxies_per_class}, backbone_options = {recipe.backbone_options}."
+        ) from None
+
+
 def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
     """Whether the head starts as PCA: where that is asked for, or by default on a pretrained network's features."""
     if recipe.head_start is not None:
@@ -342,7 +399,7 @@ def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
 
 
 def _open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:
-    """Make the folder of a run; refuse to mix two runs in one."""
+    """Begin or take up a run in its folder; refuse to mix two runs in one."""
     started = files.recipe.exists() or files.last.exists()
     if started and not resume:
         raise InputError(f"{files.folder} holds a run already: give --resume to go on with it, or another folder.")
@@ -351,10 +408,6 @@ def _open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:
             f"{files.folder} was started with another recipe than this one: resume with the same settings (they are in "
             f"{files.recipe}), or start a new run in another folder."
         )
-    try:
-        files.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"Cannot make the run's folder {files.folder}: {error.strerror}.") from None
     write_atomically(files.recipe, recipe.toml())
 
 

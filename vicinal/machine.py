@@ -1,12 +1,14 @@
-"""What this machine has: processors, memory used so far, and a folder for what can be computed again."""
+"""What this machine has: processors, processes, memory used so far, a folder for what can be computed again."""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["cache_folder", "cores", "peak_memory_mib"]
+__all__ = ["cache_folder", "cores", "is_gone", "peak_memory_mib", "this_process"]
 
 
 def cache_folder() -> Path:
@@ -31,3 +33,54 @@ def peak_memory_mib() -> float:
         return 0.0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def this_process() -> str:
+    """Return a name of this process that no other has: machine, boot, namespace, number and start.
+
+    The number alone is given out again, after a restart of a container at once.
+    """
+    return f"{_system()} {os.getpid()} {_started(os.getpid())}"
+
+
+def is_gone(process: str) -> bool | None:
+    """Return whether a process is known to have ended; None for one of another machine, of which nothing is known.
+
+    Args:
+        process: As `this_process` named it there.
+
+    Example:
+        >>> is_gone(this_process()), is_gone("elsewhere 1 2")
+        (False, None)
+    """
+    system, _, rest = process.partition(" ")
+    number, _, started = rest.partition(" ")
+    if system != _system() or not number.isdigit():
+        return None
+    now = _started(int(number))
+    return now is None or now != started
+
+
+def _system() -> str:
+    """Return what numbers of processes are counted in: a machine since its start, and a container of it."""
+    boot, namespace = "", ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+    return f"{socket.gethostname()}/{boot}/{namespace}".replace(" ", "_")
+
+
+def _started(number: int) -> str | None:
+    """Return when a process started, in ticks since the boot; "" where the system does not tell, None if it is gone."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return None
+    except OSError:  # alive, and somebody else's
+        pass
+    try:
+        # The name in brackets may hold anything; what follows is the state, and 19 fields later the start.
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return None if fields[0] in "ZX" else fields[19]

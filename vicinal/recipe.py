@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,13 +15,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from vicinal.backbones import BACKBONES
 from vicinal.data import PIPELINES, PROTOCOLS, Dataset, Split, split
 from vicinal.errors import InputError, UnknownName, look_up
+from vicinal.masking import has_secret, masked
 from vicinal.mining import MINERS
 from vicinal.objectives import ALIASES, OBJECTIVES, Traits, options_of, traits_of
+from vicinal.reading import read_toml
 from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
-from vicinal.training.settings import CCP, Settings
+from vicinal.training.settings import CCP, MOST, Count, Items, Positive, Settings
 
-__all__ = ["SCORES", "Recipe", "laid_over", "method_name", "read_tables", "read_toml"]
+__all__ = ["SCORES", "Recipe", "laid_over", "method_name", "read_tables"]
 
 SCORES = ("P@1", "P@R", "MAP@R")  # that steps may be chosen by, and that a record has for every class
 
@@ -46,6 +47,15 @@ def _scored(settings: Settings) -> Settings:
     """Check that the score to choose by is one that is computed."""
     look_up("score", settings.score, dict.fromkeys(SCORES))
     return settings
+
+
+def _without_secret(address: str) -> str:
+    """Check that an address can be written into records, cards and reports."""
+    if has_secret(address):
+        raise ValueError(
+            f"the address {masked(address)} holds a password or a token: fetch the file yourself, and give its path"
+        )
+    return address
 
 
 class Recipe(BaseModel):
@@ -101,8 +111,8 @@ class Recipe(BaseModel):
 
     data: str | None = None
     protocol: Annotated[str, _one_of("protocol", PROTOCOLS)] = "fixed-validation"
-    fold: Annotated[int, Field(ge=0)] | None = None
-    folds: Annotated[int, Field(ge=2)] | None = None
+    fold: Count | None = None
+    folds: Annotated[int, Field(ge=2, le=10**6)] | None = None
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
     select_on_test: bool = False
     skip_bad: bool = False
@@ -110,26 +120,26 @@ class Recipe(BaseModel):
     loss_options: dict[str, Any] = Field(default_factory=dict)
     mining: Annotated[str, _one_of("miner", MINERS)] | None = None
     mining_options: dict[str, Any] = Field(default_factory=dict)
-    memory: Annotated[int, Field(ge=0)] = 0
-    memory_start: Annotated[int, Field(ge=0)] = 0
-    proxies_per_class: Annotated[int, Field(ge=1)] = 1
-    proxy_multiplier: Annotated[float, Field(gt=0)] = 100.0
+    memory: Count = 0
+    memory_start: Count = 0
+    proxies_per_class: Items = 1
+    proxy_multiplier: Positive = 100.0
     ccp: CCP | None = None
     backbone: Annotated[str, _one_of("backbone", BACKBONES)] = "convnet"
     backbone_options: dict[str, Any] = Field(default_factory=dict)
-    weights: str | None = None
+    weights: Annotated[str, AfterValidator(_without_secret)] | None = None
     start: str | None = None
-    dim: Annotated[int | None, Field(ge=1)] = 64
+    dim: Items | None = 64
     head_start: Literal["random", "pca"] | None = None
     pooling: Literal["average", "max", "both"] = "average"
     normalisation: Literal["sphere", "ball"] | None = "sphere"
     images: Annotated[str, _one_of("pair of transforms", PIPELINES)] | None = None
     sampler: Annotated[str, _one_of("sampler", SAMPLERS)] = "classes"
-    classes_per_batch: Annotated[int, Field(ge=1)] = 8
-    samples_per_class: Annotated[int, Field(ge=1)] = 4
+    classes_per_batch: Items = 8
+    samples_per_class: Annotated[int, Field(ge=1, le=MOST)] = 4
     freeze: bool | Literal["trunk"] = False
-    copies: Annotated[int, Field(ge=1)] = 4
-    train_stages: Annotated[int | None, Field(ge=0)] = None
+    copies: Items = 4
+    train_stages: Count | None = None
     freeze_batch_norm: bool = False
     training: Annotated[Settings, AfterValidator(_scored)] = Field(default_factory=Settings)
 
@@ -280,16 +290,6 @@ def read_tables(*sources: str | Path) -> dict[str, Any]:
     return tables
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file as it is: a recipe, or a search space."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}.") from None
-
-
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a recipe over those of another; tables are joined, unless they are another loss's options.
 
@@ -395,7 +395,7 @@ def _sentence(details: Any) -> str:
     place = ".".join(map(str, details["loc"]))
     if details["type"] == "value_error":  # raised by `_one_of`, which says what it got
         return f"{place}: {details['ctx']['error']}"
-    return f"{place}: {details['msg']}; got {details['input']!r}"
+    return f"{place}: {details['msg']}; got {masked(repr(details['input']))}"
 
 
 def _with_none(value: Any) -> Any:

@@ -11,9 +11,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from vicinal.backbones import build_backbone, fetch, load_weights
-from vicinal.backbones.published_weights import read_weights, weights_cache
+from vicinal.backbones import BACKBONES, build_backbone, fetch, load_weights, published_weights
+from vicinal.backbones.published_weights import weights_cache
 from vicinal.errors import DataError, InputError
+from vicinal.reading import read_tensors
 
 pytestmark = pytest.mark.unit
 
@@ -89,7 +90,7 @@ class Malicious:
 def test_a_pickle_is_never_run(tmp_path, capsys):
     torch.save({"weight": Malicious()}, tmp_path / "w.pth")
     with pytest.raises(DataError, match="more than tensors"):
-        read_weights(tmp_path / "w.pth")
+        read_tensors(tmp_path / "w.pth")
     assert "a pickle was run" not in capsys.readouterr().out
 
 
@@ -97,14 +98,14 @@ def test_a_pickle_is_never_run(tmp_path, capsys):
 @pytest.mark.parametrize("content", [b"", b"not weights at all", b"PK\x03\x04 cut short"])
 def test_damaged_files_are_named(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=f"{name} is not a readable file of weights"):
-        read_weights(tmp_path / name)
+    with pytest.raises(DataError, match=f"{name} is not a file of weights that can be read"):
+        read_tensors(tmp_path / name)
 
 
 def test_a_file_must_hold_one_table_of_tensors(tmp_path):
     torch.save([torch.ones(1)], tmp_path / "w.pth")
     with pytest.raises(DataError, match=r"one table of named tensors .* got list"):
-        read_weights(tmp_path / "w.pth")
+        read_tensors(tmp_path / "w.pth")
 
 
 def test_the_hash_in_the_name_or_given_is_checked(tmp_path):
@@ -126,6 +127,7 @@ def test_an_absent_file_is_named(tmp_path):
 def server(tmp_path, monkeypatch):
     """A web server on this machine over a folder, and a cache of its own."""
     monkeypatch.setenv("VICINAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(published_weights, "SCHEMES", ("http://", "https://"))
     (tmp_path / "site").mkdir()
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -165,6 +167,29 @@ def test_a_failed_download_says_what_to_do(server):
     assert list(weights_cache().iterdir()) == []
 
 
+def test_what_is_not_by_https_or_holds_a_secret_or_is_too_large_is_refused(server, monkeypatch):
+    url, site = server
+    (site / "w-ba7816bf.pth").write_bytes(b"abc")
+    monkeypatch.setattr(published_weights, "LARGEST", 2)
+    with pytest.raises(DataError, match="holds more than"):
+        fetch(f"{url}/w-ba7816bf.pth")
+    assert list(weights_cache().iterdir()) == []
+    monkeypatch.setattr(published_weights, "SCHEMES", ("https://",))
+    with pytest.raises(InputError, match="by https only"):
+        fetch(f"{url}/w-ba7816bf.pth")
+    with pytest.raises(InputError, match=r"me:\*\*\*@host") as caught:
+        fetch("https://me:hush@host/w-ba7816bf.pth")
+    assert "hush" not in str(caught.value)
+
+
+def test_named_weights_are_checked_by_their_whole_hash():
+    for name, facts in BACKBONES.items():
+        if facts.weights is not None and name != "bn_inception":  # whose hash nobody has published
+            assert facts.sha256 is not None
+            assert len(facts.sha256) == 64
+            assert f"-{facts.sha256[:8]}." in facts.weights
+
+
 def test_a_url_without_a_hash_is_refused():
     with pytest.raises(InputError, match="pass the first digits as sha256="):
         fetch("https://example.org/model.pth")
@@ -174,7 +199,7 @@ def test_a_url_without_a_hash_is_refused():
 def test_the_published_mobilenet_loads_whole(real_data):
     path = real_data / "weights" / "mobilenet_v2-b0353104.pth"
     network = build_backbone("mobilenet_v2", weights=path)
-    published = read_weights(path)
+    published = read_tensors(path)
     own = network.state_dict()
     assert set(published) - set(own) == {"classifier.1.weight", "classifier.1.bias"}
     assert all(torch.equal(value, published[key]) for key, value in own.items())

@@ -117,7 +117,7 @@ def test_bad_files_stop_it_unless_they_are_to_be_skipped(model, photos, tmp_path
 
 def test_pickled_or_absent_arrays_are_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match=r"x\.npy is not a readable file of arrays"):
+    with pytest.raises(DataError, match=r"x\.npy is not a file of arrays"):
         open_inputs(str(tmp_path / "x.npy"))
     with pytest.raises(DataError, match=r"There is no file .*y\.npy"):
         open_inputs(str(tmp_path / "y.npy"))

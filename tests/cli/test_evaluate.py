@@ -154,7 +154,7 @@ def test_files_that_cannot_be_used(tmp_path, data):
     with pytest.raises(DataError, match=r"(?s)has no labels.*--labels"):
         read_table(tmp_path / "e.npz")
     (tmp_path / "broken.npz").write_bytes(b"nothing")
-    with pytest.raises(DataError, match="not a readable file of arrays"):
+    with pytest.raises(DataError, match="not a file of arrays"):
         read_table(tmp_path / "broken.npz")
     np.savez(tmp_path / "nan.npz", embeddings=points * np.nan, labels=labels)
     with pytest.raises(NotFinite, match="40 of 40 rows"):
@@ -187,7 +187,7 @@ def test_parquet_that_cannot_be_used(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="must hold lists of numbers, got double"):
         read_table(tmp_path / "flat.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
-    with pytest.raises(DataError, match="not a readable Parquet file"):
+    with pytest.raises(DataError, match=r"not a table .*parquet"):
         read_table(tmp_path / "broken.parquet")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"vicinal\[parquet\]"):

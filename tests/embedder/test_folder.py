@@ -11,7 +11,7 @@ import torch
 from vicinal.backbones import build_backbone
 from vicinal.data import Fit
 from vicinal.embedder import Card, Embedder
-from vicinal.errors import DataError, InputError, UnknownName
+from vicinal.errors import DataError, InputError, UnknownName, VicinalError
 
 pytestmark = pytest.mark.unit
 
@@ -155,4 +155,13 @@ def test_names_that_no_table_holds_are_refused(saved):
 def test_weights_that_do_not_fit_the_config_are_refused(saved):
     edit(saved, dim=6)
     with pytest.raises(DataError, match=r"do not fit its config.json.*\n.*head.linear"):
+        Embedder.load(saved)
+
+
+def test_a_folder_that_asks_for_a_huge_network_costs_nothing(saved):
+    edit(saved, dim=10**12)
+    with pytest.raises(DataError, match=r"do not fit its config.json.*\n.*1000000000000"):
+        Embedder.load(saved)
+    edit(saved, dim=-3)
+    with pytest.raises(VicinalError):
         Embedder.load(saved)

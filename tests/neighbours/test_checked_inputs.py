@@ -91,3 +91,27 @@ def test_bad_labels(labels, words):
 def test_strings_and_numbers_do_not_mix():
     with pytest.raises(InputError, match="one group are strings"):
         as_codes(["1"], [1])
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200, 5e-324])
+def test_numbers_near_the_limits_of_float64_are_refused(factor: float) -> None:
+    rows = np.array([[1.0, 0.0], [factor, 0.0], [0.0, 0.0]])
+    with pytest.raises(InputError, match="1 of 3 rows of embeddings cannot be compared, the first of them row 1"):
+        as_embeddings(rows)
+    with pytest.raises(InputError, match="row 1"):
+        as_embeddings(rows, as_given=True)
+
+
+def test_small_numbers_beside_large_ones_are_fine() -> None:
+    assert as_embeddings(np.array([[1.0, 1e-300]])).dtype == torch.float64
+    assert as_embeddings(np.array([[1e-45]], dtype=np.float32)).item() > 0
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", ">i2"])
+def test_arrays_of_the_other_byte_order_are_taken(kind: str) -> None:
+    assert as_embeddings(np.array([[1, 2]], dtype=kind)).tolist() == [[1, 2]]
+
+
+def test_numbers_of_more_than_64_bits_are_refused() -> None:
+    with pytest.raises(InputError, match="at most 64 bits"):
+        as_embeddings(np.ones((2, 2), dtype=np.longdouble))

@@ -17,7 +17,7 @@ import torch
 
 from vicinal.build import build_criterion, build_embedder, build_sampler
 from vicinal.data import PROTOCOLS, READERS, Dataset
-from vicinal.errors import InputError
+from vicinal.errors import DataError, InputError
 from vicinal.recipe import Recipe, laid_over, read_tables
 from vicinal.recipes import (
     SHIPPED,
@@ -306,7 +306,7 @@ def test_folders_expand(tmp_path: Path) -> None:
     summary = describe_recipe(tmp_path / "mine.toml")
     assert (summary.about, summary.loss, summary.data, summary.images_seen) == ("Mine.", "triplet", None, None)
     (tmp_path / "mine.toml").write_text("no toml")
-    with pytest.raises(InputError, match="is not TOML"):
+    with pytest.raises(DataError, match="is not TOML"):
         describe_recipe(tmp_path / "mine.toml")
 
 

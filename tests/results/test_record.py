@@ -45,6 +45,26 @@ def test_a_torn_line_is_passed_over_and_the_next_record_starts_a_line_of_its_own
     assert keys(tmp_path) == ["a", "c"]
 
 
+def test_a_flipped_bit_anywhere_is_noticed(tmp_path):
+    Journal(tmp_path).append(record("a"))
+    line = (tmp_path / "journal.jsonl").read_bytes()
+    for place in [*range(0, len(line) - 40, 37), *range(len(line) - 40, len(line) - 1)]:
+        for bit in (0, 5):
+            spoilt = bytearray(line)
+            spoilt[place] ^= 1 << bit
+            if b"\n" in spoilt[:-1] or b"\r" in spoilt:
+                continue  # two lines, of which the second is damaged or torn
+            (tmp_path / "journal.jsonl").write_bytes(bytes(spoilt))
+            with pytest.raises(DataError, match="Line 1"):
+                read_journals([tmp_path])
+
+
+def test_a_journal_without_checksums_is_read(tmp_path):
+    (tmp_path / "journal.jsonl").write_text(record("a").model_dump_json() + "\n")
+    Journal(tmp_path).append(record("b"))
+    assert keys(tmp_path) == ["a", "b"]
+
+
 def test_journals_of_two_machines_merge_and_done_wins_over_failed(tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     Journal(here).append(record("a", status="failed"))

@@ -17,11 +17,14 @@ from safetensors.torch import save_file
 
 from vicinal.atomic import remove_partial_files, write_atomically
 from vicinal.errors import DataError
+from vicinal.results import RunFiles
 from vicinal.training import checkpoint
 from vicinal.training.checkpoint import (
+    load_best,
     load_checkpoint,
     random_state,
     restore_random_state,
+    save_best,
     save_checkpoint,
 )
 
@@ -109,11 +112,42 @@ def test_a_damaged_file_is_refused_by_name(damage: str, tmp_path: Path) -> None:
         load_checkpoint(path)
 
 
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_anywhere_is_noticed(where: float, bit: int, tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    save_checkpoint(path, {"weights": torch.ones(40), "step": 17, "scores": {"MAP@R": 0.25}})
+    content = bytearray(path.read_bytes())
+    content[int(where * len(content))] ^= 1 << bit
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"last\.ckpt"):
+        load_checkpoint(path)
+
+
+def test_best_weights_are_those_that_the_last_checkpoint_names(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path)
+    save_best(files, {"model": 1}, step=10, run="a")
+    save_best(files, {"model": 2}, step=20, run="a")
+    assert load_best(files, step=10, run="a")["model"] == 1  # killed before the last checkpoint named step 20
+    assert [path.name for path in tmp_path.iterdir()] == ["best.ckpt"]
+    save_best(files, {"model": 2}, step=20, run="a")
+    assert load_best(files, step=20, run="a")["model"] == 2
+    for step, run in ((30, "a"), (20, "b")):
+        with pytest.raises(DataError, match=rf"(?s)step {step} of run {run}.*holds step 20 of run a.*Put back"):
+            load_best(files, step=step, run=run)
+
+
+def test_checkpoints_follow_the_umask(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "last.ckpt", {"step": 1})
+    write_atomically(tmp_path / "recipe.toml", "")
+    assert (tmp_path / "last.ckpt").stat().st_mode == (tmp_path / "recipe.toml").stat().st_mode
+
+
 def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "VERSION", 99)
         save_checkpoint(tmp_path / "last.ckpt", {"step": 1})
-    with pytest.raises(DataError, match=r"version 99; this vicinal reads version 2(.|\n)*Resume with the vicinal"):
+    with pytest.raises(DataError, match=r"version 99; this vicinal reads version 3(.|\n)*Resume with the vicinal"):
         load_checkpoint(tmp_path / "last.ckpt")
 
 
@@ -157,7 +191,7 @@ def test_text_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="Could not write the checkpoint"):
+    with pytest.raises(DataError, match=r"Could not write .*No such file"):
         save_checkpoint(tmp_path / "gone" / "last.ckpt", {"step": 1})
     with pytest.raises(DataError, match="No such file or directory"):
         write_atomically(tmp_path / "gone" / "recipe.toml", "")

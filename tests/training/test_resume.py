@@ -73,13 +73,14 @@ def finish(process: BaseProcess) -> int | None:
 
 def result(folder: Path) -> dict[str, Any]:
     """Everything that a run leaves, but for what clocks say."""
-    last = load_checkpoint(folder / "last.ckpt")
+    last, best = load_checkpoint(folder / "last.ckpt"), load_checkpoint(folder / "best.ckpt")
+    assert last["progress"].pop("run") == best.pop("run")  # drawn at random for each run
     record = json.loads((folder / "record.json").read_text())
     del last["progress"]["seconds"], record["seconds"], record["finished"], record["peak_memory_mib"]
     log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
         "last": repr(flat(last)),
-        "best": repr(flat(load_checkpoint(folder / "best.ckpt"))),
+        "best": repr(flat(best)),
         "model": (folder / "model" / "model.safetensors").read_bytes(),
         "record": record,
         "log": [{name: value for name, value in line.items() if name != "images_per_second"} for line in log],
@@ -112,7 +113,15 @@ def seconds(halves: Split, tmp_path_factory: pytest.TempPathFactory) -> float:
 def test_the_run_is_worth_resuming(uninterrupted: dict[str, Any]) -> None:
     assert 0 < uninterrupted["record"]["best_step"] <= 40
     assert [line["step"] for line in uninterrupted["log"] if "score" in line] == [10, 20, 30, 40]
-    assert uninterrupted["files"] == ["best.ckpt", "last.ckpt", "metrics.jsonl", "model", "recipe.toml", "record.json"]
+    assert uninterrupted["files"] == [
+        ".lock",
+        "best.ckpt",
+        "last.ckpt",
+        "metrics.jsonl",
+        "model",
+        "recipe.toml",
+        "record.json",
+    ]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

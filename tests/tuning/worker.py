@@ -19,7 +19,8 @@ import torch
 from vicinal.data import Split, split
 from vicinal.data.opening import load
 from vicinal.fitting import fit as real_fit
-from vicinal.recipe import Recipe, read_toml
+from vicinal.reading import read_toml
+from vicinal.recipe import Recipe
 from vicinal.tuning import tune
 from vicinal.tuning.ranges import flat_space
 

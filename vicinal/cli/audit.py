@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from vicinal.atomic import prepare_output
+from vicinal.cli.figures import save_figure
 from vicinal.cli.values import parse_pairs
 from vicinal.errors import InputError
 from vicinal.spaces import audit as audit_loss
@@ -26,15 +28,17 @@ def audit(
     ],
     option: Annotated[list[str] | None, typer.Option("--option", "-o", help="Option of the loss: name=value.")] = None,
     domain: Annotated[str | None, typer.Option(help="Where points lie: cube, simplex, space or sphere.")] = None,
-    dim: Annotated[int, typer.Option(help="Coordinates of the points.")] = 3,
+    dim: Annotated[int, typer.Option(min=1, help="Coordinates of the points.")] = 3,
     triples: Annotated[int, typer.Option(help="How many triples to try at least.")] = 3_000_000,
     data: Annotated[str | None, typer.Option(help="Data of a run, where its name alone does not open it.")] = None,
     items: Annotated[int, typer.Option(help="Items of a run to compare with each other.")] = 2000,
-    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the figures.")] = None,
 ) -> None:
     """Say whether a loss is a metric, a weak-metric or a semi-metric, with the worst triple; for a run also bounds."""
     given: dict[str, Any] = parse_pairs(option or [], "--option")
+    if out is not None:
+        prepare_output(out / "figure.png")
     if Path(what).is_dir():
         if given or domain:
             raise InputError("A run is audited with its own options: leave --option and --domain out.")
@@ -46,8 +50,7 @@ def audit(
         typer.echo(str(verdict))
         figures = audit_figures(verdict, label_metric_of(what, given) if what in LABEL_LOSSES else None)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         for name, figure in figures.items():
             path = out / f"{name.replace(' ', '-')}.png"
-            figure.savefig(path, dpi=150)
+            save_figure(figure, path)
             typer.echo(f"Drawn to {path}")

@@ -9,11 +9,15 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from PIL import Image
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from vicinal.atomic import replacing
+from vicinal.cli.figures import prepare_picture
 from vicinal.data import Dataset, contact_sheet, load
+from vicinal.data.files import decoding
 
 SIZES_LOOKED_AT = 1000
 
@@ -27,6 +31,7 @@ def data(
     preview: Annotated[Path | None, typer.Option(help="Write a contact sheet to this image file.")] = None,
 ) -> None:
     """Read data, check it, and say what is in it."""
+    prepare_picture(preview, "--preview")
     options: dict[str, Any] = {}
     if root is not None:
         options["root"] = root
@@ -49,7 +54,9 @@ def data(
     if len(dataset.notes) > 20:
         console.print(f"[yellow]note:[/] ... and {len(dataset.notes) - 20} more")
     if preview is not None:
-        contact_sheet(dataset).save(preview)
+        sheet = contact_sheet(dataset)
+        with replacing(preview) as file:
+            sheet.save(file, format=Image.registered_extensions()[preview.suffix.lower()])
         console.print(f"wrote {escape(str(preview))}", soft_wrap=True, highlight=False)
 
 
@@ -83,7 +90,12 @@ def _sizes(dataset: Dataset) -> str:
     if not isinstance(dataset.items, tuple):
         return " x ".join(map(str, dataset.items.shape[1:]))
     looked_at = np.unique(np.linspace(0, len(dataset) - 1, SIZES_LOOKED_AT).round().astype(int))
-    sizes = np.array([dataset.open(int(i)).size for i in looked_at])
+    sizes = np.array([_size(dataset, int(index)) for index in looked_at])
     edges = zip(sizes.min(axis=0), sizes.max(axis=0), strict=True)
     text = " x ".join(f"{low}-{high}" if low < high else f"{low}" for low, high in edges)
     return text + (f" (of {len(looked_at):,} looked at)" if len(looked_at) < len(dataset) else "")
+
+
+def _size(dataset: Dataset, index: int) -> tuple[int, int]:
+    with decoding(dataset.item(index)):
+        return dataset.open(index).size

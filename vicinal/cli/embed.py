@@ -9,7 +9,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from vicinal.atomic import replacing
+from vicinal.atomic import prepare_output, replacing
 from vicinal.data.checks import Listing, dataset_from
 from vicinal.data.dataset import Dataset
 from vicinal.data.opening import load, recognise
@@ -19,6 +19,7 @@ from vicinal.embedder import Embedder
 from vicinal.embedder.encoding import Precision
 from vicinal.embedder.engines import EngineName
 from vicinal.errors import DataError, InputError
+from vicinal.reading import read_arrays, read_text
 
 __all__ = ["embed", "open_inputs"]
 
@@ -54,6 +55,7 @@ def embed(
     """
     if out.suffix != ".npz":
         raise InputError(f"--out must end in .npz; got {out}.")
+    prepare_output(out)
     console = Console(stderr=True)
     if channels_last:
         console.print("--channels-last has no effect any longer: engines choose the order of memory.", soft_wrap=True)
@@ -74,7 +76,6 @@ def embed(
     if labelled:
         result["labels"] = data.labels
         result["class_names"] = np.array(data.class_names, dtype=np.str_)
-    out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
         np.savez(file, allow_pickle=False, **result)
     console.print(
@@ -117,7 +118,7 @@ def _is_flat(path: Path) -> bool:
 
 
 def _from_list(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
-    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = [line.split("\t") for line in read_text(path).splitlines() if line.strip()]
     labelled = bool(rows) and all(len(row) == 2 for row in rows)
     if not labelled and any(len(row) != 1 for row in rows):
         raise DataError(f"{path} must have a label after a tab in every line, or in none.")
@@ -129,11 +130,8 @@ def _from_list(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
 
 
 def _from_arrays(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
-    try:
-        content = np.load(path, allow_pickle=False)
-        found = {"X": content} if isinstance(content, np.ndarray) else dict(content)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a readable file of arrays: {error}.") from None
+    found = read_arrays(path)
+    found = {"X": found[""]} if "" in found else found
     if "X" not in found:
         raise DataError(f"{path} must hold an array 'X' (and perhaps labels 'y').", [f"it holds: {', '.join(found)}"])
     labels = found.get("y", np.zeros(len(found["X"]), dtype=np.int64))

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from vicinal.atomic import prepare_output
+from vicinal.cli.figures import prepare_figure
 from vicinal.cli.values import whole_numbers
 from vicinal.data import PROTOCOLS, Dataset, load, split
 from vicinal.embedder import Embedder
@@ -58,7 +60,7 @@ def evaluate(
     geometry: Annotated[bool, typer.Option(help="Also the shape of the embedding space.")] = True,
     draws: Annotated[int, typer.Option(min=0, help="Resamples of the intervals; 0 for none.")] = 1000,
     confidence: Annotated[float, typer.Option(help="Of the intervals, between 0 and 1.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of the resamples and of k-means.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the resamples and of k-means.")] = 0,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write everything to this JSON file.")] = None,
     plot: Annotated[
@@ -72,7 +74,8 @@ def evaluate(
     Files may also hold sequences (column sequence): references of a query's own sequence are then ignored.
     """
     ks = whole_numbers(k, "--k")
-    _require_drawable(plot)
+    prepare_output(json)
+    prepare_figure(plot, "--plot")
     if what.is_dir():
         if data is None:
             raise InputError(
@@ -122,9 +125,6 @@ def evaluate(
             progress=report,
         )
     typer.echo(str(scores))
-    for path in (json, plot):
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
     if json is not None:
         scores.to_json(json)
     if plot is not None:
@@ -154,14 +154,3 @@ def _embedded(embedder: Embedder, scored: Dataset, protocol: str | None, progres
     if {"query", "gallery"} <= roles:
         return table(scored.with_role("query")), table(scored.with_role("gallery"))
     return table(scored), None
-
-
-def _require_drawable(path: Path | None) -> None:
-    """Find out before minutes of work that a figure cannot be written."""
-    if path is None:
-        return
-    from matplotlib.figure import Figure  # slow to import
-
-    kinds = Figure().canvas.get_supported_filetypes()
-    if path.suffix[1:].lower() not in kinds:
-        raise InputError(f"--plot must end in one of {', '.join(f'.{kind}' for kind in sorted(kinds))}; got {path}.")

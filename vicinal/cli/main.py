@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
+import tempfile
+import traceback
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, NamedTuple
 
 import typer
@@ -12,9 +17,12 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from vicinal.errors import Interrupted, VicinalError
+from vicinal.masking import masked
+from vicinal.reading import printable
 
 __all__ = ["VERBS", "app", "main"]
 
+INTERRUPTED, UNFORESEEN = 130, 70  # as shells have it for Ctrl-C, and sysexits.h for an error of the software
 START, COMPARE, INSIDE, WORK = "Start here", "Compare", "Look inside", "Put to work"
 
 
@@ -76,13 +84,41 @@ def _verbs() -> None:
 
 
 def main() -> None:
-    """Run the command line; an expected error is one message on standard error, not a traceback."""
+    """Run the command line; an error is one message on standard error, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names of files may hold bytes that are no text
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
-    except Interrupted as interrupted:
-        Console(stderr=True).print(escape(str(interrupted)), highlight=False, soft_wrap=True)
-        sys.exit(130)  # as shells have it for Ctrl-C
+    except (Interrupted, KeyboardInterrupt) as interrupted:
+        _say(escape(str(interrupted) or "Stopped."))
+        sys.exit(INTERRUPTED)
     except VicinalError as error:
-        console = Console(stderr=True)
-        console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        _say(f"[bold red]error:[/] {escape(printable(error))}")
         sys.exit(2)
+    except BrokenPipeError:  # who read what is printed has gone away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        _say(f"[bold red]error:[/] {escape(_unforeseen(error))}")
+        sys.exit(UNFORESEEN)
+
+
+def _say(text: str) -> None:
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
+
+
+def _unforeseen(error: Exception) -> str:
+    """Keep the traceback of what nobody foresaw, and say in one line where it is."""
+    reason = masked(printable(error)).strip().partition("\n")[0][:300].rstrip(".")
+    told = f"{type(error).__name__}: {reason or 'without a reason'}. This is a mistake in vicinal"
+    if isinstance(error, MemoryError):
+        told = "There is not enough memory for this. If that is not to be expected, it is a mistake in vicinal"
+    try:
+        number, path = tempfile.mkstemp(prefix="vicinal-", suffix=".txt")
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(masked(shlex.join(["vicinal", *sys.argv[1:]])) + "\n\n")
+            file.write(masked("".join(traceback.format_exception(error))))
+    except OSError:  # the disk may be what failed
+        return f"{told}; please report it."
+    return f"{told}; please report it with the file {path}."

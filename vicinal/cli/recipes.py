@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from vicinal.reading import read_text
 from vicinal.recipes import RecipeSummary, describe_recipe, expand, find_recipe, losses_beside, recipe_names
 
 __all__ = ["recipes"]
@@ -33,7 +34,7 @@ def recipes(
         listed = [asdict(summary) for summary in summaries]
         typer.echo(json.dumps(listed[0] if chosen == [name] else listed, indent=2))
     elif name is not None and chosen == [name]:
-        typer.echo(find_recipe(name).read_text(encoding="utf-8"), nl=False)
+        typer.echo(read_text(find_recipe(name)), nl=False)
     else:
         whole = [summary for summary in summaries if summary.data is not None]
         _print(sorted(whole, key=_study), Console())

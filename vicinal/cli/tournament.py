@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.errors import InputError
 from vicinal.results import Leaderboard, leaderboards, thesis_tables
 from vicinal.statistics import Tournament, plot_critical_difference, read_scores, verdict
@@ -48,6 +49,7 @@ def tournament(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Rank methods over several experiments, and say which differences are real; the higher a score the better."""
+    prepare_figure(plot, "--plot")
     boards = leaderboards(what) if what and all(path.is_dir() for path in what) else []
     if boards and (level != LEVEL or drop is not None):
         raise InputError("--level and --drop are for tables: a comparison is ranked as its leaderboard and report do.")
@@ -70,7 +72,7 @@ def tournament(
     if plot is not None:
         for number, (_, ranks) in enumerate(found):
             path = plot if not number else plot.with_stem(f"{plot.stem}-{number + 1}")
-            plot_critical_difference(ranks, theme=theme).savefig(path, dpi=150)
+            save_figure(plot_critical_difference(ranks, theme=theme), path)
     if as_json:
         records = [_record(ranks, pairs) for _, ranks in found]
         typer.echo(json.dumps(records if len(records) > 1 else records[0], indent=2))

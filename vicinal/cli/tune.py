@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from vicinal.atomic import write_atomically
+from vicinal.atomic import prepare_output, write_atomically
+from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.values import given
 from vicinal.data import load
 from vicinal.defaults import suited_recipe
 from vicinal.errors import InputError, UnknownName
-from vicinal.recipe import Recipe, read_toml
+from vicinal.reading import read_toml
+from vicinal.recipe import Recipe
 from vicinal.recipes import find_space
 from vicinal.tuning import search_space
 from vicinal.tuning import tune as search
@@ -60,7 +62,7 @@ def tune(
     steps: Annotated[int | None, typer.Option(help="Optimiser steps of a trial.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the backbone; where the search starts.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the split and of the search.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split and of the search.")] = 0,
     protocol: Annotated[str | None, typer.Option(help="How classes are divided; fixed-validation by default.")] = None,
     fold: Annotated[int | None, typer.Option(help="Which fold validates, for k-fold and reality-check.")] = None,
     option: Annotated[
@@ -95,6 +97,8 @@ def tune(
         if name not in varied:
             raise UnknownName("setting that is searched", name, varied)
         del varied[name]
+    prepare_output(out)
+    prepare_figure(figure, "--figure")
     tuned = search(
         wanted.split(whole),
         wanted,
@@ -108,6 +112,6 @@ def tune(
     typer.echo(str(tuned))
     write_atomically(out, tuned.to_toml())
     if figure is not None:
-        plot_search(tuned).savefig(figure, dpi=150)
+        save_figure(plot_search(tuned), figure)
         typer.echo(f"The search is drawn in {figure}.")
     typer.echo(f"The best recipe is in {out}; train with it: vicinal train --recipe {out} --out runs/tuned")

@@ -25,7 +25,7 @@ def parse_pairs(texts: Iterable[str], flag: str) -> dict[str, Any]:
             raise InputError(f"{flag} must be name=value, such as margin=0.2; got {text!r}.")
         try:
             pairs[name] = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             pairs[name] = value
     return pairs
 

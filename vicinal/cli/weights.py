@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.values import parse_pairs
 from vicinal.errors import InputError, UnknownName, look_up
 from vicinal.mining import MINERS
@@ -31,6 +32,7 @@ def weights(
     if miner in (MINERS["distance_weighted"], MINERS["random"]):
         raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
     given: dict[str, Any] = parse_pairs(option or [], "--option")
+    prepare_figure(out, "--out")
     console = Console()
     curves = {}
     for name in loss:
@@ -45,5 +47,5 @@ def weights(
             for kind, held in (("own", kinds.own), ("negative", kinds.negative), ("positive", kinds.positive))
         )
         console.print(f"{name}: depends on similarities: {ticks}", highlight=False)
-    plot_weights(curves).savefig(out, dpi=150)
+    save_figure(plot_weights(curves), out)
     console.print(f"Drawn to {out}", highlight=False)

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from vicinal.atomic import write_atomically
 from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS, flat
 from vicinal.errors import DataError, InputError
+from vicinal.reading import read_json
 from vicinal.recipe import Recipe
 
 __all__ = ["comparison_folder", "conditions"]
@@ -75,7 +76,9 @@ def _agree(folder: Path, stated: dict[str, Any]) -> None:
     if not path.exists():
         write_atomically(path, json.dumps(stated, indent=2) + "\n")
         return
-    former = json.loads(path.read_text(encoding="utf-8"))
+    former = read_json(path)
+    if not isinstance(former, dict):
+        raise DataError(f"{path} does not state the conditions of a comparison.", hint="Choose another --out.")
     names = [name for name in {**former, **stated} if former.get(name) != stated.get(name)]
     if names:
         listed = "\n".join(f"  - {name} was {former.get(name)!r} and is now {stated.get(name)!r}" for name in names)

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -91,7 +91,8 @@ class _Process:
         self.connection, theirs = context.Pipe()
         self.task: Any = None
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, work, threads))
-        self.process.start()
+        with _deaf_to_interrupts():
+            self.process.start()
         theirs.close()
 
     def last_words(self) -> str:
@@ -114,6 +115,23 @@ class _Process:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Let what is started here ignore Ctrl-C from its first moment on: the parent says when to stop.
+
+    A process that is interrupted while it imports would print its traceback among what the parent says.
+    """
+    try:
+        former = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:  # not in the main thread, where signals cannot be changed
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def _serve(connection: Connection, work: Callable[[Any], Any], threads: int) -> None:

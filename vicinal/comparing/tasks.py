@@ -72,7 +72,7 @@ class RunContestant:
             raise
         except Exception as error:  # whatever it is, the others go on
             return self.failed(contestant, error)
-        for checkpoint in (files.last, files.best):  # which only an unfinished run needs
+        for checkpoint in (files.last, files.best, files.former_best):  # which only an unfinished run needs
             checkpoint.unlink(missing_ok=True)
         return run.record
 

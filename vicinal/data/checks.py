@@ -16,7 +16,9 @@ from PIL import Image
 from vicinal.data.dataset import Dataset
 from vicinal.data.files import IMAGE_ERRORS, archive_of, file_size, map_files, read_bytes
 from vicinal.errors import DataError, InputError
+from vicinal.reading import fault_of_file
 
+DIGITS = 18
 Box = tuple[float, float, float, float]
 
 
@@ -109,7 +111,12 @@ def in_order(names: Iterable[str]) -> list[str]:
         (['9', '10'], ['10', '9a'])
     """
     ordered = sorted(names)
-    return sorted(ordered, key=int) if all(name.isdecimal() for name in ordered) else ordered
+    return sorted(ordered, key=int) if all(map(is_number, ordered)) else ordered
+
+
+def is_number(name: str) -> bool:
+    """Return whether a class's name is a whole number; one of more digits than integers have is a name."""
+    return name.isdecimal() and len(name) <= DIGITS
 
 
 def counts(classes: Sequence[str], order: Sequence[str], roles: Sequence[str]) -> dict[str, int]:
@@ -176,11 +183,18 @@ def find_faults(paths: Sequence[str], check: str) -> list[str | None]:
 
 def _fault(path: str, *, decode: bool) -> str | None:
     try:
-        with Image.open(BytesIO(read_bytes(path)) if archive_of(path) else path) as image:
+        archived = archive_of(path) is not None
+        if not archived and (fault := fault_of_file(path)) is not None:
+            return fault
+        if file_size(path) == 0:
+            return "empty"
+        with Image.open(BytesIO(read_bytes(path)) if archived else path) as image:
             if decode:
                 image.load()
+            if image.mode == "LAB":
+                return "unreadable (colours in LAB, which cannot be turned into RGB)"
     except FileNotFoundError:
         return "missing"
     except IMAGE_ERRORS as error:
-        return f"unreadable ({type(error).__name__})" if file_size(path) else "empty"
+        return f"unreadable ({type(error).__name__})"
     return None

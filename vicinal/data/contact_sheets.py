@@ -6,6 +6,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from vicinal.data.dataset import Dataset
+from vicinal.data.files import decoding
 from vicinal.errors import InputError
 
 
@@ -31,9 +32,10 @@ def contact_sheet(dataset: Dataset, *, rows: int = 12, columns: int = 12, size: 
     for row, label in enumerate(shown):
         members = np.flatnonzero(dataset.labels == label)
         for column, index in enumerate(members[:columns].tolist()):
-            image = dataset.open(index)
-            image.draft("RGB", (size, size))
-            small = ImageOps.contain(image.convert("RGB"), (size, size))
+            with decoding(dataset.item(index) if dataset.kind == "paths" else f"image {index}"):
+                image = dataset.open(index)
+                image.draft("RGB", (size, size))
+                small = ImageOps.contain(image.convert("RGB"), (size, size))
             place = (column * size + (size - small.width) // 2, row * size + (size - small.height) // 2)
             sheet.paste(small, place)
     return sheet

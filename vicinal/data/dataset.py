@@ -13,7 +13,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from vicinal.data.files import digest, map_files, read_bytes, upright
-from vicinal.errors import InputError
+from vicinal.errors import DataError, InputError
+from vicinal.reading import printable
 
 ROLES = ("train", "validation", "test", "query", "gallery")
 
@@ -157,7 +158,10 @@ class Dataset:
         """
         total = hashlib.sha256()
         if isinstance(self.items, tuple):
-            _add(total, "paths", map_files(digest, self.items))
+            try:
+                _add(total, "paths", map_files(digest, self.items))
+            except OSError as error:
+                raise DataError(f"{self.name}: a file was taken away or changed: {printable(error)}.") from None
         else:
             _add(total, "items", _array_bytes(self.items))
         _add(total, "labels", _array_bytes(self.labels))

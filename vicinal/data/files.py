@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeVar
 
 from PIL import ExifTags, Image, ImageOps
 
+from vicinal.errors import DataError
+from vicinal.reading import fault_of_file, printable, reading
+
 T = TypeVar("T")
 THREADS = 4
 MANY = 256
 
-# What Pillow raises for a file that is not an image, is cut short, or is absurdly large.
-IMAGE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
+# What Pillow raises for a file that is not an image, is cut short, or is absurdly large: its decoders raise what they
+# like on damaged input.
+IMAGE_ERRORS = (Exception,)
 
 
 def archive_of(path: str) -> tuple[str, str] | None:
@@ -36,27 +40,35 @@ def archive_of(path: str) -> tuple[str, str] | None:
 def file_size(path: str) -> int:
     """Number of bytes of a file, on disk or in its archive."""
     place = archive_of(path)
-    return os.path.getsize(path) if place is None else open_archive(place[0]).getinfo(place[1]).file_size
+    if place is None:
+        return os.path.getsize(path)
+    try:
+        return open_archive(place[0]).getinfo(place[1]).file_size
+    except KeyError:
+        raise FileNotFoundError(path) from None
 
 
 def read_bytes(path: str) -> bytes:
     """The whole content of a file, on disk or in its archive; OSError if there is none."""
     place = archive_of(path)
     if place is None:
+        fault = fault_of_file(path)  # a pipe would be waited for forever
+        if fault is not None and fault != "missing":
+            raise OSError(f"{printable(path)} is {fault}")
         return Path(path).read_bytes()
     try:
         return open_archive(place[0]).read(place[1])
     except KeyError:
         raise FileNotFoundError(path) from None
-    except zipfile.BadZipFile as error:
-        raise OSError(f"{path}: {error}") from error
+    except Exception as error:  # of an archive that is damaged, encrypted or packed in a way that is not known
+        raise OSError(f"{printable(path)}: {error}") from error
 
 
 def upright(image: Image.Image) -> Image.Image:
     """The image turned as its EXIF orientation says; itself, not decoded, where that says nothing."""
     try:
         turned = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
-    except (*IMAGE_ERRORS, struct.error):  # damaged metadata around sound pixels
+    except IMAGE_ERRORS:  # damaged metadata around sound pixels
         turned = False
     return ImageOps.exif_transpose(image) if turned else image
 
@@ -69,7 +81,20 @@ def open_archive(path: str) -> zipfile.ZipFile:
 
 @lru_cache(maxsize=8)
 def _open_archive(path: str, process: int, size: int, changed: int) -> zipfile.ZipFile:
-    return zipfile.ZipFile(path)
+    with reading(path, "a zip archive"):
+        return zipfile.ZipFile(path)
+
+
+@contextmanager
+def decoding(path: object) -> Iterator[None]:
+    """Name the image that cannot be decoded."""
+    try:
+        yield
+    except IMAGE_ERRORS as error:
+        raise DataError(
+            f"{printable(path)} cannot be read as an image: {type(error).__name__}: {printable(error)}",
+            hint="Mend it, or leave it out with skip_bad=True (--skip-bad).",
+        ) from error
 
 
 def map_files(function: Callable[[str], T], paths: Sequence[str]) -> list[T]:

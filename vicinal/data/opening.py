@@ -60,7 +60,7 @@ def load(name_or_path: str | Path, *, skip_bad: bool = False, **options: Any) ->
     if name in READERS:
         return _read(name, (), options, skip_bad)
     path = Path(name_or_path)
-    if not path.exists():
+    if not os.path.exists(path):
         if os.sep in name or path.suffix:
             raise DataError(f"{path} does not exist.", hint="Give a folder, a table, or the name of a known set.")
         look_up("dataset", name, READERS)

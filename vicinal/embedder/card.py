@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["DESCRIPTION", "Card", "card_markdown"]
+__all__ = ["DESCRIPTION", "Card", "card_markdown", "plain_markdown"]
 
 DESCRIPTION = "An embedder: it maps inputs to vectors whose distances tell how alike the inputs are."
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~$&])")
+
+
+def plain_markdown(text: object) -> str:
+    r"""Return a text that Markdown shows as it is: names of classes and files are no markup.
+
+    Example:
+        >>> print(plain_markdown("<b>a_b</b> | [x](y)"))
+        \<b\>a\_b\</b\> \| \[x\](y)
+    """
+    return SPECIAL.sub(r"\\\1", " ".join(str(text).split()))
 
 
 @dataclass(frozen=True)
@@ -54,8 +66,8 @@ def card_markdown(card: Card, facts: Mapping[str, Any]) -> str:
     """
     parts = [
         "---\nlibrary_name: vicinal\ntags:\n- metric-learning\n- image-retrieval\n---",
-        f"# {card.title or 'vicinal embedder'}",
-        card.description or DESCRIPTION,
+        f"# {plain_markdown(card.title) or 'vicinal embedder'}",
+        plain_markdown(card.description) or DESCRIPTION,
         "## Use",
         "```python\nfrom vicinal.embedder import Embedder\n\n"
         'embedder = Embedder.load("path/to/this/folder")\n'
@@ -69,13 +81,12 @@ def card_markdown(card: Card, facts: Mapping[str, Any]) -> str:
     if card.data:
         parts += ["## Training data", _table("fact", "value", card.data)]
     if card.recipe:
-        parts += ["## Recipe", f"```toml\n{card.recipe.strip()}\n```"]
+        longest = max(map(len, re.findall("`+", card.recipe)), default=0)
+        fence = "`" * max(3, longest + 1)  # which nothing in the recipe closes
+        parts += ["## Recipe", f"{fence}toml\n{card.recipe.strip()}\n{fence}"]
     return "\n\n".join(parts) + "\n"
 
 
 def _table(left: str, right: str, rows: Mapping[str, Any]) -> str:
-    def cell(value: object) -> str:
-        return str(value).replace("|", "\\|").replace("\n", " ")
-
     lines = [f"| {left} | {right} |", "| --- | --- |"]
-    return "\n".join(lines + [f"| {cell(name)} | {cell(value)} |" for name, value in rows.items()])
+    return "\n".join(lines + [f"| {plain_markdown(name)} | {plain_markdown(value)} |" for name, value in rows.items()])

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from vicinal.atomic import replacing
 from vicinal.embedder.engines import TOLERANCE, Engine, candidates, device_of, difference, make_engine
 from vicinal.embedder.fingerprint import fingerprint, outline
-from vicinal.errors import MissingExtra
+from vicinal.errors import DataError, MissingExtra
 from vicinal.machine import cache_folder
+from vicinal.reading import read_json
 
 __all__ = ["CHECKED", "Choice", "Measured", "choose_engine", "forget_engines"]
 
@@ -232,14 +233,14 @@ def _version(package: str) -> str | None:
 def _read() -> dict[str, Measured]:
     """Return what was measured on machines that share this cache folder; nothing if the file is absent or damaged."""
     try:
-        content = json.loads((cache_folder() / FILE).read_text(encoding="utf-8"))
+        content = read_json(cache_folder() / FILE)
         return {key: Measured(dict(value["seconds"]), dict(value["making"])) for key, value in content.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
 def _write(key: str, measured: Measured) -> None:
-    with suppress(OSError):  # a cache that cannot be written to costs a measurement each time, no more
+    with suppress(OSError, DataError):  # a cache that cannot be written to costs a measurement each time, no more
         cache_folder().mkdir(parents=True, exist_ok=True)
         content = {name: asdict(value) for name, value in {**_read(), key: measured}.items()}
         with replacing(cache_folder() / FILE) as file:

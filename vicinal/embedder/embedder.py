@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -19,12 +20,13 @@ from vicinal.embedder.card import Card
 from vicinal.embedder.choosing import Choice
 from vicinal.embedder.encoding import Precision, embed_in_batches, stack
 from vicinal.embedder.engines import EngineName
-from vicinal.embedder.folder import Config, read_folder, write_folder
+from vicinal.embedder.folder import CONFIG, Config, model_in, read_folder, write_folder
 from vicinal.embedder.head import Head, Normalisation, Pooling, pool
 from vicinal.embedder.inputs import Inputs, prepare, reader
 from vicinal.embedder.onnx import export_onnx
 from vicinal.embedder.transform import default_transform, describe_transform, restore_transform
 from vicinal.errors import DataError, InputError
+from vicinal.reading import reading
 
 __all__ = ["Embedder"]
 
@@ -217,22 +219,27 @@ class Embedder(nn.Module):
             folder: That `save` wrote; or the folder of a run or of a comparison, whose best embedder it is then.
         """
         config, state = read_folder(Path(folder))
-        embedder = cls(
-            config.backbone,
-            dim=config.dim,
-            pooling=config.pooling,
-            normalisation=config.normalisation,
-            bias=config.bias,
-            transform=restore_transform(config.transform),
-            options=config.options,
-            card=config.card,
-        )
-        try:
-            embedder.load_state_dict(state)
-        except RuntimeError as error:
-            raise DataError(
-                f"The weights in {folder} do not fit its config.json.", str(error).splitlines()[1:]
-            ) from None
+        with reading(model_in(Path(folder)) / CONFIG, "the description of an embedder"):
+            transform = restore_transform(config.transform)
+            # Weights come from the folder: nothing is fetched, whatever it says.
+            options = {name: value for name, value in config.options.items() if name != "pretrained"}
+            build = partial(
+                cls,
+                config.backbone,
+                dim=config.dim,
+                pooling=config.pooling,
+                normalisation=config.normalisation,
+                bias=config.bias,
+                transform=transform,
+                options=options,
+                card=config.card,
+            )
+            if config.backbone != "timm":  # whose networks read their own numbers while they are built
+                with torch.device("meta"):  # where a network of any size costs nothing
+                    _require_fit(build(), state, folder)
+            embedder = build()
+        _require_fit(embedder, state, folder)
+        embedder.load_state_dict(state)
         return embedder.eval()
 
     def export_onnx(self, path: str | Path) -> float:
@@ -250,3 +257,17 @@ class Embedder(nn.Module):
         network = copy.deepcopy(self).cpu().eval()
         transform = json.dumps(describe_transform(self.transform))
         return export_onnx(network, sample, Path(path), {"vicinal.transform": transform})
+
+
+def _require_fit(embedder: Embedder, state: Mapping[str, Tensor], folder: str | Path) -> None:
+    """Raise where the weights of a folder are not those of the embedder that its config.json describes."""
+    own = embedder.state_dict()
+    problems = [f"missing: {name}" for name in own if name not in state]
+    problems += [f"not expected: {name}" for name in state if name not in own]
+    problems += [
+        f"shape of {name}: {tuple(state[name].shape)} in the file, {tuple(own[name].shape)} in the network"
+        for name in own
+        if name in state and state[name].shape != own[name].shape
+    ]
+    if problems:
+        raise DataError(f"The weights in {folder} do not fit its config.json.", problems)

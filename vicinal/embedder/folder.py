@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from vicinal.atomic import replacing
+from vicinal.atomic import prepare_output, replacing
 from vicinal.embedder.card import Card, card_markdown
 from vicinal.embedder.head import Normalisation, Pooling
 from vicinal.errors import DataError
+from vicinal.reading import read_content, read_json, reading
 
 __all__ = ["Config", "read_folder", "write_folder"]
 
@@ -52,9 +51,9 @@ def write_folder(folder: Path, config: Config, state: Mapping[str, Tensor], fact
         state: Names and tensors.
         facts: What the model card says of the embedder itself.
     """
+    prepare_output(folder / CONFIG)
     weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
     config = config.model_copy(update={"sha256": hashlib.sha256(weights).hexdigest()})
-    folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS) as file:
         file.write(weights)
     with replacing(folder / README) as file:
@@ -84,7 +83,7 @@ def read_folder(folder: Path) -> tuple[Config, dict[str, Tensor]]:
             "Give a folder that Embedder.save, vicinal train or vicinal compare wrote.",
         )
     config = _read_config(folder / CONFIG)
-    weights = (folder / WEIGHTS).read_bytes()
+    weights = read_content(folder / WEIGHTS)
     actual = hashlib.sha256(weights).hexdigest()
     if actual != config.sha256:
         raise DataError(
@@ -92,18 +91,12 @@ def read_folder(folder: Path) -> tuple[Config, dict[str, Tensor]]:
             f"{CONFIG} says {config.sha256}.",
             hint="Copy or save the folder again.",
         )
-    try:
+    with reading(folder / WEIGHTS, "a safetensors file"):
         return config, load(weights)
-    except SafetensorError as error:
-        raise DataError(f"{folder / WEIGHTS} is not a safetensors file: {error}.") from None
 
 
 def _read_config(path: Path) -> Config:
-    text = path.read_text(encoding="utf-8")
-    try:
-        raw = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}.") from None
+    raw = read_json(path)
     version = raw.get("version") if isinstance(raw, dict) else None
     if version != VERSION:
         raise DataError(
@@ -111,7 +104,7 @@ def _read_config(path: Path) -> Config:
             hint="Load it with the vicinal that saved it, or a newer one.",
         )
     try:
-        return Config.model_validate_json(text)
+        return Config.model_validate_json(read_content(path))
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}; got {e['input']!r}" for e in error.errors()]
         raise DataError(f"{path} does not describe an embedder.", problems) from None

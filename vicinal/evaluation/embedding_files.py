@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vicinal.errors import DataError, MissingExtra, look_up
+from vicinal.errors import DataError, look_up
+from vicinal.reading import read_arrays, read_csv, read_parquet, read_text, reading, require_file
 
 __all__ = ["Table", "read_labels", "read_table"]
 
@@ -39,7 +40,7 @@ def read_table(path: Path, labels: Path | None = None) -> Table:
             list of numbers) and `label` (and perhaps `sequence`).
         labels: A file of labels for `read_labels`; instead of those in `path`, and necessary for `.npy`.
     """
-    _require_file(path)
+    require_file(path)
     readers: dict[str, Callable[[Path], dict[str, NDArray[np.generic]]]] = {
         ".npz": _from_npz,
         ".npy": lambda file: {"embeddings": _from_npy(file)},
@@ -64,51 +65,42 @@ def read_labels(path: Path) -> NDArray[np.generic]:
 
     Text that is integers throughout becomes integers.
     """
-    _require_file(path)
+    require_file(path)
     kinds: dict[str, Callable[[Path], NDArray[np.generic]]] = {
         ".npy": _from_npy,
-        ".txt": lambda file: _numbered(file.read_text(encoding="utf-8").splitlines()),
+        ".txt": lambda file: _numbered(read_text(file).splitlines()),
         ".csv": _from_csv,
     }
     return look_up("kind of label file", path.suffix.lower(), kinds)(path)
 
 
-def _require_file(path: Path) -> None:
-    if not path.is_file():
-        raise DataError(f"There is no file {path}.")
-
-
 def _from_npy(path: Path) -> NDArray[np.generic]:
-    try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a readable array file: {error}") from None
-    if not isinstance(found, np.ndarray):
-        raise DataError(f"{path} holds several arrays; rename it to .npz.")
-    return found
+    found = read_arrays(path)
+    if "" not in found:
+        raise DataError(f"{path} holds several arrays.", hint="Rename it to .npz.")
+    return found[""]
 
 
 def _from_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    wanted = ("embeddings", "labels", "sequences", "class_names")
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            found = {name: content[name] for name in wanted if name in content.files}
-            if "embeddings" not in found:
-                found = {name: np.empty(0) for name in content.files}
-    except (OSError, ValueError, EOFError, AttributeError) as error:
-        raise DataError(f"{path} is not a readable file of arrays: {error}") from None
+    found = read_arrays(path, ("embeddings", "labels", "sequences", "class_names"))
+    if "embeddings" not in found:
+        return dict(read_arrays(path))
     names, labels = found.pop("class_names", None), found.get("labels")
     if names is not None and labels is not None:
-        if labels.dtype.kind not in "iu" or (len(labels) and not 0 <= labels.min() <= labels.max() < len(names)):
-            raise DataError(f"{path}: labels must be positions among the {len(names)} class_names.")
+        if (
+            names.ndim != 1
+            or labels.ndim != 1
+            or labels.dtype.kind not in "iu"
+            or (len(labels) and not 0 <= labels.min() <= labels.max() < len(names))
+        ):
+            raise DataError(f"{path}: labels must be positions among the {names.size} class_names.")
         if len(set(names.tolist())) == len(names):
             found["labels"] = names[labels]
     return found
 
 
 def _from_csv(path: Path) -> NDArray[np.generic]:
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.reader(file) if row]
+    rows = [row for row in read_csv(path) if row]
     if rows and "label" in rows[0]:
         column, rows = rows[0].index("label"), rows[1:]
     elif rows and len(rows[0]) == 1:
@@ -123,25 +115,25 @@ def _from_csv(path: Path) -> NDArray[np.generic]:
 
 def _numbered(texts: list[str]) -> NDArray[np.generic]:
     try:
-        return np.array([int(text) for text in texts])
-    except ValueError:
+        return np.array([int(text) for text in texts], dtype=np.int64)
+    except (ValueError, OverflowError):  # a number of 20 digits is a name
         return np.array(texts, dtype=np.str_)
 
 
 def _from_parquet(path: Path) -> dict[str, NDArray[np.generic]]:
-    try:
-        import pyarrow as arrow
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingExtra("parquet", "reading Parquet files") from None
     names = {"embedding": "embeddings", "label": "labels", "sequence": "sequences"}
-    try:
-        present = parquet.read_schema(path).names
-        table = parquet.read_table(path, columns=[name for name in names if name in present])
-    except arrow.ArrowInvalid as error:
-        raise DataError(f"{path} is not a readable Parquet file: {error}") from None
-    if "embedding" not in present:
-        raise DataError(f"{path} has no column 'embedding'.", [f"it holds: {', '.join(present)}"])
+    table = read_parquet(path, names)
+    if "embedding" not in table.column_names:
+        raise DataError(
+            f"{path} has no column 'embedding'.", [f"it holds: {', '.join(read_parquet(path).column_names)}"]
+        )
+    with reading(path, "a table of embeddings (.parquet)"):
+        return _from_arrow(path, table, names)
+
+
+def _from_arrow(path: Path, table: Any, names: Mapping[str, str]) -> dict[str, NDArray[np.generic]]:
+    import pyarrow as arrow
+
     rows = table.column("embedding").combine_chunks()
     if not (
         arrow.types.is_list(rows.type)
@@ -154,7 +146,7 @@ def _from_parquet(path: Path) -> dict[str, NDArray[np.generic]]:
         raise DataError(f"{path}: the embeddings differ in length or are missing: {sorted(map(str, lengths))[:5]}.")
     found = {"embeddings": rows.flatten().to_numpy(zero_copy_only=False).reshape(len(rows), -1)}
     for name in ("label", "sequence"):
-        if name in present:
+        if name in table.column_names:
             column = table.column(name)
             if column.null_count:
                 raise DataError(f"{path}: {column.null_count} entries of the column {name!r} are missing.")

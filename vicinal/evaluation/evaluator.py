@@ -116,8 +116,10 @@ def evaluate(
     items = as_embeddings(embeddings)
     others = None if gallery is None else as_embeddings(gallery, "gallery embeddings")
     ks = _checked_ks(k)
-    if draws < 0 or not 0 < confidence < 1:
-        raise InputError(f"draws must not be negative and 0 < confidence < 1; got {draws} and {confidence}.")
+    if draws < 0 or seed < 0 or not 0 < confidence < 1:
+        raise InputError(
+            f"draws and seed must not be negative and 0 < confidence < 1; got {draws}, {seed} and {confidence}."
+        )
     classes, codes, reference_codes = _joint_codes(items, labels, others, gallery_labels)
     queries, references = vectors(items, others, distance=distance)
     ignored = exclusion(len(queries), len(references), gallery is None, sequences, gallery_sequences)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vicinal.atomic import replacing, write_atomically
 from vicinal.errors import DataError, InputError, look_up
 from vicinal.statistics.intervals import Difference, Interval, class_sums, paired_difference
 
@@ -132,7 +133,8 @@ class Scores:
 
         figure = overview(self)
         if path is not None:
-            figure.savefig(path)
+            with replacing(Path(path)) as file:
+                figure.savefig(file, format=Path(path).suffix[1:].lower() or "png")
         return figure
 
     def to_json(self, path: str | Path | None = None, *, per_query: bool = True) -> str:
@@ -165,7 +167,7 @@ class Scores:
             }
         text = json.dumps(record, ensure_ascii=False, allow_nan=False)
         if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
+            write_atomically(Path(path), text + "\n")
         return text
 
     @classmethod

@@ -15,6 +15,7 @@ from torch import Tensor
 from vicinal.errors import InputError, NotFinite
 
 FINITE_CHUNK = 1 << 20  # numbers that are checked at a time
+LARGEST = 1e140  # whose square, summed over all dimensions, is far from float64's limits, as that of its inverse is
 
 __all__ = ["ArrayLike", "Labels", "as_codes", "as_embeddings"]
 
@@ -40,8 +41,10 @@ def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool
         matrix = values.detach().cpu()
     else:
         array = np.asarray(values) if as_given else np.ascontiguousarray(values)
-        if array.dtype.kind not in "fiub":
-            raise InputError(f"{name} must be numbers, got an array of {array.dtype}.")
+        if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+            raise InputError(f"{name} must be numbers of at most 64 bits, got an array of {array.dtype}.")
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
         matrix = _read_only(array) if as_given else torch.from_numpy(array if array.flags.writeable else array.copy())
     if matrix.ndim != 2:
         raise InputError(f"{name} must be a matrix, one row per item; got the shape {tuple(matrix.shape)}.")
@@ -49,10 +52,12 @@ def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool
         raise InputError(f"{name} are empty: the shape is {tuple(matrix.shape)}.")
     if as_given and matrix.is_floating_point():
         _require_finite(matrix, name)
+        _require_comparable(matrix, name)
         return matrix
     if matrix.dtype != torch.float64:
         matrix = matrix.float()
     _require_finite(matrix, name)
+    _require_comparable(matrix, name)
     return matrix.contiguous()
 
 
@@ -103,6 +108,21 @@ def _require_finite(matrix: Tensor, name: str) -> None:
         raise NotFinite(
             f"{len(bad)} of {len(matrix)} rows of {name} hold NaN or infinity, the first of them row "
             f"{int(bad[0])}; mend the model or drop these items before evaluating."
+        )
+
+
+def _require_comparable(matrix: Tensor, name: str) -> None:
+    """Refuse float64 rows so long or so short that their squares are infinite or zero; float32 has none."""
+    if matrix.dtype != torch.float64:
+        return
+    step = max(1, FINITE_CHUNK // matrix.shape[1])
+    largest = torch.cat([matrix[start : start + step].abs().amax(dim=1) for start in range(0, len(matrix), step)])
+    bad = ((largest > LARGEST) | ((largest < 1 / LARGEST) & (largest > 0))).nonzero().squeeze(1)
+    if len(bad):
+        raise InputError(
+            f"{len(bad)} of {len(matrix)} rows of {name} cannot be compared, the first of them row {int(bad[0])}: its "
+            f"largest number is {float(largest[bad[0]]):.3g}, and must be between {1 / LARGEST:.0e} and {LARGEST:.0e} "
+            "or zero. Multiply all of them by one factor, or mend the model."
         )
 
 

@@ -15,7 +15,9 @@ from vicinal.neighbours.exclusion import Exclusion, exclusion
 from vicinal.neighbours.prepared_references import PreparedReferences
 from vicinal.neighbours.similarity import Vectors, exact_pairs, readable, vectors
 
-__all__ = ["Neighbours", "collect", "find_neighbours"]
+__all__ = ["Neighbours", "check_k", "collect", "find_neighbours"]
+
+MOST = 1000  # neighbours that may be asked for of fewer references
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,18 @@ def find_neighbours(
     """
     items = as_embeddings(embeddings)
     others = None if gallery is None else as_embeddings(gallery, "gallery embeddings")
-    if k < 1:
-        raise InputError(f"k must be at least 1, got {k}.")
     queries, references = vectors(items, others, distance=distance)
+    check_k(k, len(references))
     ignored = exclusion(len(queries), len(references), gallery is None, sequences, gallery_sequences)
     return collect(queries, references, ignored, k, precision=precision, block=block, progress=progress)
+
+
+def check_k(k: int, references: int) -> None:
+    """Raise for a number of neighbours that nothing could be found for, and that would fill the memory."""
+    if k < 1:
+        raise InputError(f"k must be at least 1, got {k}.")
+    if k > max(references, MOST):
+        raise InputError(f"k = {k:,} neighbours were asked for, and there are {references:,} references.")
 
 
 def collect(

@@ -16,7 +16,7 @@ from vicinal.errors import InputError
 from vicinal.neighbours.blocked_search import BLOCK
 from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
 from vicinal.neighbours.exclusion import Exclusion
-from vicinal.neighbours.nearest import Neighbours, collect
+from vicinal.neighbours.nearest import Neighbours, check_k, collect
 from vicinal.neighbours.prepared_references import PILOT, PreparedReferences, pilot, prepare
 from vicinal.neighbours.similarity import Vectors, vectors, vectors_like
 
@@ -106,8 +106,7 @@ class Searcher:
             among: Only these may be found: one boolean per reference, or their indices in any order.
         """
         rows = as_embeddings(queries, "queries")
-        if k < 1:
-            raise InputError(f"k must be at least 1, got {k}.")
+        check_k(k, len(self))
         allowed = None if among is None else _mask(among, len(self))
         prepared = self._prepared
         exact = vectors_like(rows, prepared.vectors)

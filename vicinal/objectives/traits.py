@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
@@ -83,6 +84,9 @@ def check_options(name: str, options: dict[str, Any]) -> None:
     for option, value in options.items():
         if isinstance(value, Tensor):
             continue
+        bounded = option in (*AT_LEAST_ZERO, *ABOVE_ZERO, *WITHIN_ZERO_AND_ONE)
+        if bounded and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
+            raise InputError(f"{name}: {option} must be a number; got {value!r}.")
         if option in AT_LEAST_ZERO and not value >= 0:
             raise InputError(f"{name}: {option} must be at least 0; got {value!r}.")
         if option in ABOVE_ZERO and not value > 0:

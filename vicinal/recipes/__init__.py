@@ -8,7 +8,6 @@ itself; those in its `losses` are what belongs to a loss, and are laid over any 
 from __future__ import annotations
 
 import difflib
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, final
 
 from vicinal.errors import InputError
+from vicinal.reading import read_text, read_toml
 
 __all__ = [
     "RecipeSummary",
@@ -137,11 +137,7 @@ def describe_recipe(name: str | Path) -> RecipeSummary:
         ('cub', 'default', 'resnet50', 590000)
     """
     path = find_recipe(name)
-    text = path.read_text(encoding="utf-8")
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"The recipe {name} is not TOML: {error}.") from None
+    text, values = read_text(path), read_toml(path)
     training = values.get("training", {})
     values = {**training, **values} if isinstance(training, dict) else values  # they may stand among the others
     first = text.lstrip().partition("\n")[0]

@@ -113,6 +113,8 @@ def _environment(*, html: bool) -> Environment:
     environment = Environment(
         loader=PackageLoader("vicinal.report"),
         autoescape=html,
+        # Markdown passes HTML on: a class called <script> must not be one.
+        finalize=None if html else lambda value: value.replace("<", "&lt;") if isinstance(value, str) else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -121,7 +123,7 @@ def _environment(*, html: bool) -> Environment:
     environment.filters["anchor"] = _anchor
     environment.filters["capitalised"] = capitalised
     environment.filters["kind"] = lambda block: type(block).__name__
-    environment.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
+    environment.filters["cell"] = lambda text: re.sub(r"([|\[\]])", r"\\\1", str(text)).replace("\n", " ")
     environment.globals["style"] = _style("figures.css") + _style("page.css")
     return environment
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import final
 from filelock import FileLock
 from pydantic import ValidationError
 
+from vicinal.atomic import sync_folder
 from vicinal.embedder.folder import IN_COMPARISON
 from vicinal.errors import DataError, InputError
 from vicinal.results.record import Record
@@ -19,6 +21,9 @@ from vicinal.results.run import Run
 __all__ = ["Journal", "read_journals"]
 
 JOURNAL, LOCK, RUNS = "journal.jsonl", ".journal.lock", "trials"
+DIGITS = 16
+SEAL = b',"sha256":"%s"}'
+EMPTY_SEAL = SEAL % (b"0" * DIGITS)
 
 
 @final
@@ -52,7 +57,7 @@ class Journal:
         Raises:
             DataError: Where it cannot be written; the journal is then as it was.
         """
-        line = (record.model_dump_json() + "\n").encode()
+        line = _sealed(record.model_dump_json().encode()) + b"\n"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             # The system lets go of the lock when its process ends, however it ends.
@@ -64,6 +69,8 @@ class Journal:
                     if file.write(line) != len(line):
                         raise OSError(28, "No space left on device")  # noqa: TRY301 (handled with the disk's own errors)
                     os.fsync(file.fileno())
+                    if not end:
+                        sync_folder(self.folder)
                 except OSError:
                     file.truncate(end)
                     raise
@@ -102,16 +109,37 @@ def read_journals(folders: Sequence[str | Path]) -> list[Run]:
     ]
 
 
+def _sealed(text: bytes) -> bytes:
+    """Return a record's line: JSON whose last field is the checksum of the rest."""
+    return text[:-1] + SEAL % hashlib.sha256(text).hexdigest()[:DIGITS].encode()
+
+
 def _record(path: Path, number: int, line: bytes) -> Record | None:
+    """Return the record of a line; None for one that a killed process left half-written."""
+    text = (
+        line[: -len(EMPTY_SEAL)] + b"}" if b'"sha256":"' in line[-len(EMPTY_SEAL) :] else line
+    )  # none in old journals
+    if text is not line and _sealed(text) != line:
+        raise _damaged(path, number)
     try:
-        return Record.model_validate_json(line)
+        return Record.model_validate_json(text)
     except ValidationError as error:
-        if any(details["type"] == "json_invalid" for details in error.errors()):
-            return None
-        raise DataError(
-            f"Line {number} of {path} is not a record that this vicinal reads: {error.errors()[0]['msg']}.",
-            hint="Read it with the vicinal that wrote it, or start the comparison anew in another folder.",
-        ) from None
+        if all(details["type"] != "json_invalid" for details in error.errors()):
+            raise DataError(
+                f"Line {number} of {path} is not a record that this vicinal reads: {error.errors()[0]['msg']}.",
+                hint="Read it with the vicinal that wrote it, or start the comparison anew in another folder.",
+            ) from None
+        if line.endswith(b'"}'):  # it was written to its end
+            raise _damaged(path, number) from None
+        return None
+
+
+def _damaged(path: Path, number: int) -> DataError:
+    return DataError(
+        f"Line {number} of {path} is damaged: its content is not what its checksum says.",
+        hint="Put back a copy of the journal; or delete that line and give the command of the comparison again, which "
+        "does that run anew.",
+    )
 
 
 def _ends_a_line(path: Path) -> bool:

@@ -16,6 +16,7 @@ from vicinal.atomic import replacing
 from vicinal.embedder import Embedder
 from vicinal.embedder.folder import IN_RUN
 from vicinal.errors import DataError, InputError
+from vicinal.reading import read_arrays
 from vicinal.recipe import Recipe
 from vicinal.results.record import Record
 
@@ -73,6 +74,11 @@ class RunFiles:
         return self.folder / "best.ckpt"
 
     @property
+    def former_best(self) -> Path:
+        """The best weights before, until the last checkpoint names the new ones."""
+        return self.folder / "former-best.ckpt"
+
+    @property
     def model(self) -> Path:
         """The trained embedder's folder."""
         return self.folder / IN_RUN
@@ -81,6 +87,11 @@ class RunFiles:
     def test(self) -> Path:
         """Embeddings, labels and roles of the test items."""
         return self.folder / "test.npz"
+
+    @property
+    def lock(self) -> Path:
+        """What the process at work on the run has locked; the system lets go of it when that process ends."""
+        return self.folder / ".lock"
 
     @property
     def error(self) -> Path:
@@ -148,10 +159,10 @@ class Run:
         if self.folder is None or not self.files.log.exists():
             return []
         lines = []
-        for text in self.files.log.read_text(encoding="utf-8").splitlines():
+        for text in self.files.log.read_bytes().splitlines():
             try:
                 lines.append(json.loads(text))
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 continue
         return lines
 
@@ -167,8 +178,10 @@ class Run:
 
     def test_items(self) -> EmbeddedItems:
         """The test items, read anew each time: those of many runs may not fit memory."""
-        with np.load(self.files.test, allow_pickle=False) as file:
-            return EmbeddedItems(file["embeddings"], file["labels"], file["roles"] if "roles" in file.files else None)
+        found = read_arrays(self.files.test)
+        if not {"embeddings", "labels"} <= found.keys():
+            raise DataError(f"{self.files.test} does not hold the test items of a run.", hint="Train it anew.")
+        return EmbeddedItems(found["embeddings"], found["labels"], found.get("roles"))  # type: ignore[arg-type]
 
     def embedder(self) -> Embedder:
         """The trained embedder, in evaluation mode."""

@@ -15,6 +15,7 @@ import torch
 
 from vicinal.atomic import write_atomically
 from vicinal.errors import DataError
+from vicinal.reading import read_json
 from vicinal.spaces.metric_verdict import MetricVerdict
 from vicinal.spaces.triples import Triple
 
@@ -46,7 +47,7 @@ def kept_verdict(
 
 
 def _read(path: Path) -> MetricVerdict:
-    values = json.loads(path.read_text(encoding="utf-8"))
+    values = read_json(path)
     through = values["worst_through_vertices"]
     return MetricVerdict(
         **{

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 
 from vicinal.errors import DataError
+from vicinal.reading import read_csv
 
 __all__ = ["read_scores"]
 
@@ -30,11 +30,7 @@ def read_scores(path: str | Path) -> dict[str, dict[str, float]]:
         >>> read_scores("scores.csv")
         {'cub': {'triplet': 0.5, 'circle': 0.6}, 'cars': {'triplet': 0.7, 'circle': nan}}
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"Cannot read the table {path}: {error}.") from None
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(row)]
+    rows = [[cell.strip() for cell in row] for row in read_csv(path) if any(row)]
     header = rows[0] if rows else []
     long = [name.lower() for name in header] == LONG
     problems = [] if long else [f"the column {name!r} is there twice" for name in sorted({*_repeated(header[1:])})]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +16,20 @@ from torch import Tensor
 
 from vicinal.atomic import replacing_path
 from vicinal.errors import DataError
+from vicinal.training.state import TrainingFiles
 
 __all__ = [
     "VERSION",
+    "load_best",
     "load_checkpoint",
     "random_state",
     "restore_random_state",
+    "save_best",
     "save_checkpoint",
 ]
 
-VERSION = 2
+VERSION = 3
+MEND = "Put back a copy of it, or start the run anew in another folder."
 TENSOR = "$tensor"
 
 
@@ -34,9 +41,10 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps({"version": VERSION, "state": _take_out(state, "", tensors)})
+    header = {"vicinal": skeleton, "sha256": _checksum(skeleton, tensors)}
     try:
         with replacing_path(path) as partial:
-            save_file(tensors, partial, metadata={"vicinal": skeleton})
+            save_file(tensors, partial, metadata=header)
     except SafetensorError as error:  # which is how it tells of a full disk
         raise DataError(
             f"Could not write the checkpoint {path}: {error}.",
@@ -45,23 +53,72 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote."""
+    """Read what `save_checkpoint` wrote.
+
+    Raises:
+        DataError: Where the file is damaged, be it by a single bit, or of another version.
+    """
     try:
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})["vicinal"])
+            metadata = file.metadata() or {}
+            skeleton = metadata["vicinal"]
+            header = json.loads(skeleton)
+            version = header["version"]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
-    except (OSError, SafetensorError, KeyError, json.JSONDecodeError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not a checkpoint of vicinal, or it is damaged: {error}.", hint=MEND) from error
+    if version != VERSION:
         raise DataError(
-            f"{path} is not a checkpoint of vicinal, or it is damaged: {error}.",
-            hint="Put back a copy of it, or start the run anew in another folder.",
-        ) from error
-    if header["version"] != VERSION:
-        raise DataError(
-            f"{path} is a checkpoint of version {header['version']}; this vicinal reads version {VERSION}.",
+            f"{path} is a checkpoint of version {version}; this vicinal reads version {VERSION}.",
             hint="Resume with the vicinal that wrote it, or start the run anew.",
         )
+    if metadata.get("sha256") != _checksum(skeleton, tensors):
+        raise DataError(f"{path} is damaged: its content is not what its checksum says.", hint=MEND)
     state: dict[str, Any] = _put_back(header["state"], tensors)
     return state
+
+
+def save_best(files: TrainingFiles, state: Mapping[str, Any], *, step: int, run: str) -> None:
+    """Write the best weights so far, and keep the former ones until a last checkpoint names the new ones.
+
+    A run that is killed between the two goes on from a last checkpoint whose best weights are the former ones.
+    """
+    if files.best.exists():
+        os.replace(files.best, files.former_best)
+    save_checkpoint(files.best, {"step": step, "run": run, **state})
+
+
+def load_best(files: TrainingFiles, *, step: int, run: str) -> dict[str, Any]:
+    """Read the best weights that the last checkpoint names, by its step and its run.
+
+    Raises:
+        DataError: Where they are damaged, or of another run or step.
+    """
+    seen = []
+    for path in (files.best, files.former_best):
+        if path.exists():
+            state = load_checkpoint(path)
+            if (state.get("step"), state.get("run")) == (step, run):
+                if path != files.best:  # the run was killed between the two checkpoints
+                    os.replace(path, files.best)
+                files.former_best.unlink(missing_ok=True)
+                return state
+            seen.append(f"{path} holds step {state.get('step')} of run {state.get('run')}")
+    raise DataError(
+        f"{files.last} belongs to best weights of step {step} of run {run}, which are not in {files.folder}.",
+        seen or [f"missing: {files.best}"],
+        f"Put back the {files.best.name} of this run, or start the run anew in another folder.",
+    )
+
+
+def _checksum(skeleton: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of all that a checkpoint holds: one flipped bit anywhere is noticed."""
+    digest = hashlib.sha256(skeleton.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _take_out(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:

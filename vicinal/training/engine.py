@@ -15,7 +15,14 @@ from torch import nn
 from vicinal.atomic import remove_partial_files
 from vicinal.criterion import Criterion
 from vicinal.errors import InputError, Interrupted, NotFinite, look_up
-from vicinal.training.checkpoint import load_checkpoint, random_state, restore_random_state, save_checkpoint
+from vicinal.training.checkpoint import (
+    load_best,
+    load_checkpoint,
+    random_state,
+    restore_random_state,
+    save_best,
+    save_checkpoint,
+)
 from vicinal.training.hooks import Hook
 from vicinal.training.log import Log
 from vicinal.training.optimiser import build_optimiser, learning_rate_factor
@@ -100,6 +107,7 @@ def run_training(
     parts: dict[str, Any] = {"model": model, "criterion": criterion, "optimiser": optimiser, "sampler": stream.sampler}
     parts |= {"precision": fabric.strategy.precision}
     kept: dict[str, torch.Tensor] = {}
+    threads = torch.get_num_threads()
     if files is not None and main:
         files.folder.mkdir(parents=True, exist_ok=True)
         remove_partial_files(files.folder)
@@ -119,11 +127,13 @@ def run_training(
         for name, part in parts.items():
             part.load_state_dict(former[name])
         restore_random_state(former["random"])
+        threads = former["threads"]  # sums over other parts of a batch round otherwise
         state.go_on_from(former["progress"])
         for hook, values in zip(hooks, former["hooks"], strict=True):
             hook.load_state_dict(values, state)
         if state.best.step:
-            kept = load_checkpoint(files.best)["model"]
+            with fabric.rank_zero_first():  # which puts them in their place
+                kept = load_best(files, step=state.best.step, run=state.run)["model"]
     else:
         for hook in hooks:
             hook.start(state)
@@ -133,11 +143,13 @@ def run_training(
         if files is not None and main:
             rest = {
                 "identity": identity,
+                "threads": torch.get_num_threads(),
                 "random": random_state(),
                 "progress": state.progress(),
                 "hooks": [hook.state_dict() for hook in hooks],
             }
             save_checkpoint(files.last, {name: part.state_dict() for name, part in parts.items()} | rest)
+            files.former_best.unlink(missing_ok=True)
 
     def evaluate() -> None:
         """Score the model, remember the best one, and let hooks look."""
@@ -152,7 +164,8 @@ def run_training(
             kept.clear()
             kept.update({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
             if files is not None and main:
-                save_checkpoint(files.best, {"model": kept, "criterion": criterion.state_dict()})
+                weights = {"model": kept, "criterion": criterion.state_dict()}
+                save_best(files, weights, step=state.step, run=state.run)
         for hook in hooks:
             said = hook.after_evaluation(state, scores)
             if said is not None:
@@ -165,6 +178,7 @@ def run_training(
     micro = 0
     shown = {"progress": progress and main, "tensorboard": tensorboard}
     with (
+        _threads(threads),
         asked_to_stop() as stop,
         Log(files if main else None, step=state.step, steps=settings.steps, **shown) as log,
     ):
@@ -238,6 +252,17 @@ def run_training(
         state.elapsed,
         tuple(state.curve),
     )
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Compute with as many threads as the run was begun with."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _prepare_step(fabric: Fabric, network: nn.Module, optimiser: Any, step: int, settings: Settings) -> None:

@@ -91,7 +91,8 @@ def frozen_features(
     if precision not in ("float32", "float16"):
         raise UnknownName("precision", precision, ("float32", "float16"))
     folder = (cache or cache_folder()) / "features"
-    folder.mkdir(parents=True, exist_ok=True)
+    with explaining(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     network, about = _standing_still(embedder, transform, train_stages, precision)
     shape = _shape(network[0], data, transform) if train_stages else (embedder.backbone.channels,)
     features = _room_for((len(data), copies, math.prod(shape)), precision, folder)
@@ -168,12 +169,13 @@ def _hash(about: dict[str, Any]) -> str:
 def _alone(path: Path, name: str, progress: bool) -> Iterator[None]:
     """Hold a lock, which the system frees if this process is killed."""
     lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        if progress:
-            Console(stderr=True).print(f"features of {name}: another process computes them; waiting for it")
-        lock.acquire()
+    with explaining(path.parent):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if progress:
+                Console(stderr=True).print(f"features of {name}: another process computes them; waiting for it")
+            lock.acquire()
     try:
         yield
     finally:

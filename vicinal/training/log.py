@@ -89,10 +89,10 @@ class Log:
         if self._file is None or not self._file.exists():
             return []
         lines = []
-        for text in self._file.read_text().splitlines():
+        for text in self._file.read_bytes().splitlines():
             try:
                 lines.append(json.loads(text))
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 continue  # the line that was being written when the process was killed
         return lines
 

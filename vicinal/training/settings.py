@@ -11,9 +11,12 @@ from vicinal.errors import look_up
 
 __all__ = ["CCP", "CCP_PRESETS", "Settings"]
 
-Count = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
+MOST, LARGEST = 2**40, 1e30  # beyond which nothing is meant, and the arithmetic of float32 ends
+Count = Annotated[int, Field(ge=0, le=MOST)]
+AtLeastOne = Annotated[int, Field(ge=1, le=MOST)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST)]
+AtLeastZero = Annotated[float, Field(ge=0, le=LARGEST)]
+Items = Annotated[int, Field(ge=1, le=10**6)]  # of each class
 
 
 class Settings(BaseModel):
@@ -51,7 +54,7 @@ class Settings(BaseModel):
     optimiser: Literal["adam", "adamw", "sgd"] = "adamw"
     learning_rate: Positive = 1e-4
     head_multiplier: Positive = 1.0
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    weight_decay: AtLeastZero = 1e-4
     schedule: Literal["constant", "step", "cosine"] = "constant"
     schedule_every: AtLeastOne = 1000
     schedule_factor: Positive = 0.5
@@ -107,12 +110,12 @@ class CCP(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    proxies_per_class: AtLeastOne = 8
-    pool: AtLeastOne = 12
-    proximal_weight: Annotated[float, Field(ge=0)] = 2e-4
+    proxies_per_class: Items = 8
+    pool: Items = 12
+    proximal_weight: AtLeastZero = 2e-4
     patience: AtLeastOne = 3
     proxy_multiplier: Positive = 1.0
-    pair_weight: Annotated[float, Field(ge=0)] = 0.1
+    pair_weight: AtLeastZero = 0.1
     restart: Literal["best", "continue"] = "continue"
     monitor: Literal["fresh", "stale"] = "stale"
     pool_images: Literal["augmented", "plain"] = "augmented"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,8 @@ __all__ = ["Best", "TrainingFiles", "TrainingState"]
 
 @runtime_checkable
 class TrainingFiles(Protocol):
-    """Where the loop writes: the folder of the run, its log, and its last and best checkpoints."""
+    """Where the loop writes: the folder of the run, its log, and its last and best checkpoints and
+    the best before, which is kept until a last checkpoint names the new one."""
 
     @property
     def folder(self) -> Path: ...  # noqa: D102 (said above)
@@ -31,6 +33,8 @@ class TrainingFiles(Protocol):
     def last(self) -> Path: ...  # noqa: D102
     @property
     def best(self) -> Path: ...  # noqa: D102
+    @property
+    def former_best(self) -> Path: ...  # noqa: D102
 
 
 @dataclass
@@ -66,6 +70,7 @@ class TrainingState:
         images: Items seen, over all processes.
         seconds: Time spent in earlier parts of an interrupted run.
         best: The best evaluation so far.
+        run: Names the run in its checkpoints, so that those of two runs are never mixed.
         curve: Images seen and the score, at every evaluation.
     """
 
@@ -78,6 +83,7 @@ class TrainingState:
     images: int = 0
     seconds: float = 0.0
     best: Best = field(default_factory=Best)
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
     curve: list[tuple[int, float]] = field(default_factory=list)
     _began: float = field(default_factory=time.perf_counter)
 
@@ -100,6 +106,7 @@ class TrainingState:
     def progress(self) -> dict[str, Any]:
         """How far the run is, for a checkpoint."""
         return {
+            "run": self.run,
             "step": self.step,
             "images": self.images,
             "seconds": self.elapsed,
@@ -109,7 +116,7 @@ class TrainingState:
 
     def go_on_from(self, progress: dict[str, Any]) -> None:
         """Be where `progress` was taken."""
-        self.step, self.images = progress["step"], progress["images"]
+        self.run, self.step, self.images = progress["run"], progress["step"], progress["images"]
         self.seconds, self.best = progress["seconds"], Best(**progress["best"])
         self.curve = [(int(images), float(value)) for images, value in progress.get("curve", [])]
         self._began = time.perf_counter()

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, final
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.atomic import sync_folder
 from vicinal.errors import DataError
 
 __all__ = ["ArrivingRows", "explaining", "read_rows"]
@@ -134,5 +135,8 @@ class ArrivingRows:
             digest = _digest(part, self._size)
             part.seek(self._size)
             part.write(digest)
+            part.flush()
+            os.fsync(part.fileno())
         os.replace(self._part, self.path)
+        sync_folder(self.path.parent)
         self._entries.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,15 +21,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vicinal.data import Split
 from vicinal.errors import InputError, Interrupted, look_up
 from vicinal.fitting import fit
+from vicinal.masking import masked
 from vicinal.recipe import Recipe
+from vicinal.tuning.claims import ERROR, LostTrials, claim, running, signs_of_life, unclaimed
 from vicinal.tuning.in_turn import SAMPLERS, InTurn, places
 from vicinal.tuning.ranges import Space
 from vicinal.tuning.search_spaces import search_space, start_of
-from vicinal.tuning.storage import ERROR, WORKER, explained, open_storage, run_lost_again, this_worker
+from vicinal.tuning.storage import explained, open_storage
 from vicinal.tuning.tuned import Attempt, State, Tuned
 
 __all__ = ["tune"]
 
+POLL = 0.5  # seconds between two looks at what other workers do
 FEWEST = 5  # complete trials before anything is called hopeless, or important
 STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "complete",
@@ -115,17 +119,33 @@ def tune(
         study.set_user_attr("recipe", recipe.toml())
         if start_curve and not study.get_trials(deepcopy=False):
             study.add_trial(_known(start, space, start_curve))
-        run_lost_again(study)
-        while _left(study, limit):
-            show(study)
-            try:
-                study.optimize(attempt, n_trials=1, catch=(_Failed,))
-            except Interrupted:
-                kept = f"are kept in {storage}: start the same search to go on" if storage else "are lost"
-                raise Interrupted(f"The search was stopped. Its finished trials {kept}.") from None
-            run_lost_again(study)
-        show(study)
+        try:
+            _search(study, attempt, limit, show)
+        except (Interrupted, KeyboardInterrupt):
+            kept = f"are kept in {masked(storage)}: start the same search to go on" if storage else "are lost"
+            raise Interrupted(f"The search was stopped. Its finished trials {kept}.") from None
         return _tuned(study, recipe, space, sampler, limit)
+
+
+def _search(study: Study, attempt: Callable[[optuna.Trial], float], limit: int, show: Callable[[Study], None]) -> None:
+    """Run what no worker has run or is running, and wait for the others: one of them may not come to its end."""
+    lost = LostTrials()
+    while True:
+        lost.give_up(study)
+        show(study)
+        place = unclaimed(study, limit)
+        if place is None:
+            if not running(study, limit):
+                return
+            time.sleep(POLL)
+            continue
+        with claim(study, place) as trial, signs_of_life(trial):
+            try:
+                study.tell(trial, attempt(trial), skip_if_finished=True)
+            except optuna.TrialPruned:
+                study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
+            except _Failed:
+                study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
 
 def _attempt(view: Split, recipe: Recipe, space: Space, cache: Path | None) -> Callable[[optuna.Trial], float]:
@@ -133,7 +153,6 @@ def _attempt(view: Split, recipe: Recipe, space: Space, cache: Path | None) -> C
     score = recipe.training.score
 
     def attempt(trial: optuna.Trial) -> float:
-        trial.set_user_attr(WORKER, this_worker())
         values = {name: entry.suggest(trial, name) for name, entry in space.items()}
         scores: list[float] = []
 
@@ -170,12 +189,6 @@ def _name(view: Split, recipe: Recipe, space: Space, sampler: str, seed: int, tr
     # A grid is made to fit the number of trials; the others can go on.
     parts = [view.hash(), recipe.toml(), repr(space), sampler, seed, trials if sampler == "grid" else None]
     return f"{recipe.loss}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]}"
-
-
-def _left(study: Study, limit: int) -> bool:
-    trials = study.get_trials(deepcopy=False)
-    waiting = any(trial.state == TrialState.WAITING for trial in trials)
-    return waiting or len(set(places(trials))) < limit
 
 
 def _finished(study: Study, limit: int) -> dict[int, FrozenTrial]:

@@ -60,14 +60,14 @@ def test_npz_that_cannot_be_used(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", features=np.eye(2))
     with pytest.raises(DataError, match=r"must hold arrays 'X' and 'y'(.|\n)*it holds: features"):
         arrays(tmp_path / "other.npz")
-    with pytest.raises(DataError, match=r"not a readable .npz"):
+    with pytest.raises(DataError, match=r"no file"):
         arrays(tmp_path / "absent.npz")
     (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(DataError, match=r"not a readable .npz"):
+    with pytest.raises(DataError, match=r"not a file of arrays"):
         arrays(tmp_path / "text.npz")
 
 
 def test_npz_is_never_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", X=np.array([{"a": 1}], dtype=object), y=np.array([0]))
-    with pytest.raises(DataError, match="allow_pickle=False"):
+    with pytest.raises(DataError, match="only numbers and text"):
         arrays(tmp_path / "objects.npz")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from vicinal.data import folder, split
 from vicinal.errors import DataError
@@ -65,3 +67,23 @@ def test_nothing_usable(tmp_path: Path) -> None:
     (tmp_path / "cat" / "1.png").write_bytes(b"")
     with pytest.raises(DataError, match=r"empty: .*1\.png"):
         folder(tmp_path, skip_bad=True)
+
+
+def test_pipes_loops_and_odd_names_are_told_and_never_waited_for(tmp_path: Path) -> None:
+    classes = tmp_path / os.fsdecode(b"caf\xe9")
+    classes.mkdir()
+    Image.new("RGB", (9, 9)).save(classes / "a.png")
+    os.mkfifo(classes / "pipe.png")
+    (classes / "loop.png").symlink_to(classes / "loop.png")
+    Image.new("LAB", (9, 9)).save(classes / "lab.tif")
+    with pytest.raises(DataError) as caught:
+        folder(tmp_path)
+    assert [problem.partition(":")[0].partition(" (")[0] for problem in sorted(caught.value.problems)] == [
+        "not a file",
+        "unreadable",
+        "unreadable",
+    ]
+    with pytest.warns(UserWarning, match="skipped 3 of 4 images"):
+        data = folder(tmp_path, skip_bad=True)
+    assert data.class_names == (r"caf\udce9",)
+    assert data.hash() == data.hash()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from vicinal.data.dataset import Dataset
 from vicinal.errors import DataError, InputError
+from vicinal.reading import read_arrays
 
 
 def arrays(
@@ -41,17 +41,22 @@ def arrays(
     if isinstance(items, str | Path):
         return _from_npz(Path(items), skip_bad)
     values, targets = np.asarray(items), np.asarray(labels)
-    if targets.ndim != 1 or len(targets) != len(values):
+    if values.ndim == 0 or targets.ndim != 1 or len(targets) != len(values):
         raise InputError(f"labels must be one per item: items {values.shape}, labels {targets.shape}.")
     if not (values.ndim == 2 or (values.ndim in (3, 4) and values.dtype == np.uint8)):
         raise InputError(
             f"items must be vectors [n, d] or uint8 images [n, h, w(, 3)]; got {values.dtype} "
             f"{list(values.shape)}. Images with values in 0..1: pass (images * 255).astype('uint8')."
         )
+    if values.dtype.kind not in "fiub" or targets.dtype.kind not in "fiubUS":
+        raise InputError(f"items must be numbers and labels numbers or text; got {values.dtype} and {targets.dtype}.")
+    if roles is not None and np.shape(roles) != (len(values),):
+        raise InputError(f"roles must be one per item: items {values.shape}, roles {np.shape(roles)}.")
     keep = np.ones(len(values), dtype=bool)
     notes: tuple[str, ...] = ()
     if values.ndim == 2:
-        values = values.astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # which leaves an infinity, and is told as such
+            values = values.astype(np.float32, copy=False)
         keep = np.isfinite(values).all(axis=1)
         problems = [f"row {i} is not finite" for i in np.flatnonzero(~keep)]
         if problems and not (skip_bad and keep.any()):
@@ -75,15 +80,14 @@ def arrays(
 
 
 def _from_npz(path: Path, skip_bad: bool) -> Dataset:
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            found: dict[str, Any] = {key: content[key] for key in content.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError, TypeError) as error:
-        raise DataError(f"{path} is not a readable .npz file: {error}.") from error
+    found = read_arrays(path)
     if not {"X", "y"} <= found.keys():
         raise DataError(
             f"{path} must hold arrays 'X' and 'y'.",
             [f"it holds: {', '.join(sorted(found)) or 'nothing'}"],
             "Write it with numpy.savez(path, X=items, y=labels).",
         )
-    return arrays(found["X"], found["y"], roles=found.get("roles"), name=path.stem, skip_bad=skip_bad)
+    try:
+        return arrays(found["X"], found["y"], roles=found.get("roles"), name=path.stem, skip_bad=skip_bad)
+    except InputError as error:
+        raise DataError(f"{path} cannot be used: {error}") from None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 from vicinal.data.checks import Listing, dataset_from
 from vicinal.data.dataset import Dataset
 from vicinal.data.readers.layout import by_class, find_root
+from vicinal.reading import read_csv, read_mat, reading
 
 OFFICIAL = {
     "images": 16_185,
@@ -63,17 +63,13 @@ def cars196(
     return dataset_from(listing, "cars196", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL)
 
 
-def _read_mat(path: Path) -> dict[str, Any]:
-    from scipy.io import loadmat  # slow to import, and needed by two layouts only
-
-    return loadmat(path, squeeze_me=True)
-
-
 def _combined(folder: Path) -> Listing:
-    content = _read_mat(folder / "cars_annos.mat")
-    listing = Listing(class_order=[str(name) for name in content["class_names"]])
-    for row in content["annotations"]:
-        _add(listing, folder / str(row["relative_im_path"]), row)
+    file = folder / "cars_annos.mat"
+    content = read_mat(file)
+    with reading(file, "the list of Cars196"):
+        listing = Listing(class_order=[str(name) for name in content["class_names"]])
+        for row in content["annotations"]:
+            _add(listing, folder / str(row["relative_im_path"]), row)
     return listing
 
 
@@ -88,10 +84,12 @@ def _devkit(folder: Path) -> Listing:
             listing.problems.append(f"missing: {file}")
     if listing.problems:
         return listing
-    listing.class_order = [str(name) for name in _read_mat(meta)["class_names"]]
+    with reading(meta, "the classes of Cars196"):
+        listing.class_order = [str(name) for name in read_mat(meta)["class_names"]]
     for images, file in parts.items():
-        for row in _read_mat(file)["annotations"]:
-            _add(listing, folder / images / str(row["fname"]), row)
+        with reading(file, "a list of Cars196"):
+            for row in read_mat(file)["annotations"]:
+                _add(listing, folder / images / str(row["fname"]), row)
     return listing
 
 
@@ -109,9 +107,8 @@ def _kaggle_order(folder: Path, listing: Listing) -> list[str]:
     found = set(listing.classes)
     for place in (folder, folder.parent, folder.parent.parent):
         if (place / "names.csv").is_file():
-            with (place / "names.csv").open(newline="", encoding="utf-8") as file:
-                # A slash cannot be in a folder's name.
-                names = [row[0].replace("/", "-") for row in csv.reader(file) if row]
+            # A slash cannot be in a folder's name.
+            names = [row[0].replace("/", "-") for row in read_csv(place / "names.csv") if row]
             if found <= set(names):
                 return names
     return sorted(found)

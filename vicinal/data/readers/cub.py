@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vicinal.data.checks import Listing, dataset_from
+from vicinal.data.checks import Listing, dataset_from, in_order
 from vicinal.data.dataset import Dataset
 from vicinal.data.readers.layout import by_class, find_root, read_rows
 
@@ -57,7 +57,11 @@ def _official(folder: Path, crop: bool) -> Listing:
     box_of = {}
     if crop:
         for image, *corner in read_rows(folder / "bounding_boxes.txt", 5, listing.problems):
-            x, y, width, height = map(float, corner)
+            try:
+                x, y, width, height = map(float, corner)
+            except ValueError:
+                listing.problems.append(f"image {image} has a box that is not four numbers: {' '.join(corner)}")
+                continue
             box_of[image] = (x, y, x + width, y + height)
     for image, path in read_rows(folder / "images.txt", 2, listing.problems):
         label = class_of.get(image)
@@ -68,5 +72,5 @@ def _official(folder: Path, crop: bool) -> Listing:
         listing.classes.append(names[label])
         if crop:
             listing.boxes.append(box_of[image])
-    listing.class_order = [names[label] for label in sorted(names, key=int)]
+    listing.class_order = [names[label] for label in in_order(names)]
     return listing

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from vicinal.data.checks import dataset_from
 from vicinal.data.dataset import ROLES, Dataset
-from vicinal.data.readers.layout import by_class
+from vicinal.data.readers.layout import by_class, folders_in
 from vicinal.errors import DataError
+from vicinal.reading import printable
 
 
 def folder(
@@ -32,9 +33,9 @@ def folder(
     root = Path(root)
     if not root.is_dir():
         raise DataError(f"{root} is not a folder.", hint="Give a folder with one subfolder per class.")
-    parts = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    parts = [path for path in folders_in(root) if path.is_dir() and not path.name.startswith(".")]
     if parts and all(part.name in ROLES for part in parts):
         listing = by_class(parts, () if merge else [part.name for part in parts])
     else:
         listing = by_class([root])
-    return dataset_from(listing, root.resolve().name, check=check, skip_bad=skip_bad)
+    return dataset_from(listing, printable(root.resolve().name), check=check, skip_bad=skip_bad)

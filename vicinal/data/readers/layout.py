@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vicinal.data.checks import Listing
 from vicinal.errors import DataError
+from vicinal.reading import fault_of_file, printable, read_content
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 
@@ -43,16 +44,28 @@ def by_class(folders: Iterable[Path], roles: Iterable[str] = ()) -> Listing:
     listing = Listing()
     role_of = dict(zip(folders := list(folders), roles, strict=False))
     for folder in folders:
-        for class_folder in sorted(folder.iterdir()) if folder.is_dir() else ():
+        for class_folder in folders_in(folder) if folder.is_dir() else ():
             if not class_folder.is_dir() or class_folder.name.startswith("."):
                 continue
             images = list(images_below(class_folder))
             if not images:
                 listing.problems.append(f"class folder without images: {class_folder}")
             listing.paths += images
-            listing.classes += [class_folder.name] * len(images)
+            listing.classes += [printable(class_folder.name)] * len(images)
             listing.roles += [role_of[folder]] * len(images) if folder in role_of else []
     return listing
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """What lies in a folder, sorted.
+
+    Raises:
+        DataError: Where it may not be looked into.
+    """
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"{printable(folder)} cannot be looked into: {error.strerror}.") from None
 
 
 def images_below(folder: Path) -> Iterable[str]:
@@ -69,11 +82,11 @@ def read_rows(path: Path, columns: int, problems: list[str], skip: int = 0) -> l
 
     A missing file or a row with too few columns is added to `problems`.
     """
-    if not path.is_file():
-        problems.append(f"missing: {path}")
+    if (fault := fault_of_file(path)) is not None:
+        problems.append(f"{fault}: {path}")
         return []
     rows = []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_content(path).decode("utf-8", "replace").splitlines()
     for number, line in enumerate(lines[skip:], start=skip + 1):
         row = line.split(maxsplit=columns - 1)
         if len(row) == columns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vicinal.data.checks import Listing, dataset_from
+from vicinal.data.checks import Listing, dataset_from, is_number
 from vicinal.data.dataset import Dataset
 from vicinal.data.readers.layout import find_root, read_rows
 
@@ -47,6 +47,9 @@ def sop(root: str | Path, *, check: str = "header", skip_bad: bool = False, stri
         rows = read_rows(lists / f"Ebay_{role}.txt", 4, listing.problems, skip=1)
         for _, class_id, _, path in rows:
             name = f"{path.split('_final')[0]}/{class_id}"
+            if not is_number(class_id):
+                listing.problems.append(f"the class of {path} is no number: {class_id}")
+                continue
             ids[name] = int(class_id)
             listing.paths.append(str(images / path))
             listing.classes.append(name)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vicinal.data.checks import Box, Listing, dataset_from
+from vicinal.data.checks import Box, Listing, dataset_from, is_number
 from vicinal.data.dataset import Dataset
 from vicinal.data.readers.arrays import arrays
-from vicinal.errors import DataError, MissingExtra
+from vicinal.errors import DataError
+from vicinal.reading import read_csv, read_parquet, reading
 
 SPLITS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 BOX = ("x_1", "y_1", "x_2", "y_2")
@@ -48,24 +48,23 @@ def table(
         raise DataError(f"{path}: {len(blank)} rows cannot be used.", blank, "Give every row a label.")
     if "path" not in columns:
         features = _features(columns, path)
-        targets = np.array(labels, dtype=np.int64 if all(map(str.isdecimal, labels)) else None)
+        targets = np.array(labels, dtype=np.int64 if all(map(is_number, labels)) else None)
         return arrays(features, targets, roles=roles or None, name=path.stem, skip_bad=skip_bad)
     base = Path(root) if root is not None else path.parent
     listing = Listing(paths=[str(base / str(p)) for p in columns["path"]], classes=labels, roles=roles)
     if set(BOX) <= columns.keys():
-        listing.boxes = [_box(*corner) for corner in zip(*(columns[edge] for edge in BOX), strict=True)]
+        with reading(path, "a table with boxes of numbers"):
+            listing.boxes = [_box(*corner) for corner in zip(*(columns[edge] for edge in BOX), strict=True)]
     return dataset_from(listing, path.stem, check=check, skip_bad=skip_bad)
 
 
 def _read_csv(path: Path) -> dict[str, list[Any]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.reader(file))
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+    rows = read_csv(path)
     if not rows:
         raise DataError(f"{path} is empty.", hint="The first row must name the columns.")
     header, *body = rows
+    if repeated := sorted({name for name in header if header.count(name) > 1}):
+        raise DataError(f"{path} has several columns of the same name.", repeated, "Name each column once.")
     ragged = [f"row {i} has {len(r)} cells" for i, r in enumerate(body, start=2) if r and len(r) != len(header)]
     if ragged:
         raise DataError(f"{path} has {len(header)} columns but:", ragged)
@@ -73,13 +72,9 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
 
 
 def _read_parquet(path: Path) -> dict[str, list[Any]]:
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingExtra("parquet", "reading Parquet tables") from None
-    if not path.is_file():
-        raise DataError(f"{path} cannot be read: no such file.")
-    return parquet.read_table(path).to_pydict()
+    rows = read_parquet(path)
+    with reading(path, "a table (.parquet)"):
+        return rows.to_pydict()
 
 
 def _roles(columns: dict[str, list[Any]], path: Path) -> list[str]:
@@ -115,8 +110,9 @@ def _features(columns: dict[str, list[Any]], path: Path) -> np.ndarray[Any, np.d
     values = np.full((len(columns["label"]), len(names)), np.nan, dtype=np.float32)
     for j, name in enumerate(names):
         try:
-            values[:, j] = [float("nan" if cell in (None, "") else cell) for cell in columns[name]]
-        except ValueError as error:
+            with np.errstate(over="ignore"):  # which leaves an infinity, and is told as such
+                values[:, j] = [float("nan" if cell in (None, "") else cell) for cell in columns[name]]
+        except (ValueError, TypeError, OverflowError) as error:
             problems.append(f"column {name!r}: {error}")
     if problems:
         raise DataError(f"{path} has no column 'path', so every column is a feature, but:", problems)

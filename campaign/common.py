@@ -1,0 +1,116 @@
+"""What all kinds of trials share: a seeded generator, a tally of outcomes, and the table that is printed at the end."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vicinal.errors import VicinalError
+
+SOUND, REFUSED, RAW, WRONG = "sound", "refused in words", "RAW", "WRONG"
+
+
+@dataclass
+class Tally:
+    """Outcomes by subject; everything in capitals is a fault, and shown with the seed that repeats it."""
+
+    name: str
+    counts: dict[str, collections.Counter[str]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def note(self, subject: str, outcome: str, detail: str = "") -> None:
+        """Count an outcome."""
+        self.counts.setdefault(subject, collections.Counter())[outcome] += 1
+        if outcome.isupper():
+            self.faults.append(f"{self.name}, {subject}: {outcome}: {detail}")
+
+    def attempt(self, subject: str, seed: int, work: Callable[[], object]) -> object:
+        """Do something with input that may be damaged: it works, or is refused in words; all else is a fault."""
+        try:
+            value = work()
+        except VicinalError as error:
+            self.note(subject, REFUSED if str(error).strip() else RAW, f"seed {seed}: an error without words")
+            return None
+        except Exception as error:  # what the campaign looks for
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+            self.note(subject, RAW, f"seed {seed}: {type(error).__name__}: {str(error)[:200]} ({where})")
+            return None
+        self.note(subject, SOUND)
+        return value
+
+    def table(self) -> str:
+        """The counts as a table in Markdown."""
+        outcomes = [SOUND, REFUSED, RAW, WRONG]
+        rows = [f"| {self.name} | trials | {' | '.join(outcomes)} |", "|---|" + "---:|" * 5]
+        total: collections.Counter[str] = collections.Counter()
+        for subject, found in self.counts.items():
+            total += found
+            rows.append(_row(subject, found, outcomes))
+        if len(self.counts) > 1:
+            rows.append(_row("**all**", total, outcomes))
+        return "\n".join(rows)
+
+
+def _row(subject: str, found: collections.Counter[str], outcomes: list[str]) -> str:
+    return f"| {subject} | {sum(found.values()):,} | {' | '.join(f'{found[one]:,}' for one in outcomes)} |"
+
+
+def options(about: str, usual: int) -> argparse.Namespace:
+    """Read the flags that all kinds have."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--trials", type=int, default=usual, help="of each subject")
+    parser.add_argument("--seed", type=int, default=0, help="of the first trial; the others follow")
+    return parser.parse_args()
+
+
+def finish(tallies: Iterable[Tally]) -> None:
+    """Print the tables and the faults; end with 1 where there are any."""
+    faults = []
+    for tally in tallies:
+        print(f"{tally.table()}\n\n{tally.name}: {tally.seconds:.0f} s\n")
+        faults += tally.faults
+    print("\n".join(faults[:50]))
+    sys.exit(1 if faults else 0)
+
+
+class timed:  # noqa: N801 (used as a statement)
+    """Adds the seconds of a block to a tally."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.tally.seconds += time.perf_counter() - self.began
+
+
+def spoilt(content: bytes, rng: np.random.Generator) -> bytes:
+    """Return a file's content with some damage: bits flipped, bytes changed, doubled or taken out, or cut short."""
+    data = bytearray(content)
+    kind = int(rng.integers(6))
+    if not data or kind == 5:
+        return rng.bytes(int(rng.integers(200)))
+    place = int(rng.integers(len(data)))
+    if kind == 0:
+        data[place] ^= 1 << int(rng.integers(8))
+    elif kind == 1:
+        for spot in rng.integers(len(data), size=int(rng.integers(1, 8))):
+            data[spot] = int(rng.integers(256))
+    elif kind == 2:
+        del data[place:]
+    elif kind == 3:
+        del data[place : place + int(rng.integers(1, 64))]
+    else:
+        data[place:place] = data[place : place + int(rng.integers(1, 64))] * int(rng.integers(1, 4))
+    return bytes(data)

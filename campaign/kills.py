@@ -1,0 +1,212 @@
+"""Kill training, searches and comparisons at random moments, and go on: nothing may be lost or different.
+
+    python campaign/kills.py --trials 40
+
+Each trial starts the work in a process of its own, ends it after a random time by KILL, TERM or INT, starts it again,
+and so on until it comes to its end; then all that it left is compared with the work that was never disturbed. A trial
+counts once; the number of kills is in the name of its row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import SOUND, WRONG, Tally, finish, options, timed
+
+from vicinal.comparing import compare
+from vicinal.data import Split, arrays, digits, split
+from vicinal.errors import Interrupted
+from vicinal.fitting import fit
+from vicinal.recipe import Recipe
+from vicinal.results import read_journals
+from vicinal.training.checkpoint import load_checkpoint
+from vicinal.tuning import tune
+
+forks = multiprocessing.get_context("fork")  # a new interpreter would take seconds to import torch
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+CLOCKS = {"seconds", "finished", "peak_memory_mib", "images_per_second", "command", "sha256"}
+Work = Callable[[Path], None]
+
+
+def blobs() -> Split:
+    """Feature vectors of classes that lie apart."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), 6)
+    vectors = rng.normal(size=(72, 5)) + rng.normal(size=(12, 5))[labels]
+    return split(arrays(vectors.astype(np.float32), labels, name="blobs"), "fixed-validation", validation=0.4)
+
+
+def train(folder: Path, workers: int = 0) -> None:
+    """Train a small network."""
+    fit(
+        split(digits(), "fixed-validation", validation=0.4),
+        folder=folder / "run",
+        resume=True,
+        workers=workers,
+        progress=False,
+        loss="proxy_anchor",
+        memory=50,
+        memory_start=10,
+        backbone_options={"widths": [4, 8], "size": 16},
+        dim=8,
+        classes_per_batch=3,
+        steps=40,
+        evaluate_every=10,
+        checkpoint_every=4,
+        log_every=5,
+    )
+
+
+def train_with_workers(folder: Path) -> None:
+    """Train with processes that decode."""
+    train(folder, workers=2)
+
+
+def search(folder: Path) -> None:
+    """Search for the settings of a loss."""
+    recipe = Recipe(loss="triplet", backbone="linear", dim=4, classes_per_batch=3).changed(steps=4, evaluate_every=2)
+    tuned = tune(blobs(), recipe, trials=9, storage=folder / "search.db", progress=False)
+    told = [(trial.place, trial.state, dict(trial.values), dict(trial.curve)) for trial in tuned.trials]
+    (folder / "found.json").write_text(json.dumps(told))
+
+
+def contest(folder: Path, jobs: int = 1) -> None:
+    """Compare two losses."""
+    compare(
+        "digits",
+        ["triplet", "proxy_anchor"],
+        out=folder,
+        steps=10,
+        evaluate_every=5,
+        dim=8,
+        classes_per_batch=2,
+        backbone_options={"widths": [4, 8], "size": 16},
+        jobs=jobs,
+        progress=False,
+    )
+
+
+def contest_in_processes(folder: Path) -> None:
+    """Compare two losses side by side, in processes that are started anew."""
+    contest(folder, jobs=2)
+
+
+WORKS: dict[str, tuple[Work, float]] = {  # and how many trials of each there are for one of training
+    "train": (train, 1.0),
+    "train, 2 workers": (train_with_workers, 0.5),
+    "tune": (search, 1.0),
+    "compare": (contest, 0.5),
+    "compare, 2 jobs": (contest_in_processes, 0.1),
+}
+
+
+def left(folder: Path) -> dict[str, Any]:
+    """All that matters of what work has left: weights, scores, logs and settings, without what clocks say."""
+    found: dict[str, Any] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = str(path.relative_to(folder))
+        if path.suffix in (".safetensors", ".npz", ".toml"):
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        elif path.name == "metrics.jsonl":
+            found[name] = [_timeless(json.loads(line)) for line in path.read_text().splitlines()]
+        elif path.name in ("record.json", "found.json"):
+            found[name] = _timeless(json.loads(path.read_text()))
+        elif path.suffix == ".ckpt":
+            state = load_checkpoint(path)
+            found[name] = repr(
+                _timeless({**state, "run": None, "progress": {**state.get("progress", {}), "run": None}})
+            )
+        elif path.suffix == ".partial":
+            found[name] = "left behind"
+    if (folder / "journal.jsonl").exists():
+        runs = read_journals([folder])
+        found["journal"] = {run.record.key: _timeless(run.record.model_dump(mode="json")) for run in runs}
+    return found
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _timeless(inner) for name, inner in value.items() if name not in CLOCKS}
+    if isinstance(value, torch.Tensor):
+        return hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()
+    return [_timeless(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _in_process(work: Work, folder: Path) -> Any:
+    def child() -> None:
+        os.setpgid(0, 0)
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")
+        try:
+            work(folder)
+        except (Interrupted, KeyboardInterrupt):
+            os._exit(130)
+
+    process = forks.Process(target=child)
+    process.start()
+    return process
+
+
+def disturbed(work: Work, folder: Path, longest: float, rng: np.random.Generator) -> tuple[int, str]:
+    """Do work with interruptions until it is done; return how many there were, and what went wrong."""
+    kills = 0
+    while True:
+        process = _in_process(work, folder)
+        chosen = SIGNALS[int(rng.integers(3))]
+        process.join(float(rng.uniform(0.0, longest)))
+        if process.exitcode is None and kills < 20:
+            kills += 1
+            # Alone, as one who kills a process does; or all of a terminal, as Ctrl-C does.
+            (os.kill if rng.integers(2) else os.killpg)(process.pid, chosen)
+        process.join(120)
+        if process.exitcode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            return kills, "it hangs"
+        if process.exitcode == 0:
+            return kills, ""
+        if process.exitcode not in (130, -chosen, 1):
+            return kills, f"exit code {process.exitcode}"
+        longest *= 1.15  # so that a slow machine comes to its next checkpoint sooner or later
+
+
+def every(trials: int, seed: int, names: tuple[str, ...] = tuple(WORKS)) -> list[Tally]:
+    """Disturb all kinds of work."""
+    tally = Tally("kills")
+    with timed(tally):
+        for name in names:
+            work, share = WORKS[name]
+            with tempfile.TemporaryDirectory() as place:
+                began = time.perf_counter()
+                process = _in_process(work, Path(place))
+                process.join()
+                seconds = time.perf_counter() - began
+                expected = left(Path(place))
+            kills, outcomes = 0, []
+            for trial in range(seed, seed + max(1, round(trials * share))):
+                with tempfile.TemporaryDirectory() as place:
+                    rng = np.random.default_rng([trial, 4])
+                    count, fault = disturbed(work, Path(place), 0.5 * seconds, rng)
+                    found = left(Path(place))
+                different = [key for key in {**expected, **found} if expected.get(key) != found.get(key)]
+                kills += count
+                outcomes.append((WRONG if fault or different else SOUND, f"seed {trial}: {fault} {different}"))
+            for outcome, detail in outcomes:
+                tally.note(f"{name}: {kills:,} kills", outcome, detail)
+    return [tally]
+
+
+if __name__ == "__main__":
+    flags = options(__doc__ or "", usual=40)
+    finish(every(flags.trials, flags.seed))

@@ -1,0 +1,39 @@
+"""Addresses without their secrets, for everything that people read: messages, records, pages."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["has_secret", "masked"]
+
+HIDDEN = "***"
+# A password may hold "@", ":" and "/" itself: everything from the first ":" to the last "@" is taken for one.
+USER = re.compile(r"(?<=://)([^:@/?#]*):([^\s]*)(?=@)")
+ALONE = re.compile(r"(?<=://)[^:@/?#\s]+(?=@)")
+PARAMETER = re.compile(
+    r"([?&;][^=&;\s]*(?:pass|pwd|token|secret|key|sig|credential|auth)[^=&;\s]*=)([^&;#\s]+)", re.IGNORECASE
+)
+
+
+def masked(text: object) -> str:
+    """Return a text in which the passwords and tokens of addresses are starred out.
+
+    Example:
+        >>> masked("postgresql://me:p@ss/w:rd@host/trials?password=x&sslmode=require")
+        'postgresql://me:***@host/trials?password=***&sslmode=require'
+        >>> masked("runs/search.db")
+        'runs/search.db'
+    """
+    hidden = USER.sub(rf"\1:{HIDDEN}", str(text))
+    return PARAMETER.sub(rf"\1{HIDDEN}", hidden)
+
+
+def has_secret(address: object) -> bool:
+    """Return whether an address holds a name to log in with, a password or a token.
+
+    Example:
+        >>> has_secret("https://me:secret@host/net.pth"), has_secret("https://host/net-0123abcd.pth")
+        (True, False)
+    """
+    text = str(address)
+    return "://" in text and (masked(text) != text or ALONE.search(text) is not None)
