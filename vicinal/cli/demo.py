@@ -13,16 +13,14 @@ LOSSES = ("contrastive", "triplet+semi_hard", "multi_similarity+valid_triplets",
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the comparison.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="How often all of it is repeated.")] = 3,
-    steps: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Optimiser steps of each run.")] = 300,
+    out: Annotated[Path, typer.Option(help="Folder of the comparison.")] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="How often all of it is repeated.")] = 3,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of each run.")] = 300,
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Compare five losses on drawn characters of alphabets that none of them has seen, in a few minutes.
 
     Stop it at any moment and start it again: it goes on where it was.
-
-    Example: vicinal demo
     """
     from rich.console import Console
 
