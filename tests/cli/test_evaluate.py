@@ -72,7 +72,7 @@ def test_every_way_to_give_the_same_items(tmp_path, data):
 def test_options_reach_the_evaluation(tmp_path, data):
     points, labels = data
     np.savez(tmp_path / "e.npz", embeddings=points, labels=labels)
-    options = ["--metric", "euclidean", "--k", "1,3", "--draws", 50, "--confidence", 0.8, "--seed", 3]
+    options = ["--distance", "euclidean", "--k", "1,3", "--draws", 50, "--confidence", 0.8, "--seed", 3]
     result = run(tmp_path / "e.npz", *options, "--no-full-ranking", "--no-clustering", "--no-geometry")
     expected = evaluate(
         points, labels, distance="euclidean", k=[1, 3], draws=50, confidence=0.8, seed=3, full_ranking=False
@@ -134,7 +134,7 @@ def test_wrong_options_are_explained(tmp_path, data, options, error, words):
 
 
 def test_typer_refuses_unknown_metrics_and_shows_the_choices(tmp_path):
-    result = run(tmp_path / "e.npz", "--metric", "manhattan")
+    result = run(tmp_path / "e.npz", "--distance", "manhattan")
     assert result.exit_code == 2
     assert "euclidean" in re.sub(r"\x1b\[[0-9;]*m", "", result.stderr)
 

@@ -14,7 +14,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from vicinal.errors import look_up
-from vicinal.objectives import ALIASES, OBJECTIVES, Traits, options_of, traits_of
 
 __all__ = ["losses"]
 
@@ -24,6 +23,8 @@ def losses(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """List every loss with its geometry, what it needs, the references it runs on, and its paper."""
+    from vicinal.objectives import ALIASES, OBJECTIVES
+
     console = Console()
     if name is not None:
         function = look_up("loss", ALIASES.get(name, name), OBJECTIVES)
@@ -45,6 +46,8 @@ def losses(
 
 
 def _row(loss: str) -> dict[str, Any]:
+    from vicinal.objectives import OBJECTIVES, Traits, options_of, traits_of
+
     function = OBJECTIVES[loss]
     traits = traits_of(function) or Traits("cosine", paper="")
     return {

@@ -103,9 +103,10 @@ def _shown(parameter: inspect.Parameter, panel_of: dict[str, str]) -> inspect.Pa
     if get_origin(parameter.annotation) is not Annotated:
         return parameter
     kind, info = get_args(parameter.annotation)[:2]
-    if not isinstance(info, OptionInfo):
-        return parameter
     info = copy.copy(info)
+    if not isinstance(info, OptionInfo):
+        info.metavar = info.metavar or parameter.name.upper().replace("_", "-")
+        return parameter.replace(annotation=Annotated[kind, info])
     info.rich_help_panel = info.rich_help_panel or panel_of.get(parameter.name)
     if info.metavar is None and not _chooses(kind):
         info.metavar = METAVARS.get(parameter.name, KINDS.get(_plain(kind)))

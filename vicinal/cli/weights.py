@@ -11,10 +11,6 @@ from rich.console import Console
 from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.values import parse_pairs
 from vicinal.errors import InputError, UnknownName, look_up
-from vicinal.mining import MINERS
-from vicinal.objectives import ALIASES, OBJECTIVES, options_of
-from vicinal.weight_plots import plot_weights
-from vicinal.weights import similarity_types, weight_curves
 
 __all__ = ["weights"]
 
@@ -28,6 +24,11 @@ def weights(
     ] = None,
 ) -> None:
     """Draw the weight of a pair over its similarity, and say which similarities it depends on."""
+    from vicinal.mining import MINERS
+    from vicinal.objectives import ALIASES, OBJECTIVES, options_of
+    from vicinal.weight_plots import plot_weights
+    from vicinal.weights import similarity_types, weight_curves
+
     miner = look_up("miner", mining, MINERS) if mining else None
     if miner in (MINERS["distance_weighted"], MINERS["random"]):
         raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
