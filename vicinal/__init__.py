@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from vicinal.errors import VicinalError
     from vicinal.evaluation import Scores, evaluate
     from vicinal.fitting import fit, train
+    from vicinal.loading import load
     from vicinal.neighbours import Searcher
     from vicinal.pairs import Geometry
     from vicinal.recipe import Recipe
     from vicinal.results import Leaderboard, Record, Run
+    from vicinal.showing import show_neighbours
     from vicinal.training import Hook, Settings
     from vicinal.tuning import tune
     from vicinal.weights import objective_from_weights, pair_weights, similarity_types, weight_curves
@@ -65,6 +67,7 @@ __all__ = [
     "evaluate",
     "evaluation",
     "fit",
+    "load",
     "mining",
     "neighbours",
     "objective_from_weights",
@@ -74,6 +77,7 @@ __all__ = [
     "references",
     "results",
     "sampling",
+    "show_neighbours",
     "similarity_types",
     "spaces",
     "split",
@@ -97,6 +101,8 @@ _MODULES = {
     "Scores": "evaluation",
     "fit": "fitting",
     "train": "fitting",
+    "load": "loading",
+    "show_neighbours": "showing",
     "Searcher": "neighbours",
     "Geometry": "pairs",
     "Recipe": "recipe",
