@@ -22,7 +22,8 @@ def losses(
     name: Annotated[str | None, typer.Argument(help="Show the data sheet of this loss instead of the list.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """List every loss with its geometry, what it needs, the references it runs on, and its paper."""
+    """List every loss with its geometry, what it needs, the references it runs on, and its paper; say which to try."""
+    from vicinal.comparing.panel import PANEL
     from vicinal.objectives import ALIASES, OBJECTIVES
 
     console = Console()
@@ -30,7 +31,8 @@ def losses(
         function = look_up("loss", ALIASES.get(name, name), OBJECTIVES)
         console.print(f"{function.__name__}\n\n{function.__doc__}", markup=False, highlight=False)
         return
-    rows = [_row(loss) for loss in sorted(OBJECTIVES)]
+    why = {way.loss.partition("+")[0]: f"as {way.loss}: {way.literature}" for way in PANEL}
+    rows = [_row(loss) | {"try first": why.get(loss)} for loss in sorted(OBJECTIVES)]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -42,6 +44,9 @@ def losses(
         where = f"{row['geometry']}\n[dim]{row['usual']} {others}[/]"
         table.add_row(row["loss"], where, f"{escape(row['needs'])}\n[dim]{escape(row['paper'])}[/]")
     console.print(table)
+    console.print("Try these first: they differ in kind, and `vicinal compare DATA` compares them.", highlight=False)
+    for way in PANEL:
+        console.print(f"  [bold]{escape(way.loss)}[/] ({way.kind}): {escape(way.literature)}", highlight=False)
     console.print("Also known as: " + ", ".join(f"{alias} = {loss}" for alias, loss in ALIASES.items()))
 
 

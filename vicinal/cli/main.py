@@ -120,10 +120,11 @@ app = typer.Typer(
 )
 
 
-def _tell_version(wanted: bool) -> None:
+def _tell_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"vicinal {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

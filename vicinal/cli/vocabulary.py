@@ -22,7 +22,19 @@ __all__ = ["in_panels", "todays_words"]
 
 # The panel that an option is shown in, in every verb that has it.
 PANELS = {
-    "Method": ("loss", "losses", "mining", "ccp", "recipe", "option", "same_batches", "learning_rate", "space", "fix"),
+    "Method": (
+        "loss",
+        "losses",
+        "mining",
+        "ccp",
+        "recipe",
+        "option",
+        "same_batches",
+        "learning_rate",
+        "space",
+        "fix",
+        "geometry",
+    ),
     "Network": ("backbone", "backbones", "weights", "freeze", "dim", "dims"),
     "Data": (
         *("protocol", "fold", "folds", "skip_bad", "root", "any_count", "check", "labels", "gallery"),
@@ -59,6 +71,7 @@ METAVARS = {
     "domain": "DOMAIN",
     "data": "DATA",
     "ccp": "code|paper",
+    "geometry": "GEOMETRY",
 }
 KINDS: dict[Any, str] = {int: "NUMBER", float: "NUMBER", Path: "PATH", str: "TEXT"}
 # Former spellings, by verb; they work, with a note.

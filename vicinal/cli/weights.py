@@ -19,6 +19,10 @@ def weights(
     loss: Annotated[list[str], typer.Argument(help="One or more losses; each gets a panel.")],
     out: Annotated[Path, typer.Option(help="Where to draw the figure (.png, .svg, .pdf).")] = Path("weights.png"),
     mining: Annotated[str | None, typer.Option(help="A miner that works before the loss.")] = None,
+    geometry: Annotated[
+        str | None,
+        typer.Option(help="Draw losses on distances as if on this: cosine for the step of the pair-weighting view."),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="Option of the losses: name=value.")
     ] = None,
@@ -41,7 +45,7 @@ def weights(
         for key in given:
             if key not in options_of(function):
                 raise UnknownName(f"option of {name}", key, options_of(function))
-        curves[name] = weight_curves(function, mining=miner, **given)
+        curves[name] = weight_curves(function, mining=miner, geometry=geometry, **given)
         kinds = similarity_types(function, mining=miner, **given)
         ticks = ", ".join(
             f"{kind} {'yes' if held else 'no'}"

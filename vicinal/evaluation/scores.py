@@ -107,7 +107,7 @@ class Scores:
             for name, value in self.overall.items()
             for ends in [self.intervals.get(name)]
         ]
-        return pd.DataFrame(rows).set_index("score")
+        return pd.DataFrame(rows, columns=["score", "value", "low", "high"]).set_index("score")
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value:.4f}" for name, value in list(self.overall.items())[:4])
