@@ -49,7 +49,7 @@ def test_npz_gives_table_json_and_figure(tmp_path, data):
     record = Scores.from_json((tmp_path / "new" / "s.json").read_text(encoding="utf-8"))
     assert dict(record.overall) == dict(expected.overall)
     assert (tmp_path / "s.svg").read_text(encoding="utf-8").startswith("<?xml")
-    assert "neighbours" in result.stderr
+    assert "--json is now --out" in result.stderr
 
 
 def test_every_way_to_give_the_same_items(tmp_path, data):

@@ -183,7 +183,7 @@ def split_in_words(dataset: Dataset) -> dict[str, str]:
     Example:
         >>> from vicinal.data import digits
         >>> split_in_words(digits())["split"].partition(";")[0]
-        'train 0-1 (2 classes, 359 items)'
+        'train 0, 1, 2, ... (5 classes, 901 items)'
     """
     from vicinal.data import split
 
@@ -196,8 +196,7 @@ def split_in_words(dataset: Dataset) -> dict[str, str]:
     for side, view in sides.items():
         if view is not None:
             names = [view.class_names[label] for label in view.classes]
-            ends = names[0] if len(names) == 1 else f"{names[0]}-{names[-1]}"
-            told.append(f"{side} {ends} ({_some(len(names), 'class', 'classes')}, {len(view):,} items)")
+            told.append(f"{side} {_listed(names, 3)} ({_some(len(names), 'class', 'classes')}, {len(view):,} items)")
     return {"split": "; ".join(told)}
 
 
@@ -241,5 +240,5 @@ def _some(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+def _listed(names: list[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
