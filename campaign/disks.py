@@ -66,10 +66,14 @@ def every(trials: int, seed: int) -> list[Tally]:
     for name, write in writers().items():
         for trial in range(seed, seed + trials):
             with tempfile.TemporaryDirectory() as place, timed(full):
-                folder = Path(place)
+                folder, clean = Path(place) / "tried", Path(place) / "clean"
+                folder.mkdir()
+                clean.mkdir()
+                write(clean)
                 if trial % 2:
                     write(folder)
-                before = content(folder)
+                    write(clean)
+                before, intact = content(folder), content(clean)
                 room = int(np.random.default_rng([trial, 3]).integers(4000))
                 resource.setrlimit(resource.RLIMIT_FSIZE, (room, allowed[1]))
                 try:
@@ -77,9 +81,9 @@ def every(trials: int, seed: int) -> list[Tally]:
                 finally:
                     resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
                 after = content(folder)
-                lost = [path for path, data in before.items() if not after.get(path, b"").startswith(data[:1])]
-                half = [path for path in after if path.endswith((".partial", ".part"))]
-                if lost or half or any(not data for data in after.values()):
+                lost = [path for path in before if path not in after]
+                half = [path for path, data in after.items() if data not in (before.get(path), intact.get(path))]
+                if lost or half:
                     full.note(name, WRONG, f"seed {trial}: lost {lost}, half-written {half}")
                 write(folder)  # with room again everything goes on
         with tempfile.TemporaryDirectory() as place, timed(closed):

@@ -162,7 +162,7 @@ def _in_process(work: Work, folder: Path) -> Any:
 def disturbed(work: Work, folder: Path, longest: float, rng: np.random.Generator) -> tuple[int, str]:
     """Do work with interruptions until it is done; return how many there were, and what went wrong."""
     kills = 0
-    while True:
+    for _ in range(60):
         process = _in_process(work, folder)
         chosen = SIGNALS[int(rng.integers(3))]
         process.join(float(rng.uniform(0.0, longest)))
@@ -179,6 +179,7 @@ def disturbed(work: Work, folder: Path, longest: float, rng: np.random.Generator
         if process.exitcode not in (130, -chosen, 1):
             return kills, f"exit code {process.exitcode}"
         longest *= 1.15  # so that a slow machine comes to its next checkpoint sooner or later
+    return kills, "it does not come to its end"
 
 
 def every(trials: int, seed: int, names: tuple[str, ...] = tuple(WORKS)) -> list[Tally]:

@@ -156,7 +156,7 @@ def test_an_option_may_be_learned(vectors: Dataset) -> None:
     learned = build_criterion(Recipe.of(recipe.model_dump()), vectors, 3).learned["boundary"]
     assert learned.shape == ()
     assert learned.item() == pytest.approx(1.2)
-    assert Recipe.of({"loss": "margin", "boundary": {"start": 1}}).toml().endswith("start = 1\n")
+    assert "start = 1" in Recipe.of({"loss": "margin", "boundary": {"start": 1}}).toml()
     per_class = recipe.changed({"loss_options.boundary": {"start": 1.2, "per_class": True}})
     assert build_criterion(per_class, vectors, 3).learned["boundary"].shape == (4,)
     for table in ({"start": "x"}, {"begin": 1.0}, {}, {"start": True}):

@@ -24,6 +24,7 @@ from vicinal.training.settings import Settings
 pytestmark = pytest.mark.recipe
 
 SMALL: dict[str, Any] = {
+    "backbone": "convnet",
     "backbone_options": {"widths": [8, 16], "size": 16},
     "dim": 8,
     "classes_per_batch": 2,

@@ -233,10 +233,10 @@ class TestResume:
 
 def test_fit_records_the_split_it_was_given(blobs: Dataset, tmp_path: Path) -> None:
     """The split counts, and not what the recipe says of one."""
-    parts = vc.split(blobs, "reality-check", fold=2, folds=3)
+    parts = vc.split(blobs, "reality-check", fold=1, folds=2)
     vc.fit(parts, recipe(select_on_test=True, protocol="k-fold", fold=0), folder=tmp_path, progress=False)
     record = Run.open(tmp_path).record
-    assert (record.protocol, record.fold, record.folds) == ("reality-check", 2, 3)
+    assert (record.protocol, record.fold, record.folds) == ("reality-check", 1, 2)
     assert (record.selected_on, set(record.validation), record.test) == ("validation", set(SCORES), {})
     assert record.split == parts.hash()
     usual = vc.split(blobs, "reality-check", fold=2)

@@ -18,7 +18,18 @@ def run(*arguments: object) -> str:
 
 
 def test_ccp_runs_each_loss_with_and_without(tmp_path: Path) -> None:
-    run("digits", "--losses", "contrastive_c2,triplet+ccp", "--ccp", "--out", tmp_path, *SMALL, *TINY)
+    run(
+        "digits",
+        "--losses",
+        "contrastive_c2,triplet+ccp",
+        "--ccp",
+        "--out",
+        tmp_path,
+        *SMALL,
+        *TINY,
+        "-o",
+        "validation=0.6",
+    )
     found = {record.name: record.recipe["ccp"] for record in Journal(tmp_path).records() if record.role == "run"}
     assert set(found) == {"contrastive_c2", "contrastive_c2 + ccp", "triplet + ccp"}
     assert found["contrastive_c2"] is None

@@ -38,7 +38,7 @@ def test_a_search_leaves_a_recipe_a_figure_and_a_storage(tmp_path: Path) -> None
     assert "learning_rate" not in done.output
     assert "3 trials by tpe: 3 complete" in done.output
     recipe = Recipe.read(tmp_path / "best.toml")
-    assert (recipe.loss, recipe.dim, recipe.training.learning_rate) == ("triplet", 4, 1e-3)
+    assert (recipe.loss, recipe.dim, recipe.training.learning_rate) == ("triplet", 4, 3e-3)
     assert set(recipe.loss_options) == {"margin", "which"}
     assert (tmp_path / "search.png").exists()
     again = run("digits", *FLAGS, *flags, "--fix", "learning_rate")

@@ -49,7 +49,7 @@ def test_the_criterion_has_proxies_pairs_and_memory() -> None:
     recipe = Recipe.of({"loss": "triplet", "ccp": {"proxies_per_class": 3, "pair_weight": 0.2}, "memory": 10})
     criterion = build_criterion(recipe, DIGITS, 4)
     proxies, pairs, memory = criterion.references
-    assert (proxies.per_class, proxies.classes, proxies.learning_rate_multiplier) == (3, 3, 1.0)
+    assert (proxies.per_class, proxies.classes, proxies.learning_rate_multiplier) == (3, len(DIGITS.classes), 1.0)
     assert isinstance(pairs, Batch)
     assert isinstance(memory, Memory)
     assert criterion.term_weights == (1.0, 0.2, 1.0)

@@ -91,7 +91,8 @@ def test_without_validation_classes_nothing_can_converge(tmp_path: Path) -> None
 
 FLAGS = [
     *("--loss", "contrastive_c2", "--ccp", "paper", "--dim", "4", "--steps", "16", "--learning-rate", "0.01"),
-    *("-o", "normalisation=ball", "-o", "classes_per_batch=4", "-o", "optimiser=sgd", "-o", "freeze_batch_norm=true"),
+    *("-o", "normalisation=ball", "-o", "batch=2x4", "-o", "optimiser=sgd", "-o", "freeze_batch_norm=true"),
+    *("-o", "validation=0.6", "-o", "min_improvement=0.01"),
     *("-o", 'backbone_options={"widths": [4, 8], "size": 16}', "-o", "evaluate_every=2", "-o", "accelerator=cpu"),
 ]
 CHILD = "import torch; torch.set_num_threads(1); from vicinal.cli.main import main; main()"

@@ -70,9 +70,9 @@ def test_page_answers_and_has_every_chapter(page: Path) -> None:
     assert "<h1>Proxy anchor wins on digits</h1>" in text
     titles = re.findall(r"<h3>(.*?)</h3>", text)
     assert titles == [
-        "Leaderboard", "Failed runs", "How sure is the order?", "Conditions", "Recall at k", "Training",
-        "What each loss does to a pair", "What each loss measures with", "Use of the space", "What it finds",
-        "Map of the space", "Confusion", "Cost", "Repeat it",
+        "Leaderboard", "Failed runs", "What it finds", "Map of the space", "Confusion", "How sure is the order?",
+        "What mattered?", "Conditions", "Training", "Recall at k", "What each loss does to a pair",
+        "What each loss measures with", "Use of the space", "Cost", "Repeat it",
     ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vicinal.phrasing import percent
 from vicinal.report.headline import headline, lede
 from vicinal.results import Gain, Leaderboard, Record, leaderboards
 from vicinal.results.text import best_in_words
@@ -76,7 +77,8 @@ def test_yes_needs_a_proof_and_no_none(tmp_path: Path, add_run: AddRun, lead: fl
     board = board_of(tmp_path, add_run, ("circle", lead, 0.5), ("untrained", 0.0, 0.4))
     assert gain_in(board).answer == answer
     assert headline(board).endswith(said)
-    assert f"{100 * round(gain_in(board).trained_score, 4):.2f} % of circle against" in lede(board)
+    told = " ".join(advice.text for advice in board.advice(percent, " %"))
+    assert f"{100 * round(gain_in(board).trained_score, 4):.2f} % of circle against" in told
     assert ("on which it is ahead of the untrained network" in best_in_words(board)) == (answer == "no")
 
 

@@ -194,7 +194,7 @@ def test_without_validation_the_best_is_chosen_by_test_and_says_so(
 
 
 def test_ties_in_validation_are_no_correlation(tmp_path: Path, add_run: AddRun) -> None:
-    for place, name in enumerate(("circle", "margin", "triplet", "n_pair")):
+    for place, name in enumerate(("circle", "margin", "triplet", "n_pair", "contrastive")):
         add_run(tmp_path / "level", name, classes=[0.1 * place] * 3, validation=0.5)
         add_run(tmp_path / "ranked", name, classes=[0.1 * place] * 3, validation=0.1 * place)
     assert board_of(tmp_path / "level").correlation() is None
