@@ -48,9 +48,9 @@ class LiveBar(Progress):
 def in_words(task: Task) -> str:
     """What a bar shows, as a line of text."""
     done = f"{task.completed:,.0f} of {task.total:,.0f}" if (task.total or 0) > 1 else f"{task.percentage:.0f} %"
-    left = task.time_remaining
+    left = None if task.time_remaining is None else float(task.time_remaining)
     parts = [f"{task.description}: {done}", *(str(fact) for fact in task.fields.values() if fact)]
-    parts += [f"{clock(task.elapsed)} so far"] if task.elapsed else []
+    parts += [f"{clock(float(task.elapsed))} so far"] if task.elapsed else []
     return ", ".join([*parts, *([f"about {clock(left)} left"] if left else [])])
 
 
@@ -58,7 +58,7 @@ def clock(seconds: float) -> str:
     """Seconds as people read them.
 
     Example:
-        >>> clock(75), clock(3 * 3600 + 62)
+        >>> clock(75.0), clock(3 * 3600 + 62.0)
         ('1:15', '3:01:02')
     """
     minutes, left = divmod(round(seconds), 60)
