@@ -62,7 +62,7 @@ def test_version() -> None:
 
 
 def test_former_spellings_work_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
-    assert todays_words("train", ["d", "--run=x", "-o", "a=1"]) == ["d", "--out=x", "--option", "a=1"]
+    assert todays_words("train", ["d", "--run=x", "--loss-option", "a=1"]) == ["d", "--out=x", "--option", "a=1"]
     assert "--run is now --out" in capsys.readouterr().err
     assert todays_words("embed", ["m", "-o", "e.npz", "--", "-o"]) == ["m", "--out", "e.npz", "--", "-o"]
     assert todays_words("evaluate", ["e.npz", "--json", "s.json"]) == ["e.npz", "--out", "s.json"]
