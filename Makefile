@@ -2,24 +2,36 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+PLAIN := .venv/.plain
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup demo test test-all check docs bench campaign clean
+.PHONY: setup demo test test-all test-wheel check docs bench campaign clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(INSTALL) -e ".[dev]"
 	touch $(STAMP)
 
-demo: $(STAMP)
-	$(BIN)/python examples/demo.py
+# Users' packages alone, for those who only want to see it run.
+$(PLAIN): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(INSTALL) -e .
+	touch $(PLAIN)
+
+demo: $(or $(wildcard $(STAMP)),$(PLAIN))
+	$(BIN)/vicinal demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+# Builds sdist and wheel, installs the wheel into an empty environment, and uses it as a new user would.
+test-wheel: $(STAMP)
+	$(BIN)/python -m pytest -q -n 0 tests/wheel
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -48,8 +48,8 @@ def ours(name: str, iterations: int) -> Any:
     from vicinal import classical
 
     if name == "lmnn":
-        return classical.LMNN(3, start="identity", max_iter=iterations, tol=1e-12)
-    return classical.NCA(start="identity", max_iter=iterations, tol=1e-12)
+        return classical.LMNN(3, init="identity", max_iter=iterations, tol=1e-12)
+    return classical.NCA(init="identity", max_iter=iterations, tol=1e-12)
 
 
 def peer(name: str, iterations: int) -> Any:

@@ -17,8 +17,8 @@ from vicinal.classical import MCML, NCA, Kernelised
 CORNERS = np.array([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
 LEARNERS = {
     "linear NCA": NCA(2),
-    "kernel MCML, polynomial of degree 2": Kernelised(MCML(2, start="pca"), kernel="polynomial"),
-    "kernel MCML, Gaussian": Kernelised(MCML(2, start="pca"), kernel="gaussian", width=1.0),
+    "kernel MCML, polynomial of degree 2": Kernelised(MCML(2, init="pca"), kernel="polynomial"),
+    "kernel MCML, Gaussian": Kernelised(MCML(2, init="pca"), kernel="gaussian", width=1.0),
 }
 
 

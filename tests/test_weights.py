@@ -296,3 +296,10 @@ def test_weights_of_proxies_match_what_the_criterion_trains() -> None:
     weights = pair_weights(proxy_anchor, unit.detach() @ proxies.vectors.detach().T, positive, ~positive)
     expected = torch.where(positive, -weights, weights) @ proxies.vectors.detach()
     torch.testing.assert_close(found, expected)
+
+
+def test_a_loss_on_distances_is_a_step_in_the_cosine_view() -> None:
+    curve = weight_curves(OBJECTIVES["triplet"], points=41, geometry="cosine")
+    assert len(set(curve.negative[2:-2].round(decimals=6).tolist())) <= 4  # a step for each positive that it passes
+    with pytest.raises(InputError, match="makes no sense"):
+        weight_curves(OBJECTIVES["contrastive"], geometry="euclidean")

@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from vicinal.evaluation import Scores, evaluate
     from vicinal.fitting import fit, train
     from vicinal.index import Index
+    from vicinal.loading import load
     from vicinal.neighbours import Searcher
     from vicinal.pairs import Geometry
     from vicinal.recipe import Recipe
     from vicinal.results import Leaderboard, Record, Run
+    from vicinal.showing import show_neighbours
     from vicinal.training import Hook, Settings
     from vicinal.tuning import tune
     from vicinal.weights import objective_from_weights, pair_weights, similarity_types, weight_curves
@@ -69,6 +71,7 @@ __all__ = [
     "evaluation",
     "fit",
     "index",
+    "load",
     "mining",
     "neighbours",
     "objective_from_weights",
@@ -78,6 +81,7 @@ __all__ = [
     "references",
     "results",
     "sampling",
+    "show_neighbours",
     "similarity_types",
     "spaces",
     "split",
@@ -102,6 +106,8 @@ _MODULES = {
     "fit": "fitting",
     "train": "fitting",
     "Index": "index",
+    "load": "loading",
+    "show_neighbours": "showing",
     "Searcher": "neighbours",
     "Geometry": "pairs",
     "Recipe": "recipe",

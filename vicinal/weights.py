@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vicinal.errors import InputError
+from vicinal.errors import InputError, look_up
 from vicinal.objectives.traits import Traits, traits_of
 from vicinal.pairs import GEOMETRIES, check_pairs
 
@@ -222,6 +222,7 @@ def weight_curves(
     points: int = 401,
     positives: tuple[float, ...] = (0.45, 0.6, 0.75),
     negatives: tuple[float, ...] = (-0.1, 0.1, 0.25, 0.35, 0.5),
+    geometry: str | None = None,
     **options: Any,
 ) -> WeightCurves:
     """Trace the weight of one pair over its cosine, from -1 to 1.
@@ -234,6 +235,9 @@ def weight_curves(
         positives: Cosines of the anchor's positives; the first is the one that moves. An objective that needs one
             reference per class gets the first alone.
         negatives: Cosines of its negatives; the first is the one that moves.
+        geometry: What the objective is given instead of what it is written for: "cosine" gives one that is written
+            for distances 1 - cosine, as papers on weights of pairs draw it, so that the slope of the distance itself
+            is not in its weights.
         **options: Options of the objective.
 
     Reference:
@@ -245,6 +249,7 @@ def weight_curves(
         tensor([0., 0., 1.], dtype=torch.float64)
     """
     traits = traits_of(objective) or Traits("cosine", paper="")
+    shown_in = traits.geometry if geometry is None else _given_as(geometry, traits.geometry)
     positives = positives[:1] if traits.needs else positives
     rest = torch.tensor([*positives, *negatives], dtype=torch.float64)
     positive = (torch.arange(len(rest)) < len(positives)).expand(1, -1)
@@ -259,12 +264,22 @@ def weight_curves(
             similarities[0, column] = value
             kept = _mined(mining, similarities, positive)
             leaf = similarities.requires_grad_()
-            loss = objective(_from_cosine(leaf, traits.geometry), *kept, **supplied, **options)
+            loss = objective(_from_cosine(leaf, shown_in), *kept, **supplied, **options)
             (slope,) = torch.autograd.grad(loss, leaf)
             traced[k] = sign * slope[0, column]
         return traced
 
     return WeightCurves(cosines, weight_of(0, -1.0), weight_of(len(positives), 1.0))
+
+
+def _given_as(geometry: str, written_for: str) -> str:
+    """The geometry of the matrix that an objective is given; one for distances is not given similarities."""
+    look_up("geometry", geometry, GEOMETRIES)
+    if GEOMETRIES[written_for].similarity == GEOMETRIES[geometry].similarity:
+        return geometry
+    if geometry == "cosine":
+        return "cosine_distance"
+    raise InputError(f"An objective that is written for {written_for} makes no sense on {geometry}: use 'cosine'.")
 
 
 def _from_cosine(cosines: Tensor, geometry: str) -> Tensor:

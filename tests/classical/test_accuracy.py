@@ -60,7 +60,7 @@ def test_feature_weights_need_no_standardising(accuracy: Any) -> None:
 @pytest.mark.parametrize("data", ["iris", "wine"])
 def test_nca_is_as_good_as_that_of_scikit_learn(accuracy: Any, data: str) -> None:
     peer = NeighborhoodComponentsAnalysis(init="identity", max_iter=50)
-    assert accuracy(NCA(start="identity"), data) == pytest.approx(accuracy(peer, data), abs=0.01)
+    assert accuracy(NCA(init="identity"), data) == pytest.approx(accuracy(peer, data), abs=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_digits_in_two_dimensions(digits: Any) -> None:
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 def test_nca_of_digits_is_as_good_as_that_of_scikit_learn(digits: Any) -> None:
     peer = NeighborhoodComponentsAnalysis(init="identity", max_iter=50)
-    assert find_neighbours(NCA(start="identity"), digits) == pytest.approx(find_neighbours(peer, digits), abs=0.01)
+    assert find_neighbours(NCA(init="identity"), digits) == pytest.approx(find_neighbours(peer, digits), abs=0.01)
 
 
 class Largest(TorchDispatchMode):

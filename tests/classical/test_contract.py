@@ -128,14 +128,14 @@ def test_pipeline_grid_search_and_pandas(wine: Any) -> None:
     pipeline = make_pipeline(StandardScaler(), LMNN(max_iter=15), KNeighborsClassifier(3))
     search = GridSearchCV(pipeline, {"lmnn__neighbours": [1, 3], "lmnn__push": [0.5]}, cv=2).fit(points, labels)
     assert search.best_score_ > 0.93
-    learner = NCA(dim=2, max_iter=5).set_output(transform="pandas").fit(points, labels)
+    learner = NCA(n_components=2, max_iter=5).set_output(transform="pandas").fit(points, labels)
     frame = learner.transform(points)
     assert list(frame.columns) == ["nca0", "nca1"]
 
 
 def test_the_threshold_is_calibrated_on_pairs_that_were_kept(wine: Any) -> None:
     points, labels = wine
-    learner = MCML(dim=3).fit(points[::2], labels[::2])
+    learner = MCML(n_components=3).fit(points[::2], labels[::2])
     rest, classes = points[1::2], labels[1::2]
     first, second = np.triu_indices(len(rest), 1)
     same = classes[first] == classes[second]
@@ -171,12 +171,12 @@ def test_bad_pairs(pairs: Any, same: Any, message: str) -> None:
 def test_bad_arguments(iris: Any) -> None:
     points, labels = iris
     for learner, message in (
-        (NCA(dim=5), "dim must be from 1 to the 4 features"),
-        (NCA(dim=3, start="lda"), "LDA gives at most 2 dimensions here; got dim=3"),
-        (NCA(dim=2, start=np.eye(3)), r"start must be an array of shape \[2, 4\]; got \[3, 3\]"),
-        (NCA(start="pcs"), "Unknown start 'pcs'; did you mean 'pca'"),
-        (LMNN(neighbours=0), "neighbours must be at least 1; got 0"),
-        (LMNN(dim=2, solver="matrix"), "learns a metric of all 4 features; for dim=2 use 'map'"),
+        (NCA(n_components=5), "n_components must be from 1 to the 4 features"),
+        (NCA(n_components=3, init="lda"), "LDA gives at most 2 dimensions here; got n_components=3"),
+        (NCA(n_components=2, init=np.eye(3)), r"init must be an array of shape \[2, 4\]; got \[3, 3\]"),
+        (NCA(init="pcs"), "Unknown init 'pcs'; did you mean 'pca'"),
+        (LMNN(n_neighbors=0), "n_neighbors must be at least 1; got 0"),
+        (LMNN(n_components=2, solver="matrix"), "learns a metric of all 4 features; for n_components=2 use 'map'"),
         (General("multi_similarity"), "not a function of distances alone.*Choose from: contrastive_c2, fast_ap, lmnn"),
         (General("ncaa"), "Unknown loss 'ncaa'; did you mean 'nca'"),
         (RelativeHinge(weight=0.0), r"weight must be above 0; got 0\.0"),
@@ -194,8 +194,20 @@ def test_bad_arguments(iris: Any) -> None:
 def test_a_singular_covariance_says_how_to_mend_it() -> None:
     points = np.random.RandomState(0).randn(5, 8)
     with pytest.raises(
-        InputError, match=r"5 points in 8 dimensions is singular \(rank 4\).*shrinkage='auto', or dim=4"
+        InputError, match=r"5 points in 8 dimensions is singular \(rank 4\).*shrinkage='auto', or n_components=4"
     ):
         Mahalanobis().fit(points)
-    assert Mahalanobis(dim=4).fit(points).components_.shape == (4, 8)
+    assert Mahalanobis(n_components=4).fit(points).components_.shape == (4, 8)
     assert Mahalanobis(shrinkage="auto").fit(points).components_.shape == (8, 8)
+
+
+def test_former_names_work_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match="dim is now called n_components"):
+        learner = NCA(dim=2)
+    assert learner.get_params()["n_components"] == 2
+    with pytest.warns(DeprecationWarning, match="neighbours is now called n_neighbors"):
+        assert LMNN(neighbours=2).n_neighbors == 2
+    with pytest.warns(DeprecationWarning, match="start is now called init"):
+        assert learner.set_params(start="pca").init == "pca"
+    with pytest.warns(DeprecationWarning, match="neighbours is now called n_neighbors"):
+        assert KernelNeighbours(neighbours=1).n_neighbors == 1

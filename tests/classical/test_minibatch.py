@@ -27,7 +27,7 @@ def test_mini_batches_come_within_a_hundredth_of_all_pairs_at_once() -> None:
     order = np.random.RandomState(0).permutation(len(points))
     half = len(points) // 2
     first, second = order[:half], order[half:]
-    whole = NCA(16, start="pca").fit(points[first], labels[first])
+    whole = NCA(16, init="pca").fit(points[first], labels[first])
     expected = share_of_neighbours(
         whole.transform(points[first]), labels[first], whole.transform(points[second]), labels[second]
     )

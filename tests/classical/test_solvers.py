@@ -195,7 +195,7 @@ def test_targets_are_the_nearest_of_the_own_class(problem: Any) -> None:
 def test_nca_minimises_what_scikit_learn_minimises(wine: Any, dim: int | None) -> None:
     points, labels = wine
     start = np.eye(13)[:dim]
-    ours = NCA(dim, start=start, max_iter=10, tol=1e-12).fit(points, labels)
+    ours = NCA(dim, init=start, max_iter=10, tol=1e-12).fit(points, labels)
     peer = NeighborhoodComponentsAnalysis(dim, init=start, max_iter=10, tol=1e-12)
     peer.fit(points, labels)
     a, b = (z.components_.T @ z.components_ for z in (ours, peer))

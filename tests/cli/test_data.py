@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,10 @@ def test_roles_are_counted(tmp_path: Path) -> None:
 
 def test_bad_files_stop_it_or_are_skipped(photos: Path) -> None:
     (photos / "dog" / "3.png").write_text("no image")
-    assert isinstance(run(str(photos)).exception, DataError)
+    stopped = run(str(photos))
+    assert isinstance(stopped.exception, DataError)
+    assert "3 paths" in stopped.output  # what is left is told all the same
+    assert "a single item, which nobody can find: dog" in stopped.output
     result = run(str(photos), "--skip-bad")
     assert result.exit_code == 0
     assert "note: skipped 1 of 4 images" in result.output
@@ -59,8 +63,27 @@ def test_bad_files_stop_it_or_are_skipped(photos: Path) -> None:
 def test_decoding_finds_more(photos: Path) -> None:
     path = photos / "dog" / "2.png"
     path.write_bytes(path.read_bytes()[:-30])
-    assert run(str(photos)).exit_code == 0
-    assert isinstance(run(str(photos), "--check", "decode").exception, DataError)
+    assert run(str(photos), "--check", "header").exit_code == 0
+    assert isinstance(run(str(photos)).exception, DataError)
+
+
+def test_the_same_picture_is_found_by_bytes_and_by_eye(photos: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (6, 6, 3), dtype=np.uint8)
+    picture = Image.fromarray(noise).resize((90, 90))
+    picture.save(photos / "cat" / "one.png")
+    picture.save(photos / "dog" / "two.png")
+    picture.resize((70, 70)).save(photos / "dog" / "small.jpg", quality=80)
+    text = " ".join(run(str(photos)).output.split())
+    assert "note: the same picture under two classes:" in text
+    assert "nearly the same picture under two classes:" in text
+    assert "0.png" not in text  # plain colours look like anything, and are not compared by eye
+
+
+def test_it_says_which_split_comes_of_it_and_what_to_type(photos: Path) -> None:
+    told = json.loads(run(str(photos), "--json").output)
+    assert told["summary"]["split"].startswith("train cat (1 class, 2 items); test dog (1 class, 1 items)")
+    assert told["next"] == f"vicinal compare {photos} --out runs/which"
+    assert told["problems"] == []
 
 
 def test_preview(photos: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_folder_of_classes_gives_embeddings_labels_and_paths(model, photos, tm
 
 
 def test_a_flat_folder_has_no_labels(model, photos, tmp_path):
-    run(model, photos / "a", "-o", tmp_path / "e.npz", "--no-progress")
+    run(model, photos / "a", "--out", tmp_path / "e.npz", "--no-progress")
     found = read(tmp_path / "e.npz")
     assert found.keys() == {"embeddings", "paths"}
     assert found["paths"].tolist() == [str(photos / "a" / "1.png"), str(photos / "a" / "2.png")]
@@ -71,12 +71,12 @@ def test_a_flat_folder_has_no_labels(model, photos, tmp_path):
 
 def test_a_list_names_files_beside_itself_in_its_order(model, photos, tmp_path):
     (photos / "list.txt").write_text("b/1.png\n\na/1.png\n")
-    run(model, photos / "list.txt", "-o", tmp_path / "e.npz")
+    run(model, photos / "list.txt", "--out", tmp_path / "e.npz")
     found = read(tmp_path / "e.npz")
     assert found.keys() == {"embeddings", "paths"}
     assert found["paths"].tolist() == [str(photos / "b/1.png"), str(photos / "a/1.png")]
     (photos / "list.txt").write_text("b/1.png\tsparrow\na/1.png\tcrow\n")
-    run(model, photos / "list.txt", "-o", tmp_path / "e.npz")
+    run(model, photos / "list.txt", "--out", tmp_path / "e.npz")
     found = read(tmp_path / "e.npz")
     assert [found["class_names"][label] for label in found["labels"]] == ["sparrow", "crow"]
 
@@ -91,8 +91,8 @@ def test_arrays_with_and_without_labels(model, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (4, 20, 20), dtype=np.uint8)
     np.save(tmp_path / "x.npy", images)
     np.savez(tmp_path / "x.npz", X=images, y=np.array(["q", "p", "p", "q"]))
-    run(model, tmp_path / "x.npy", "-o", tmp_path / "1.npz")
-    run(model, tmp_path / "x.npz", "-o", tmp_path / "2.npz")
+    run(model, tmp_path / "x.npy", "--out", tmp_path / "1.npz")
+    run(model, tmp_path / "x.npz", "--out", tmp_path / "2.npz")
     first, second = read(tmp_path / "1.npz"), read(tmp_path / "2.npz")
     assert first.keys() == {"embeddings"}
     assert second["labels"].tolist() == [1, 0, 0, 1]
@@ -100,7 +100,7 @@ def test_arrays_with_and_without_labels(model, tmp_path):
 
 
 def test_a_known_set_goes_by_its_name(model, tmp_path):
-    run(model, "digits", "-o", tmp_path / "e.npz", "--batch-size", "256")
+    run(model, "digits", "--out", tmp_path / "e.npz", "--batch-size", "256")
     assert read(tmp_path / "e.npz")["embeddings"].shape == (1797, 3)
 
 
@@ -108,10 +108,10 @@ def test_bad_files_stop_it_unless_they_are_to_be_skipped(model, photos, tmp_path
     whole = (photos / "a" / "1.png").read_bytes()
     (photos / "a" / "cut.png").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"cut\.png cannot be read as an image"):
-        run(model, photos, "-o", tmp_path / "e.npz")
+        run(model, photos, "--out", tmp_path / "e.npz")
     assert not (tmp_path / "e.npz").exists()
     with pytest.warns(UserWarning, match=r"skipped 1 of 4 images; the first problem: .*cut\.png"):
-        run(model, photos, "-o", tmp_path / "e.npz", "--skip-bad")
+        run(model, photos, "--out", tmp_path / "e.npz", "--skip-bad")
     assert len(read(tmp_path / "e.npz")["embeddings"]) == 3
 
 
@@ -128,15 +128,15 @@ def test_pickled_or_absent_arrays_are_refused(tmp_path):
 
 def test_the_output_must_be_an_npz_file(model, photos):
     with pytest.raises(InputError, match=r"must end in \.npz; got e\.csv"):
-        run(model, photos, "-o", "e.csv")
+        run(model, photos, "--out", "e.csv")
 
 
 def test_the_engine_is_named_and_the_former_flag_has_no_effect(model, photos, tmp_path):
-    output, code = run(model, photos, "-o", tmp_path / "plain.npz", "--engine", "eager", "--channels-last")
+    output, code = run(model, photos, "--out", tmp_path / "plain.npz", "--engine", "eager", "--channels-last")
     assert code == 0
     assert "--channels-last has no effect any longer" in output
     assert "engine eager" in output
-    output, _ = run(model, photos, "-o", tmp_path / "fast.npz", "--engine", "onnxruntime")
+    output, _ = run(model, photos, "--out", tmp_path / "fast.npz", "--engine", "onnxruntime")
     assert "engine onnxruntime" in output
     plain, fast = (read(tmp_path / name)["embeddings"] for name in ("plain.npz", "fast.npz"))
     np.testing.assert_allclose(fast, plain, atol=1e-5)

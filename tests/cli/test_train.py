@@ -37,7 +37,7 @@ def recipe_of(folder: Path) -> Recipe:
 
 
 def test_a_run_from_flags(tmp_path: Path) -> None:
-    done = run("digits", "--run", tmp_path / "run", *FLAGS, "--loss", "triplet", "--loss-option", "margin=0.3")
+    done = run("digits", "--out", tmp_path / "run", *FLAGS, "--loss", "triplet", "-o", "margin=0.3")
     assert done.exit_code == 0, done.output
     assert re.search(r"^MAP@R +0\.\d{4}", done.output, re.MULTILINE)
     assert f"embed with it: vicinal embed {tmp_path / 'run' / 'model'} PHOTOS" in done.output
@@ -51,7 +51,7 @@ def test_a_run_from_flags(tmp_path: Path) -> None:
     assert again.exit_code == 0, again.output
     assert again.stdout == done.stdout
     with pytest.raises(InputError, match="holds a run already"):
-        run("digits", "--run", tmp_path / "run", *FLAGS)
+        run("digits", "--out", tmp_path / "run", *FLAGS)
 
 
 def test_flags_override_a_recipe_and_leave_the_rest(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_flags_override_a_recipe_and_leave_the_rest(tmp_path: Path) -> None:
         learning_rate = 0.01
         """
     )
-    flags = ["--recipe", tmp_path / "recipe.toml", "--steps", "3", "--loss-option", "margin=0.4"]
-    done = run("digits", "--run", tmp_path / "run", *flags)
+    flags = ["--recipe", tmp_path / "recipe.toml", "--steps", "3", "-o", "margin=0.4"]
+    done = run("digits", "--out", tmp_path / "run", *flags)
     assert done.exit_code == 0, done.output
     recipe = recipe_of(tmp_path / "run")
     assert (recipe.training.steps, recipe.training.seed, recipe.training.learning_rate) == (3, 3, 0.01)
@@ -80,7 +80,7 @@ def test_flags_override_a_recipe_and_leave_the_rest(tmp_path: Path) -> None:
 
 def test_frozen_features_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VICINAL_CACHE", str(tmp_path / "cache"))
-    done = run("digits", "--run", tmp_path / "run", *FLAGS, "--freeze", "-o", "copies=1")
+    done = run("digits", "--out", tmp_path / "run", *FLAGS, "--freeze", "-o", "copies=1")
     assert done.exit_code == 0, done.output
     assert list((tmp_path / "cache" / "features").iterdir())
 
@@ -92,8 +92,8 @@ def test_frozen_features_from_the_command_line(tmp_path: Path, monkeypatch: pyte
         (["-o", "stesp=3"], InputError, "Unknown setting 'stesp'; did you mean 'steps'"),
         (["-o", "steps"], InputError, "--option must be name=value, such as margin=0.2; got 'steps'"),
         (["-o", "learning_rate=fast"], InputError, "valid number"),
-        (["--loss-option", "=3"], InputError, "--loss-option must be name=value"),
-        (["--loss", "triplet", "--loss-option", "margn=3"], UnknownName, "did you mean 'margin'"),
+        (["-o", "=3"], InputError, "--loss-option must be name=value"),
+        (["--loss", "triplet", "-o", "margn=3"], UnknownName, "did you mean 'margin'"),
         (["--loss", "triplet", "-o", "margn=3"], InputError, "did you mean 'margin'"),
         (["--protocol", "kfold"], InputError, "did you mean 'k-fold'"),
         (["--protocol", "reality-check"], InputError, "needs fold in 0..3"),
@@ -107,12 +107,12 @@ def test_mistakes_are_one_message_and_leave_no_run(
     flags: list[str], kind: type[VicinalError], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(kind, match=re.escape(said)):
-        run("digits", "--run", tmp_path / "run", *FLAGS, *flags)
+        run("digits", "--out", tmp_path / "run", *FLAGS, *flags)
     assert not (tmp_path / "run").exists()
 
 
 def test_digits_alone_are_enough_and_what_shrank_is_said(tmp_path: Path) -> None:
-    done = run("digits", "--run", tmp_path / "run", "--steps", "1", "--no-progress", "-o", "dim=4")
+    done = run("digits", "--out", tmp_path / "run", "--steps", "1", "--no-progress", "-o", "dim=4")
     assert done.exit_code == 0, done.output
     assert "Note: Batches hold 5 classes x 4 instead of 16 x 4" in done.output
     assert "Note: Nothing is chosen by validation, since 5 training classes are too few" in done.output
@@ -125,7 +125,7 @@ def test_digits_alone_are_enough_and_what_shrank_is_said(tmp_path: Path) -> None
 def test_several_mistakes_are_told_together(tmp_path: Path) -> None:
     flags = ["--loss", "tripplet", "--dim", "0", "--steps", "0", "-o", "sampler=clases", "-o", "stesp=3"]
     with pytest.raises(InputError) as caught:
-        run("digits", "--run", tmp_path / "run", *flags)
+        run("digits", "--out", tmp_path / "run", *flags)
     assert len(str(caught.value).splitlines()) == 1 + 5
 
 
@@ -133,9 +133,9 @@ def test_data_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="What is to be trained on"):
         run("--out", tmp_path / "run")
     with pytest.raises(UnknownName, match="did you mean 'digits'"):
-        run("digts", "--run", tmp_path / "run")
+        run("digts", "--out", tmp_path / "run")
     with pytest.raises(DataError, match="does not exist"):
-        run("photos/birds", "--run", tmp_path / "run")
+        run("photos/birds", "--out", tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def run(*arguments: str | Path) -> Any:
 
 def test_a_search_leaves_a_recipe_a_figure_and_a_storage(tmp_path: Path) -> None:
     flags = ["--loss", "triplet", "--trials", "3", "--storage", tmp_path / "search.db", "--out", tmp_path / "best.toml"]
-    done = run("digits", *FLAGS, *flags, "--figure", tmp_path / "search.png", "--fix", "learning_rate")
+    done = run("digits", *FLAGS, *flags, "--plot", tmp_path / "search.png", "--fix", "learning_rate")
     assert done.exit_code == 0, done.output
     assert re.search(r"^loss_options\.margin +0\.1 ", done.output, re.MULTILINE)
     assert "learning_rate" not in done.output

@@ -33,9 +33,9 @@ class General(MetricLearner):
         regulariser: "frobenius", r = ||A||^2 / 2; "trace", r = tr(A C) with C the mean of (x_i - x_j)(x_i - x_j)^T over
             similar pairs; "identity", r = tr(A); "none".
         weight: lambda, of the objective over the regulariser.
-        dim: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G.
-        start: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: The first map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
         tol: When to stop.
 
@@ -44,7 +44,7 @@ class General(MetricLearner):
 
     Example:
         >>> from sklearn.datasets import load_iris
-        >>> General("triplet", {"margin": 1.0}, dim=2).fit_transform(*load_iris(return_X_y=True)).shape
+        >>> General("triplet", {"margin": 1.0}, n_components=2).fit_transform(*load_iris(return_X_y=True)).shape
         (150, 2)
     """
 
@@ -55,9 +55,9 @@ class General(MetricLearner):
         *,
         regulariser: RegulariserName = "none",
         weight: float = 1.0,
-        dim: int | None = None,
+        n_components: int | None = None,
         solver: Literal["map", "matrix"] = "map",
-        start: Any = "auto",
+        init: Any = "auto",
         max_iter: int = 100,
         tol: float = 1e-5,
     ) -> None:
@@ -65,9 +65,9 @@ class General(MetricLearner):
         self.options = options
         self.regulariser = regulariser
         self.weight = weight
-        self.dim = dim
+        self.n_components = n_components
         self.solver = solver
-        self.start = start
+        self.init = init
         self.max_iter = max_iter
         self.tol = tol
 
@@ -76,7 +76,7 @@ class General(MetricLearner):
             self.solver,
             points,
             over_masks(self._function(), relations.positive, relations.negative),
-            first_map(points, relations, self.dim, self.start),
+            first_map(points, relations, self.n_components, self.init),
             regulariser=regulariser_for(self.regulariser, self.weight, points, relations.positive),
             max_iter=self.max_iter,
             tol=self.tol,

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from vicinal.classical.former_names import take_former_names
 from vicinal.classical.learner import Array, MetricLearner
 from vicinal.classical.mcml import MCML
 from vicinal.classical.relations import Relations
@@ -135,7 +136,7 @@ class KernelNeighbours(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     With a Gaussian kernel, or a linear one, the neighbours are those of the Euclidean distance.
 
     Args:
-        neighbours: How many vote.
+        n_neighbors: How many vote.
         kernel: "gaussian", "polynomial", or a function of two arrays of points that returns their kernel matrix.
         width: Of the Gaussian; None for the median distance of the training points.
         degree: Of the polynomial.
@@ -152,14 +153,14 @@ class KernelNeighbours(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        neighbours: int = 3,
+        n_neighbors: int = 3,
         *,
         kernel: str | Kernel = "gaussian",
         width: float | None = None,
         degree: int = 2,
         constant: float = 1.0,
     ) -> None:
-        self.neighbours = neighbours
+        self.n_neighbors = n_neighbors
         self.kernel = kernel
         self.width = width
         self.degree = degree
@@ -169,8 +170,8 @@ class KernelNeighbours(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Keep the training points and their classes."""
         X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
         check_classification_targets(y)
-        if self.neighbours < 1:
-            raise InputError(f"neighbours must be at least 1; got {self.neighbours}.")
+        if self.n_neighbors < 1:
+            raise InputError(f"n_neighbors must be at least 1; got {self.n_neighbors}.")
         self.classes_, self.labels_ = np.unique(y, return_inverse=True)
         self.points_, self.kernel_ = X, _kernel(self, X)
         self.lengths_ = _lengths(self.kernel_, X)
@@ -181,7 +182,7 @@ class KernelNeighbours(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "points_")
         X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
         squared = _lengths(self.kernel_, X)[:, None] - 2.0 * self.kernel_(X, self.points_) + self.lengths_
-        count = min(neighbours or self.neighbours, len(self.points_))
+        count = min(neighbours or self.n_neighbors, len(self.points_))
         nearest = np.argsort(squared, axis=1, kind="stable")[:, :count]
         return np.sqrt(np.maximum(np.take_along_axis(squared, nearest, 1), 0.0)), nearest
 
@@ -223,3 +224,6 @@ def _kernel(estimator: Any, points: Array) -> Kernel:
         return gaussian(estimator.width)
     median = float(np.median(pdist(points))) if len(points) > 1 else 1.0
     return gaussian(median or 1.0)
+
+
+take_former_names(KernelNeighbours)

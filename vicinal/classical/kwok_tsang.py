@@ -66,9 +66,9 @@ class KwokTsang(MetricLearner):
         pull: Of similar pairs among the constraints.
         push: Of dissimilar pairs.
         share: nu, about the share of dissimilar pairs that may stay within the margin.
-        dim: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G, in which the model is convex.
-        start: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: The first map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
         tol: When to stop.
 
@@ -77,7 +77,7 @@ class KwokTsang(MetricLearner):
 
     Example:
         >>> from sklearn.datasets import load_iris
-        >>> KwokTsang(dim=2).fit_transform(*load_iris(return_X_y=True)).shape
+        >>> KwokTsang(n_components=2).fit_transform(*load_iris(return_X_y=True)).shape
         (150, 2)
     """
 
@@ -88,9 +88,9 @@ class KwokTsang(MetricLearner):
         pull: float = 1.0,
         push: float = 1.0,
         share: float = 0.2,
-        dim: int | None = None,
+        n_components: int | None = None,
         solver: Literal["map", "matrix"] = "map",
-        start: Any = "auto",
+        init: Any = "auto",
         max_iter: int = 200,
         tol: float = 1e-6,
     ) -> None:
@@ -98,9 +98,9 @@ class KwokTsang(MetricLearner):
         self.pull = pull
         self.push = push
         self.share = share
-        self.dim = dim
+        self.n_components = n_components
         self.solver = solver
-        self.start = start
+        self.init = init
         self.max_iter = max_iter
         self.tol = tol
 
@@ -111,7 +111,7 @@ class KwokTsang(MetricLearner):
             )
         before = squared_euclidean(points, points)
         # At the identity no pair has gained anything and every hinge is at its kink: begin a little off it.
-        first = 1.1 * first_map(points, relations, self.dim, self.start)
+        first = 1.1 * first_map(points, relations, self.n_components, self.init)
         objective = partial(idealised, before=before, pull=self.pull, push=self.push, share=self.share)
         return solve(
             self.solver,

@@ -23,12 +23,12 @@ class LMNN(MetricLearner):
     members gives those it has. Impostors are counted exactly, among all points, in every iteration.
 
     Args:
-        neighbours: Target neighbours of each point (k).
+        n_neighbors: Target neighbours of each point (k).
         push: From 0, pull only, to 1, push only (mu).
         margin: How far impostors must stay beyond a target neighbour, in squared distance.
-        dim: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G, in which the cost is convex.
-        start: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: The first map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
         tol: When to stop.
 
@@ -38,34 +38,34 @@ class LMNN(MetricLearner):
 
     Example:
         >>> from sklearn.datasets import load_iris
-        >>> LMNN(neighbours=3, dim=2).fit_transform(*load_iris(return_X_y=True)).shape
+        >>> LMNN(n_neighbors=3, n_components=2).fit_transform(*load_iris(return_X_y=True)).shape
         (150, 2)
     """
 
     def __init__(
         self,
-        neighbours: int = 3,
+        n_neighbors: int = 3,
         *,
         push: float = 0.5,
         margin: float = 1.0,
-        dim: int | None = None,
+        n_components: int | None = None,
         solver: Literal["map", "matrix"] = "map",
-        start: Any = "auto",
+        init: Any = "auto",
         max_iter: int = 100,
         tol: float = 1e-5,
     ) -> None:
-        self.neighbours = neighbours
+        self.n_neighbors = n_neighbors
         self.push = push
         self.margin = margin
-        self.dim = dim
+        self.n_components = n_components
         self.solver = solver
-        self.start = start
+        self.init = init
         self.max_iter = max_iter
         self.tol = tol
 
     def _learn(self, points: Tensor, relations: Relations) -> Solution:
-        targets = nearest_positives(points, relations, self.neighbours)
+        targets = nearest_positives(points, relations, self.n_neighbors)
         objective = partial(lmnn, push=self.push, margin=self.margin)
         cost = over_masks(objective, targets, relations.negative, by_anchor=True)
-        first = first_map(points, relations, self.dim, self.start)
+        first = first_map(points, relations, self.n_components, self.init)
         return solve(self.solver, points, cost, first, max_iter=self.max_iter, tol=self.tol)

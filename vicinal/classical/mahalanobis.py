@@ -22,7 +22,7 @@ class Mahalanobis(MetricLearner):
     Distances do not change under any invertible affine map of the features: scales and correlations stop mattering.
 
     Args:
-        dim: Principal directions to keep; None for all.
+        n_components: Principal directions to keep; None for all.
         shrinkage: None for the sample covariance; a share from 0 to 1 by which it is drawn to a multiple of the
             identity; or "auto" for the share of Ledoit and Wolf, for more features than points.
 
@@ -35,8 +35,8 @@ class Mahalanobis(MetricLearner):
         [1.0, 1.0, 1.0]
     """
 
-    def __init__(self, dim: int | None = None, *, shrinkage: float | Literal["auto"] | None = None) -> None:
-        self.dim = dim
+    def __init__(self, n_components: int | None = None, *, shrinkage: float | Literal["auto"] | None = None) -> None:
+        self.n_components = n_components
         self.shrinkage = shrinkage
 
     def fit(self, X: Any, y: Any = None) -> MetricLearner:  # noqa: N803
@@ -52,9 +52,12 @@ class Mahalanobis(MetricLearner):
 
     def _learn(self, points: Tensor, relations: Relations) -> Solution:
         n, features = points.shape
-        rows = features if self.dim is None else self.dim
+        rows = features if self.n_components is None else self.n_components
         if not 1 <= rows <= features:
-            raise InputError(f"dim must be from 1 to the {features} features, or None for all of them; got {self.dim}.")
+            raise InputError(
+                f"n_components must be from 1 to the {features} features, or None for all of them; "
+                f"got {self.n_components}."
+            )
         covariance = points.T @ points / (n - 1)
         if self.shrinkage is not None:
             share = float(ledoit_wolf(points.numpy())[1] if self.shrinkage == "auto" else self.shrinkage)
@@ -68,6 +71,6 @@ class Mahalanobis(MetricLearner):
         if rank < rows:
             raise InputError(
                 f"The covariance of {n} points in {features} dimensions is singular (rank {rank}): give "
-                f"shrinkage='auto', or dim={max(rank, 1)} to keep the directions that vary."
+                f"shrinkage='auto', or n_components={max(rank, 1)} to keep the directions that vary."
             )
         return Solution((vectors / values.sqrt()).T.contiguous(), 0.0, 1, True)

@@ -19,9 +19,9 @@ class MCML(MetricLearner):
     """Learn the metric that brings every class nearest to a single point, far from the other classes.
 
     Args:
-        dim: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G, in which the cost is convex.
-        start: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: The first map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
         tol: When to stop.
 
@@ -30,26 +30,26 @@ class MCML(MetricLearner):
 
     Example:
         >>> from sklearn.datasets import load_iris
-        >>> MCML(dim=2).fit_transform(*load_iris(return_X_y=True)).shape
+        >>> MCML(n_components=2).fit_transform(*load_iris(return_X_y=True)).shape
         (150, 2)
     """
 
     def __init__(
         self,
-        dim: int | None = None,
+        n_components: int | None = None,
         *,
         solver: Literal["map", "matrix"] = "map",
-        start: Any = "auto",
+        init: Any = "auto",
         max_iter: int = 100,
         tol: float = 1e-5,
     ) -> None:
-        self.dim = dim
+        self.n_components = n_components
         self.solver = solver
-        self.start = start
+        self.init = init
         self.max_iter = max_iter
         self.tol = tol
 
     def _learn(self, points: Tensor, relations: Relations) -> Solution:
         cost = over_masks(mcml, relations.positive, relations.negative, by_anchor=True)
-        first = first_map(points, relations, self.dim, self.start)
+        first = first_map(points, relations, self.n_components, self.init)
         return solve(self.solver, points, cost, first, max_iter=self.max_iter, tol=self.tol)

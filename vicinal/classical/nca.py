@@ -19,8 +19,8 @@ class NCA(MetricLearner):
     """Learn the map under which a random neighbour, drawn the more often the nearer it is, has the own class.
 
     Args:
-        dim: Dimensions of the learned space; None for as many as features.
-        start: The first map: "auto", "identity", "pca", "lda" or an array. The cost has local minima.
+        n_components: Dimensions of the learned space; None for as many as features.
+        init: The first map: "auto", "identity", "pca", "lda" or an array. The cost has local minima.
         max_iter: Largest number of L-BFGS iterations.
         tol: When to stop.
 
@@ -30,17 +30,19 @@ class NCA(MetricLearner):
 
     Example:
         >>> from sklearn.datasets import load_iris
-        >>> NCA(dim=2).fit_transform(*load_iris(return_X_y=True)).shape
+        >>> NCA(n_components=2).fit_transform(*load_iris(return_X_y=True)).shape
         (150, 2)
     """
 
-    def __init__(self, dim: int | None = None, *, start: Any = "auto", max_iter: int = 50, tol: float = 1e-5) -> None:
-        self.dim = dim
-        self.start = start
+    def __init__(
+        self, n_components: int | None = None, *, init: Any = "auto", max_iter: int = 50, tol: float = 1e-5
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
         self.max_iter = max_iter
         self.tol = tol
 
     def _learn(self, points: Tensor, relations: Relations) -> Solution:
-        first = first_map(points, relations, self.dim, self.start)
+        first = first_map(points, relations, self.n_components, self.init)
         cost = over_masks(nca, relations.positive, relations.negative, by_anchor=True)
         return learn_map(points, cost, first, max_iter=self.max_iter, tol=self.tol)

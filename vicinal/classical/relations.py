@@ -99,7 +99,7 @@ def nearest_positives(points: Tensor, relations: Relations, neighbours: int) -> 
         [[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
     """
     if neighbours < 1:
-        raise InputError(f"neighbours must be at least 1; got {neighbours}.")
+        raise InputError(f"n_neighbors must be at least 1; got {neighbours}.")
     far = squared_euclidean(points, points).masked_fill(~relations.positive, torch.inf)
     nearest = far.topk(min(neighbours, len(points)), dim=1, largest=False).indices
     return torch.zeros_like(relations.positive).scatter_(1, nearest, True) & relations.positive

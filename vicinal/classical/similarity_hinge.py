@@ -53,9 +53,9 @@ class SimilarityHinge(MetricLearner):
         regulariser: "frobenius", r = ||A||^2 / 2; "trace", r = tr(A C) with C the mean of (x_i - x_j)(x_i - x_j)^T over
             similar pairs; "identity", r = tr(A); "none".
         weight: lambda, of the constraints over the regulariser.
-        dim: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G, in which the model is convex.
-        start: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: The first map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
         tol: When to stop.
 
@@ -76,9 +76,9 @@ class SimilarityHinge(MetricLearner):
         far: float | None = None,
         regulariser: RegulariserName = "frobenius",
         weight: float = 100.0,
-        dim: int | None = None,
+        n_components: int | None = None,
         solver: Literal["map", "matrix"] = "map",
-        start: Any = "auto",
+        init: Any = "auto",
         max_iter: int = 200,
         tol: float = 1e-6,
     ) -> None:
@@ -86,9 +86,9 @@ class SimilarityHinge(MetricLearner):
         self.far = far
         self.regulariser = regulariser
         self.weight = weight
-        self.dim = dim
+        self.n_components = n_components
         self.solver = solver
-        self.start = start
+        self.init = init
         self.max_iter = max_iter
         self.tol = tol
 
@@ -103,7 +103,7 @@ class SimilarityHinge(MetricLearner):
             self.solver,
             points,
             over_masks(objective, relations.positive, relations.negative),
-            first_map(points, relations, self.dim, self.start),
+            first_map(points, relations, self.n_components, self.init),
             regulariser=regulariser_for(self.regulariser, self.weight, points, relations.positive),
             max_iter=self.max_iter,
             tol=self.tol,

@@ -129,7 +129,8 @@ def solve(
         raise UnknownName("solver", solver, ("map", "matrix"))
     if len(start) < points.shape[1]:
         raise InputError(
-            f"The solver 'matrix' learns a metric of all {points.shape[1]} features; for dim={len(start)} use 'map'."
+            f"The solver 'matrix' learns a metric of all {points.shape[1]} features; "
+            f"for n_components={len(start)} use 'map'."
         )
     return learn_matrix(points, cost, start.T @ start, regulariser=regulariser, max_iter=max_iter, tol=tol)
 

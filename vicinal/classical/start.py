@@ -16,14 +16,16 @@ from vicinal.errors import InputError, UnknownName
 __all__ = ["first_map"]
 
 
-def first_map(points: Float[Tensor, "n d"], relations: Relations, dim: int | None, start: Any) -> Float[Tensor, "k d"]:
+def first_map(
+    points: Float[Tensor, "n d"], relations: Relations, n_components: int | None, init: Any
+) -> Float[Tensor, "k d"]:
     """Return the map to begin with.
 
     Args:
         points: One row each.
         relations: What is known of them.
-        dim: Rows of the map; None for as many as columns.
-        start: "identity", "pca", "lda", an array, or "auto": the identity for a full map, otherwise LDA where classes
+        n_components: Rows of the map; None for as many as columns.
+        init: "identity", "pca", "lda", an array, or "auto": the identity for a full map, otherwise LDA where classes
             are known and there are enough of them, PCA where not.
 
     Example:
@@ -33,27 +35,29 @@ def first_map(points: Float[Tensor, "n d"], relations: Relations, dim: int | Non
         tensor([[0.0200, 1.0000]])
     """
     features = points.shape[1]
-    rows = features if dim is None else dim
+    rows = features if n_components is None else n_components
     if not 1 <= rows <= features:
-        raise InputError(f"dim must be from 1 to the {features} features, or None for all of them; got {dim}.")
-    if not isinstance(start, str):
-        given = torch.tensor(np.asarray(start), dtype=points.dtype)
+        raise InputError(
+            f"n_components must be from 1 to the {features} features, or None for all of them; got {n_components}."
+        )
+    if not isinstance(init, str):
+        given = torch.tensor(np.asarray(init), dtype=points.dtype)
         if given.shape != (rows, features):
-            raise InputError(f"start must be an array of shape [{rows}, {features}]; got {list(given.shape)}.")
+            raise InputError(f"init must be an array of shape [{rows}, {features}]; got {list(given.shape)}.")
         return given
     classes = 0 if relations.labels is None else int(relations.labels.max()) + 1
-    if start == "auto":
-        start = "identity" if rows == features else "lda" if rows < classes else "pca"
-    if start == "identity":
+    if init == "auto":
+        init = "identity" if rows == features else "lda" if rows < classes else "pca"
+    if init == "identity":
         return torch.eye(rows, features, dtype=points.dtype)
-    if start == "pca":
+    if init == "pca":
         directions = torch.linalg.svd(points - points.mean(0), full_matrices=True).Vh
         return directions[:rows].contiguous()
-    if start == "lda":
+    if init == "lda":
         if rows >= classes:
             raise InputError(
-                f"LDA gives at most {max(classes - 1, 0)} dimensions here; got dim={rows}: use start='pca'."
+                f"LDA gives at most {max(classes - 1, 0)} dimensions here; got n_components={rows}: use init='pca'."
             )
         lda = LinearDiscriminantAnalysis(n_components=rows).fit(points.numpy(), relations.labels)
         return torch.from_numpy(np.ascontiguousarray(lda.scalings_.T[:rows]))
-    raise UnknownName("start", start, ("auto", "identity", "pca", "lda"))
+    raise UnknownName("init", init, ("auto", "identity", "pca", "lda"))

@@ -11,10 +11,6 @@ from vicinal.atomic import prepare_output
 from vicinal.cli.figures import save_figure
 from vicinal.cli.values import parse_pairs
 from vicinal.errors import InputError
-from vicinal.spaces import audit as audit_loss
-from vicinal.spaces import audit_figures, audit_run
-from vicinal.spaces.label_metric import label_metric_of
-from vicinal.spaces.run_audit import LABEL_LOSSES
 
 __all__ = ["audit"]
 
@@ -36,6 +32,11 @@ def audit(
     out: Annotated[Path | None, typer.Option(help="Folder for the figures.")] = None,
 ) -> None:
     """Say whether a loss is a metric, a weak-metric or a semi-metric, with the worst triple; for a run also bounds."""
+    from vicinal.spaces import audit as audit_loss
+    from vicinal.spaces import audit_figures, audit_run
+    from vicinal.spaces.label_metric import label_metric_of
+    from vicinal.spaces.run_audit import LABEL_LOSSES
+
     given: dict[str, Any] = parse_pairs(option or [], "--option")
     if out is not None:
         prepare_output(out / "figure.png")

@@ -11,11 +11,7 @@ import typer
 from rich.console import Console
 
 from vicinal.cli.values import given, whole_numbers, words
-from vicinal.comparing import compare as run_comparison
-from vicinal.comparing.budget import budget_settings
-from vicinal.comparing.panel import PANEL
-from vicinal.comparing.rates import RUNGS
-from vicinal.recipes import losses_beside
+from vicinal.errors import InputError
 
 __all__ = ["compare"]
 
@@ -53,6 +49,7 @@ def compare(
     budget: Annotated[
         str | None, typer.Option(help="Of each run: 500 (steps), 90s, 5m or 1h of training; by default by data size.")
     ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="The same as a number of steps alone.")] = None,
     ccp: Annotated[
         bool, typer.Option("--ccp", help="Run each loss with chance-constrained proxies, too: loss and loss+ccp.")
     ] = False,
@@ -63,9 +60,13 @@ def compare(
         ),
     ] = False,
     rates: Annotated[
-        int,
-        typer.Option(help="Learning rates that each loss tries on the validation classes; 1 takes them as given."),
-    ] = RUNGS,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Learning rates that each loss tries on the validation classes; 1 takes them as given.",
+            show_default="a few",
+        ),
+    ] = None,
     tune: Annotated[int, typer.Option(help="Trials of the search for each loss's settings, rates included.")] = 0,
     sampler: Annotated[str, typer.Option(help="Of that search: tpe, gp, random or grid.")] = "tpe",
     weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
@@ -89,14 +90,23 @@ def compare(
 
     Killed anywhere and started again with the same command, it runs only what is missing.
     """
+    from vicinal.comparing import compare as run_comparison
+    from vicinal.comparing.budget import budget_settings
+    from vicinal.comparing.panel import PANEL
+    from vicinal.comparing.rates import RUNGS
+    from vicinal.recipes import losses_beside
+
     flags = {
         "weights": weights,
         "freeze": freeze,
+        "steps": steps,
         "protocol": protocol,
         "folds": folds,
         "select_on_test": select_on_test,
         "skip_bad": skip_bad,
     }
+    if budget is not None and steps is not None:
+        raise InputError("--budget and --steps say the same: give one of them.")
     changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
     named = words(losses) or [loss for name in recipe or [] for loss in losses_beside(name)]
     if not named and ccp:
@@ -110,7 +120,7 @@ def compare(
         backbones=words(backbones),
         seeds=seeds,
         same_batches=same_batches,
-        rates=rates,
+        rates=RUNGS if rates is None else rates,
         tune=tune,
         sampler=sampler,
         jobs=jobs,

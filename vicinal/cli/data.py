@@ -1,63 +1,150 @@
-"""`vicinal data`: what is in a dataset, and what is wrong with it."""
+"""`vicinal data`: what is in a dataset, all that is wrong with it, and what to do next."""
 
 from __future__ import annotations
 
+import json
+import shlex
 import warnings
-from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
-from PIL import Image
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from vicinal.atomic import replacing
 from vicinal.cli.figures import prepare_picture
-from vicinal.data import Dataset, contact_sheet, load
-from vicinal.data.files import decoding
+from vicinal.errors import DataError, InputError, VicinalError
+
+if TYPE_CHECKING:
+    from vicinal.data import Dataset, Lookalikes
+
+__all__ = ["data", "findings", "summary"]
 
 SIZES_LOOKED_AT = 1000
+SHOWN = 20
 
 
 def data(
-    name_or_path: Annotated[str, typer.Argument(help="A known set, a folder, or a .csv, .parquet or .npz file.")],
+    name_or_path: Annotated[
+        str, typer.Argument(help="A known set, a folder, or a .csv, .parquet or .npz file.", metavar="DATA")
+    ],
     root: Annotated[Path | None, typer.Option(help="Where the files of a known set are.")] = None,
-    check: Annotated[str, typer.Option(help="How closely images are looked at: header or decode.")] = "header",
+    check: Annotated[
+        Literal["decode", "header"],
+        typer.Option(help="Decode images, or look at their headers alone: faster."),
+    ] = "decode",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without what is bad.")] = False,
     any_count: Annotated[bool, typer.Option("--any-count", help="Accept counts that are not official.")] = False,
     preview: Annotated[Path | None, typer.Option(help="Write a contact sheet to this image file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
-    """Read data, check it, and say what is in it."""
+    """Read data, check every image of it, and say what is in it, what is wrong with it, and what to do next."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     prepare_picture(preview, "--preview")
-    options: dict[str, Any] = {}
-    if root is not None:
-        options["root"] = root
-    if check != "header":
-        options["check"] = check
+    options: dict[str, Any] = {} if root is None else {"root": root}
     if any_count:
         options["strict"] = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what was skipped is in the notes, shown below
-        dataset = load(name_or_path, skip_bad=skip_bad, **options)
+    dataset, lookalikes, refused = _looked_at(name_or_path, options, check, skip_bad, progress)
+    found = findings(dataset, lookalikes)
+    rows = summary(dataset) | split_in_words(dataset)
+    rest = None if refused else next_command(name_or_path, root, skip_bad)
+    if as_json:
+        problems = [] if refused is None else list(refused.problems)
+        typer.echo(json.dumps({"summary": rows, "problems": problems, "notes": found, "next": rest}, indent=2))
+        if refused is not None:
+            raise typer.Exit(1)
+        return
     console = Console()
     table = Table(title=escape(dataset.name), title_justify="left", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
-    for what, value in summary(dataset).items():
+    for what, value in rows.items():
         table.add_row(what, escape(value))
     console.print(table)
-    for note in dataset.notes[:20]:
+    for note in found[:SHOWN]:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True, highlight=False)
-    if len(dataset.notes) > 20:
-        console.print(f"[yellow]note:[/] ... and {len(dataset.notes) - 20} more")
+    if len(found) > SHOWN:
+        console.print(f"[yellow]note:[/] ... and {len(found) - SHOWN} more (--json has them all)")
     if preview is not None:
-        sheet = contact_sheet(dataset)
-        with replacing(preview) as file:
-            sheet.save(file, format=Image.registered_extensions()[preview.suffix.lower()])
+        _write_preview(dataset, preview)
         console.print(f"wrote {escape(str(preview))}", soft_wrap=True, highlight=False)
+    if refused is not None:
+        raise refused
+    console.print(f"Next: {escape(str(rest))}", soft_wrap=True, highlight=False)
+
+
+def _looked_at(
+    name_or_path: str, options: dict[str, Any], check: str, skip_bad: bool, progress: bool
+) -> tuple[Dataset, Lookalikes, DataError | None]:
+    """The data without what is bad, the pictures that are in it twice, and what training would refuse it for."""
+    from vicinal.data import find_lookalikes, load
+    from vicinal.data.files import watched_files
+    from vicinal.data.opening import READERS, recognise
+    from vicinal.live_bar import LiveBar
+
+    reader = name_or_path if name_or_path in READERS else recognise(name_or_path)
+    if check == "decode" and _takes(READERS[reader], "check"):
+        options = options | {"check": check}
+    refused = None
+    with LiveBar(shown=progress) as bar, warnings.catch_warnings():
+        task = bar.add_task("looking at images", total=None, visible=False)
+
+        def tell(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
+
+        warnings.simplefilter("ignore")  # what was skipped is in the notes, shown below
+        with watched_files(tell):
+            try:
+                dataset = load(name_or_path, skip_bad=skip_bad, **options)
+            except DataError as error:
+                if not error.problems:
+                    raise
+                refused, dataset = error, _without_bad(name_or_path, options, error)
+            return dataset, find_lookalikes(dataset), refused
+
+
+def _without_bad(name_or_path: str, options: dict[str, Any], error: DataError) -> Dataset:
+    """What is left of data that was refused, so that all that is odd is told at once."""
+    from vicinal.data import load
+
+    try:
+        return load(name_or_path, skip_bad=True, **options)
+    except VicinalError:
+        raise error from None
+
+
+def _takes(reader: Any, option: str) -> bool:
+    import inspect
+
+    return option in inspect.signature(reader).parameters
+
+
+def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
+    """All that is odd about a dataset and stops nobody, in words."""
+    import numpy as np
+
+    names, counts = dataset.class_names, np.bincount(dataset.labels, minlength=len(dataset.class_names))
+    told = list(dataset.notes)
+    single = [names[label] for label in np.flatnonzero(counts == 1)]
+    if single:
+        told.append(
+            f"{_some(len(single), 'class', 'classes')} with a single item, which nobody can find: {_listed(single)}"
+        )
+
+    def where(position: int) -> str:
+        return f"{dataset.item(position)} ({names[dataset.labels[position]]})"
+
+    for group in lookalikes.same:
+        classes = {int(dataset.labels[position]) for position in group}
+        what = "the same picture under two classes" if len(classes) > 1 else "the same picture twice"
+        told.append(f"{what}: {', '.join(map(where, group))}")
+    for one, other in lookalikes.near:
+        apart = dataset.labels[one] != dataset.labels[other]
+        what = "nearly the same picture under two classes" if apart else "nearly the same picture twice"
+        told.append(f"{what}: {where(one)}, {where(other)}")
+    return sorted(told, key=lambda note: "under two classes" not in note)
 
 
 def summary(dataset: Dataset) -> dict[str, str]:
@@ -68,6 +155,10 @@ def summary(dataset: Dataset) -> dict[str, str]:
         >>> summary(digits())["per class"]
         'least 174, median 180, most 183'
     """
+    from collections import Counter
+
+    import numpy as np
+
     per_class = np.bincount(dataset.labels)[dataset.classes]
     least, median, most = np.quantile(per_class, [0, 0.5, 1])
     rows = {
@@ -86,7 +177,49 @@ def summary(dataset: Dataset) -> dict[str, str]:
     return rows
 
 
+def split_in_words(dataset: Dataset) -> dict[str, str]:
+    """The split that `compare` and `train` would make, or why they would make none.
+
+    Example:
+        >>> from vicinal.data import digits
+        >>> split_in_words(digits())["split"].partition(";")[0]
+        'train 0, 1, 2, ... (5 classes, 901 items)'
+    """
+    from vicinal.data import split
+
+    try:
+        divided = split(dataset, "fixed-validation")
+    except InputError as error:
+        return {"split": f"none: {error}"}
+    sides = {"train": divided.train, "validation": divided.validation, "test": divided.test}
+    told = []
+    for side, view in sides.items():
+        if view is not None:
+            names = [view.class_names[label] for label in view.classes]
+            told.append(f"{side} {_listed(names, 3)} ({_some(len(names), 'class', 'classes')}, {len(view):,} items)")
+    return {"split": "; ".join(told)}
+
+
+def next_command(name_or_path: str, root: Path | None, skip_bad: bool) -> str:
+    """What to type to go on."""
+    place = shlex.quote(str(root) if root is not None else name_or_path)
+    return f"vicinal compare {place} --out runs/which" + " --skip-bad" * skip_bad
+
+
+def _write_preview(dataset: Dataset, preview: Path) -> None:
+    from PIL import Image
+
+    from vicinal.atomic import replacing
+    from vicinal.data import contact_sheet
+
+    sheet = contact_sheet(dataset)
+    with replacing(preview) as file:
+        sheet.save(file, format=Image.registered_extensions()[preview.suffix.lower()])
+
+
 def _sizes(dataset: Dataset) -> str:
+    import numpy as np
+
     if not isinstance(dataset.items, tuple):
         return " x ".join(map(str, dataset.items.shape[1:]))
     looked_at = np.unique(np.linspace(0, len(dataset) - 1, SIZES_LOOKED_AT).round().astype(int))
@@ -97,5 +230,15 @@ def _sizes(dataset: Dataset) -> str:
 
 
 def _size(dataset: Dataset, index: int) -> tuple[int, int]:
+    from vicinal.data.files import decoding
+
     with decoding(dataset.item(index)):
         return dataset.open(index).size
+
+
+def _some(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _listed(names: list[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

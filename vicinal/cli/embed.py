@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import typer
 from rich.console import Console
 
 from vicinal.atomic import prepare_output, replacing
-from vicinal.data.checks import Listing, dataset_from
-from vicinal.data.dataset import Dataset
-from vicinal.data.opening import load, recognise
-from vicinal.data.readers import arrays
-from vicinal.data.readers.layout import SUFFIXES, images_below
-from vicinal.embedder import Embedder
-from vicinal.embedder.encoding import Precision
-from vicinal.embedder.engines import EngineName
 from vicinal.errors import DataError, InputError
 from vicinal.reading import read_arrays, read_text
+
+if TYPE_CHECKING:
+    from vicinal.data.dataset import Dataset
 
 __all__ = ["embed", "open_inputs"]
 
@@ -33,17 +28,19 @@ def embed(
             ".npz), or the name of a known set."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The .npz file to write.")] = Path("embeddings.npz"),
+    out: Annotated[Path, typer.Option(help="The .npz file to write.")] = Path("embeddings.npz"),
     batch_size: Annotated[int, typer.Option(min=1, help="Items per forward pass.")] = 32,
     workers: Annotated[
         int | None,
         typer.Option(min=0, help="Threads that open images and run the network.", show_default="one per core"),
     ] = None,
     engine: Annotated[
-        EngineName, typer.Option(help="What runs the network; auto takes the fastest that gives the same embeddings.")
+        Literal["auto", "eager", "folded", "onnxruntime", "autocast"],
+        typer.Option(help="What runs the network; auto takes the fastest that gives the same embeddings."),
     ] = "auto",
     precision: Annotated[
-        Precision, typer.Option(help="bfloat16, of the engine eager, is faster only where the processor has it.")
+        Literal["float32", "bfloat16"],
+        typer.Option(help="bfloat16, of the engine eager, is faster only where the processor has it."),
     ] = "float32",
     channels_last: Annotated[bool, typer.Option(hidden=True)] = False,
     skip_bad: Annotated[bool, typer.Option(help="Leave out items that cannot be read instead of stopping.")] = False,
@@ -53,6 +50,8 @@ def embed(
 
     Its keys: embeddings [n, d]; paths [n] for files; labels [n] and class_names where there are labels.
     """
+    from vicinal.embedder import Embedder
+
     if out.suffix != ".npz":
         raise InputError(f"--out must end in .npz; got {out}.")
     prepare_output(out)
@@ -92,6 +91,10 @@ def open_inputs(inputs: str, *, skip_bad: bool = False) -> tuple[Dataset, bool]:
         inputs: A path, or the name of a known set.
         skip_bad: Leave out files that cannot be decoded, with a warning, instead of raising.
     """
+    from vicinal.data.checks import Listing, dataset_from
+    from vicinal.data.opening import load
+    from vicinal.data.readers.layout import images_below
+
     path = Path(inputs)
     if path.suffix in (".txt", ".npy", ".npz") and not path.is_file():
         raise DataError(f"There is no file {path}.")
@@ -110,6 +113,9 @@ def open_inputs(inputs: str, *, skip_bad: bool = False) -> tuple[Dataset, bool]:
 
 def _is_flat(path: Path) -> bool:
     """Whether a folder holds images itself, so that its subfolders cannot be taken for classes."""
+    from vicinal.data.opening import recognise
+    from vicinal.data.readers.layout import SUFFIXES
+
     return (
         path.is_dir()
         and recognise(path) == "folder"
@@ -118,6 +124,8 @@ def _is_flat(path: Path) -> bool:
 
 
 def _from_list(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
+    from vicinal.data.checks import Listing, dataset_from
+
     rows = [line.split("\t") for line in read_text(path).splitlines() if line.strip()]
     labelled = bool(rows) and all(len(row) == 2 for row in rows)
     if not labelled and any(len(row) != 1 for row in rows):
@@ -130,6 +138,8 @@ def _from_list(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
 
 
 def _from_arrays(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
+    from vicinal.data.readers import arrays
+
     found = read_arrays(path)
     found = {"X": found[""]} if "" in found else found
     if "X" not in found:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from vicinal.atomic import prepare_output
 from vicinal.cli.figures import prepare_figure
 from vicinal.cli.values import whole_numbers
-from vicinal.data import PROTOCOLS, Dataset, load, split
-from vicinal.embedder import Embedder
 from vicinal.errors import InputError
-from vicinal.evaluation.embedding_files import Table, read_table
-from vicinal.evaluation.evaluator import evaluate as evaluate_embeddings
+from vicinal.live_bar import LiveBar
+
+if TYPE_CHECKING:
+    from vicinal.data import Dataset
+    from vicinal.embedder import Embedder
+    from vicinal.evaluation.embedding_files import Table
 
 __all__ = ["evaluate"]
 
@@ -47,8 +48,6 @@ def evaluate(
     distance: Annotated[
         Literal["cosine", "euclidean"] | None,
         typer.Option(
-            "--distance",
-            "--metric",
             help="How two embeddings are compared; by default as the model has it, and by cosine for files.",
         ),
     ] = None,
@@ -62,7 +61,8 @@ def evaluate(
     confidence: Annotated[float, typer.Option(help="Of the intervals, between 0 and 1.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples and of k-means.")] = 0,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write everything to this JSON file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write everything to this JSON file, too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw R@k and the worst classes to this .png, .pdf or .svg file.")
     ] = None,
@@ -73,8 +73,12 @@ def evaluate(
     A dataset with queries and a gallery is searched as such.
     Files may also hold sequences (column sequence): references of a query's own sequence are then ignored.
     """
+    from vicinal.data import load
+    from vicinal.embedder import Embedder
+    from vicinal.evaluation.evaluator import evaluate as evaluate_embeddings
+
     ks = whole_numbers(k, "--k")
-    prepare_output(json)
+    prepare_output(out)
     prepare_figure(plot, "--plot")
     if what.is_dir():
         if data is None:
@@ -91,13 +95,12 @@ def evaluate(
             raise InputError(f"DATA and --protocol go with the folder of a model; {what} is not a folder.")
         items, others = _from_files(what, labels, gallery, gallery_labels)
         usual = "cosine"
-    bar = Progress(
+    bar = LiveBar(
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
-        disable=not progress,
+        shown=progress,
     )
     stages: dict[str, TaskID] = {}
 
@@ -124,9 +127,9 @@ def evaluate(
             seed=seed,
             progress=report,
         )
-    typer.echo(str(scores))
-    if json is not None:
-        scores.to_json(json)
+    typer.echo(scores.to_json(per_query=False) if as_json else str(scores))
+    if out is not None:
+        scores.to_json(out)
     if plot is not None:
         scores.plot(plot)
 
@@ -134,6 +137,8 @@ def evaluate(
 def _from_files(
     embeddings: Path, labels: Path | None, gallery: Path | None, gallery_labels: Path | None
 ) -> tuple[Table, Table | None]:
+    from vicinal.evaluation.embedding_files import read_table
+
     if gallery is None and gallery_labels is not None:
         raise InputError("--gallery-labels came without --gallery.")
     return read_table(embeddings, labels), None if gallery is None else read_table(gallery, gallery_labels)
@@ -141,6 +146,9 @@ def _from_files(
 
 def _embedded(embedder: Embedder, scored: Dataset, protocol: str | None, progress: bool) -> tuple[Table, Table | None]:
     """Embed a dataset; its queries and its gallery apart where it has them."""
+    from vicinal.data import PROTOCOLS, split
+    from vicinal.evaluation.embedding_files import Table
+
     if protocol is not None:
         # All folds of a protocol have the same test classes.
         divided = split(scored, protocol, fold=None if PROTOCOLS.get(protocol) is None else 0)

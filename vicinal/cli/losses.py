@@ -14,7 +14,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from vicinal.errors import look_up
-from vicinal.objectives import ALIASES, OBJECTIVES, Traits, options_of, traits_of
 
 __all__ = ["losses"]
 
@@ -23,13 +22,17 @@ def losses(
     name: Annotated[str | None, typer.Argument(help="Show the data sheet of this loss instead of the list.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """List every loss with its geometry, what it needs, the references it runs on, and its paper."""
+    """List every loss with its geometry, what it needs, the references it runs on, and its paper; say which to try."""
+    from vicinal.comparing.panel import PANEL
+    from vicinal.objectives import ALIASES, OBJECTIVES
+
     console = Console()
     if name is not None:
         function = look_up("loss", ALIASES.get(name, name), OBJECTIVES)
         console.print(f"{function.__name__}\n\n{function.__doc__}", markup=False, highlight=False)
         return
-    rows = [_row(loss) for loss in sorted(OBJECTIVES)]
+    why = {way.loss.partition("+")[0]: f"as {way.loss}: {way.literature}" for way in PANEL}
+    rows = [_row(loss) | {"try first": why.get(loss)} for loss in sorted(OBJECTIVES)]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -41,10 +44,15 @@ def losses(
         where = f"{row['geometry']}\n[dim]{row['usual']} {others}[/]"
         table.add_row(row["loss"], where, f"{escape(row['needs'])}\n[dim]{escape(row['paper'])}[/]")
     console.print(table)
+    console.print("Try these first: they differ in kind, and `vicinal compare DATA` compares them.", highlight=False)
+    for way in PANEL:
+        console.print(f"  [bold]{escape(way.loss)}[/] ({way.kind}): {escape(way.literature)}", highlight=False)
     console.print("Also known as: " + ", ".join(f"{alias} = {loss}" for alias, loss in ALIASES.items()))
 
 
 def _row(loss: str) -> dict[str, Any]:
+    from vicinal.objectives import OBJECTIVES, Traits, options_of, traits_of
+
     function = OBJECTIVES[loss]
     traits = traits_of(function) or Traits("cosine", paper="")
     return {

@@ -9,15 +9,18 @@ import tempfile
 import traceback
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
+from vicinal import __version__
+from vicinal.cli.vocabulary import in_panels, todays_words
 from vicinal.errors import Interrupted, VicinalError
 from vicinal.masking import masked
+from vicinal.plain_warnings import warn_plainly
 from vicinal.reading import printable
 
 __all__ = ["VERBS", "app", "main"]
@@ -27,28 +30,72 @@ START, COMPARE, INSIDE, WORK = "Start here", "Compare", "Look inside", "Put to w
 
 
 class Verb(NamedTuple):
-    """A line of the table of verbs: the panel it is shown in, and what it does."""
+    """A line of the table of verbs: the panel it is shown in, what it does, and an example."""
 
     panel: str
     help: str
+    example: str = ""
 
 
 # Each is the function of that name in the module of that name in `vicinal.cli`.
 VERBS = {
-    "data": Verb(START, "Read data, check it, and say what is in it."),
-    "losses": Verb(START, "List every loss with its geometry, what it needs, and its paper."),
-    "recipes": Verb(START, "List the recipes that come with vicinal, with their data, protocol and cost."),
-    "train": Verb(START, "Train an embedder and score it on the classes it has not seen."),
-    "compare": Verb(COMPARE, "Train losses under equal conditions and say which one wins, with intervals."),
-    "report": Verb(COMPARE, "Write a page about comparisons, and its twin in Markdown."),
-    "tune": Verb(COMPARE, "Search for the settings of a loss that score best on validation classes."),
-    "tournament": Verb(COMPARE, "Rank methods over several experiments, and say which differences are real."),
-    "evaluate": Verb(INSIDE, "Score embeddings, or a model on a dataset, with intervals."),
-    "weights": Verb(INSIDE, "Draw the weight of a pair over its similarity."),
-    "audit": Verb(INSIDE, "Say whether a loss is a metric, with the worst triple; for a run also bounds."),
-    "index": Verb(WORK, "Put images and their embeddings into a folder that can be searched."),
-    "search": Verb(WORK, "Find the items of an index that are nearest to an image, an item or a vector."),
-    "embed": Verb(WORK, "Write the embeddings of images or feature vectors to one .npz file."),
+    "demo": Verb(START, "Compare five losses on drawn characters, in a few minutes.", "vicinal demo"),
+    "data": Verb(START, "Read data, check it, and say what is in it.", "vicinal data photos/ --preview sheet.png"),
+    "losses": Verb(
+        START, "List every loss with its geometry, what it needs, and its paper.", "vicinal losses proxy_anchor"
+    ),
+    "recipes": Verb(
+        START, "List the recipes that come with vicinal, with their data, protocol and cost.", "vicinal recipes thesis"
+    ),
+    "train": Verb(
+        START,
+        "Train an embedder and score it on the classes it has not seen.",
+        "vicinal train photos/ --loss proxy_anchor --out runs/first",
+    ),
+    "compare": Verb(
+        COMPARE,
+        "Train losses under equal conditions and say which one wins, with intervals.",
+        "vicinal compare photos/ --out runs/which",
+    ),
+    "report": Verb(COMPARE, "Write a page about comparisons, and its twin in Markdown.", "vicinal report runs/which"),
+    "tune": Verb(
+        COMPARE,
+        "Search for the settings of a loss that score best on validation classes.",
+        "vicinal tune photos/ --loss proxy_anchor --trials 30 --out tuned.toml",
+    ),
+    "tournament": Verb(
+        COMPARE,
+        "Rank methods over several experiments, and say which differences are real.",
+        "vicinal tournament runs/which --plot ranks.png",
+    ),
+    "evaluate": Verb(
+        INSIDE, "Score embeddings, or a model on a dataset, with intervals.", "vicinal evaluate runs/first photos/"
+    ),
+    "weights": Verb(
+        INSIDE,
+        "Draw the weight of a pair over its similarity.",
+        "vicinal weights triplet multi_similarity --out weights.png",
+    ),
+    "audit": Verb(
+        INSIDE,
+        "Say whether a loss is a metric, with the worst triple; for a run also bounds.",
+        "vicinal audit metric_cross_entropy -o p=0.9",
+    ),
+    "index": Verb(
+        WORK,
+        "Put images and their embeddings into a folder that can be searched.",
+        "vicinal index runs/comparison/best photos/ --out photos.index",
+    ),
+    "search": Verb(
+        WORK,
+        "Find the items of an index that are nearest to an image, an item or a vector.",
+        "vicinal search photos.index unknown.jpg --k 10",
+    ),
+    "embed": Verb(
+        WORK,
+        "Write the embeddings of images or feature vectors to one .npz file.",
+        "vicinal embed runs/first photos/ --out embeddings.npz",
+    ),
 }
 
 
@@ -66,8 +113,12 @@ class Verbs(TyperGroup):
         if name is None or shown is None:
             return name, shown, rest
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(name)(getattr(import_module(f"vicinal.cli.{name}"), name))
-        return name, typer.main.get_command(single), rest
+        example = VERBS[name].example
+        verb = in_panels(getattr(import_module(f"vicinal.cli.{name}"), name))
+        single.command(name, epilog=f"Example: {example}" if example else None)(verb)
+        # While a shell completes a word nothing is to be said.
+        words = rest if ctx.resilient_parsing else todays_words(name, rest)
+        return name, typer.main.get_command(single), words
 
 
 app = typer.Typer(
@@ -76,12 +127,22 @@ app = typer.Typer(
     help="Deep metric learning: train, compare, inspect and search embeddings.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
+def _tell_version(wanted: bool) -> bool:
+    if wanted:
+        typer.echo(f"vicinal {__version__}")
+        raise typer.Exit
+    return wanted
+
+
 @app.callback()
-def _verbs() -> None:
+def _verbs(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
     """Deep metric learning: train, compare, inspect and search embeddings."""
 
 
@@ -90,6 +151,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # names of files may hold bytes that are no text
             stream.reconfigure(errors="backslashreplace")
+    warn_plainly()
     try:
         app()
     except (Interrupted, KeyboardInterrupt) as interrupted:

@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vicinal.report import write_report
-
 __all__ = ["report"]
 
 
@@ -24,5 +22,7 @@ def report(
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
     """Write a self-contained page about comparisons, and its twin in Markdown beside it."""
+    from vicinal.report import write_report
+
     page = write_report(folder, out, progress=progress)
     Console().print(f"Written to {page} and {page.with_suffix('.md')}", highlight=False, soft_wrap=True)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.errors import InputError
-from vicinal.results import Leaderboard, leaderboards, thesis_tables
-from vicinal.statistics import Tournament, plot_critical_difference, read_scores, verdict
-from vicinal.statistics import tournament as hold
-from vicinal.statistics.ranking import Missing
+
+if TYPE_CHECKING:
+    from vicinal.results import Leaderboard
+    from vicinal.statistics import Tournament
+    from vicinal.statistics.ranking import Missing
 
 __all__ = ["tournament"]
 
@@ -49,6 +50,10 @@ def tournament(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Rank methods over several experiments, and say which differences are real; the higher a score the better."""
+    from vicinal.results import leaderboards, thesis_tables
+    from vicinal.statistics import plot_critical_difference, read_scores
+    from vicinal.statistics import tournament as hold
+
     prepare_figure(plot, "--plot")
     boards = leaderboards(what) if what and all(path.is_dir() for path in what) else []
     if boards and (level != LEVEL or drop is not None):
@@ -83,6 +88,8 @@ def tournament(
 
 
 def _record(ranks: Tournament, pairs: bool) -> dict[str, Any]:
+    from vicinal.statistics import verdict
+
     return {
         "standings": [asdict(row) for row in ranks.table()],
         "experiments": ranks.experiments,
@@ -95,6 +102,8 @@ def _record(ranks: Tournament, pairs: bool) -> dict[str, Any]:
 
 
 def _text(title: str, ranks: Tournament, pairs: bool, level: float) -> str:
+    from vicinal.statistics import verdict
+
     blocks = [*([title, ""] if title else []), str(ranks), "", str(verdict(ranks))]
     if pairs:
         tests = ranks.pairs()

@@ -7,14 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.values import given, parse_pairs
-from vicinal.data import load
-from vicinal.defaults import suited_recipe
+from vicinal.cli.values import given
 from vicinal.errors import InputError
-from vicinal.fitting import train as run_recipe
-from vicinal.recipe import Recipe
-from vicinal.results import RunFiles, score_test_items
-from vicinal.training.processes import is_first_process
 
 __all__ = ["train"]
 
@@ -27,9 +21,9 @@ def train(
             "names it."
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", "--run", help="Folder of the run: recipe, log, checkpoints, record and model.")
-    ] = Path("runs/first"),
+    out: Annotated[Path, typer.Option(help="Folder of the run: recipe, log, checkpoints, record and model.")] = Path(
+        "runs/first"
+    ),
     recipe: Annotated[
         list[str] | None,
         typer.Option(help="A recipe's name or TOML file; several are laid over each other, and flags over them."),
@@ -43,6 +37,7 @@ def train(
     weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
     dim: Annotated[int | None, typer.Option(help="Length of the embeddings.")] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Or: 500 (steps), 90s, 5m or 1h of training.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the backbone.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
     seed: Annotated[int | None, typer.Option(help="Of the split and of training; 0 unless the recipe says.")] = None,
@@ -52,16 +47,24 @@ def train(
         list[str] | None,
         typer.Option("-o", "--option", help="Any other setting of a recipe, or option of the loss: name=value."),
     ] = None,
-    loss_option: Annotated[list[str] | None, typer.Option(help="Option of the loss: name=value.", hidden=True)] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in the folder; its own recipe says how.")
     ] = False,
     workers: Annotated[int, typer.Option(help="Processes that decode images.")] = 0,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Train an embedder and score it on the classes it has not seen."""
+    from vicinal.comparing.budget import budget_settings
+    from vicinal.data import load
+    from vicinal.defaults import suited_recipe
+    from vicinal.fitting import train as run_recipe
+    from vicinal.recipe import Recipe
+    from vicinal.results import RunFiles, score_test_items
+    from vicinal.training.processes import is_first_process
+
     flags = {
         "data": data,
         "loss": loss,
@@ -78,9 +81,9 @@ def train(
         "fold": fold,
         "skip_bad": skip_bad,
     }
-    changes = given(flags, option)
-    own = parse_pairs(loss_option or [], "--loss-option")
-    changes |= {f"loss_options.{name}": value for name, value in own.items()}
+    if budget is not None and steps is not None:
+        raise InputError("--budget and --steps say the same: give one of them.")
+    changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
     started = RunFiles(out).recipe
     sources = [started] if resume and started.exists() and not recipe else recipe or []
     wanted = Recipe.read(*sources, **changes)
@@ -94,8 +97,12 @@ def train(
     )
     if not is_first_process():
         return
+    scores = score_test_items(run.test_items(), run.record.distance)
+    if as_json:
+        typer.echo(scores.to_json(per_query=False))
+        return
     for note in run.record.notes:
         typer.echo(f"Note: {note}")
-    typer.echo(str(score_test_items(run.test_items(), run.record.distance)))
+    typer.echo(str(scores))
     model = run.files.model
     typer.echo(f"The model is in {model}; embed with it: vicinal embed {model} PHOTOS --out out.npz")

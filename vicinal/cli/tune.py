@@ -10,16 +10,8 @@ import typer
 from vicinal.atomic import prepare_output, write_atomically
 from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.values import given
-from vicinal.data import load
-from vicinal.defaults import suited_recipe
 from vicinal.errors import InputError, UnknownName
 from vicinal.reading import read_toml
-from vicinal.recipe import Recipe
-from vicinal.recipes import find_space
-from vicinal.tuning import search_space
-from vicinal.tuning import tune as search
-from vicinal.tuning.ranges import flat_space
-from vicinal.tuning.search_figure import plot_search
 
 __all__ = ["tune"]
 
@@ -34,14 +26,12 @@ def tune(
     ] = None,
     trials: Annotated[int, typer.Option(help="Settings to try, those already in the storage included.")] = 30,
     out: Annotated[Path, typer.Option(help="Where the best recipe goes.")] = Path("tuned.toml"),
-    figure: Annotated[Path | None, typer.Option(help="Draw the search to this file (.png, .svg, .pdf).")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the search to this file (.png, .svg, .pdf).")] = None,
     sampler: Annotated[str, typer.Option(help="tpe, gp, random or grid.")] = "tpe",
     storage: Annotated[
         str | None, typer.Option(help="A file or the address of a database; the same command goes on from it.")
     ] = None,
-    score: Annotated[
-        str | None, typer.Option("--score", "--metric", help="What to raise: MAP@R (by default), P@R or P@1.")
-    ] = None,
+    score: Annotated[str | None, typer.Option(help="What to raise: MAP@R (by default), P@R or P@1.")] = None,
     space: Annotated[
         str | None, typer.Option(help="Ranges and choices to search instead: a TOML file, or one of vicinal's by name.")
     ] = None,
@@ -60,6 +50,7 @@ def tune(
     weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
     dim: Annotated[int | None, typer.Option(help="Length of the embeddings.")] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps of a trial.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Or of a trial: 500 (steps), 90s, 5m or 1h of training.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the backbone; where the search starts.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the split and of the search.")] = 0,
@@ -68,8 +59,20 @@ def tune(
     option: Annotated[
         list[str] | None, typer.Option("-o", "--option", help="Any other setting of a recipe: name=value.")
     ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Search for the settings of a loss that score best on validation classes."""
+    from vicinal.comparing.budget import budget_settings
+    from vicinal.data import load
+    from vicinal.defaults import suited_recipe
+    from vicinal.recipe import Recipe
+    from vicinal.recipes import find_space
+    from vicinal.tuning import search_space
+    from vicinal.tuning import tune as search
+    from vicinal.tuning.ranges import flat_space
+    from vicinal.tuning.search_figure import plot_search
+
     flags = {
         "data": data,
         "loss": loss,
@@ -84,8 +87,11 @@ def tune(
         "protocol": protocol,
         "fold": fold,
         "score": score,
+        "skip_bad": skip_bad,
     }
-    changes = given(flags, option)
+    if budget is not None and steps is not None:
+        raise InputError("--budget and --steps say the same: give one of them.")
+    changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
     wanted = Recipe.read(*(recipe or []), **changes).changed(seed=seed)
     if wanted.data is None:
         raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
@@ -98,7 +104,7 @@ def tune(
             raise UnknownName("setting that is searched", name, varied)
         del varied[name]
     prepare_output(out)
-    prepare_figure(figure, "--figure")
+    prepare_figure(plot, "--plot")
     tuned = search(
         wanted.split(whole),
         wanted,
@@ -108,10 +114,11 @@ def tune(
         seed=seed,
         space=varied,
         prune=prune,
+        progress=progress,
     )
     typer.echo(str(tuned))
     write_atomically(out, tuned.to_toml())
-    if figure is not None:
-        save_figure(plot_search(tuned), figure)
-        typer.echo(f"The search is drawn in {figure}.")
+    if plot is not None:
+        save_figure(plot_search(tuned), plot)
+        typer.echo(f"The search is drawn in {plot}.")
     typer.echo(f"The best recipe is in {out}; train with it: vicinal train --recipe {out} --out runs/tuned")

@@ -11,10 +11,6 @@ from rich.console import Console
 from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.values import parse_pairs
 from vicinal.errors import InputError, UnknownName, look_up
-from vicinal.mining import MINERS
-from vicinal.objectives import ALIASES, OBJECTIVES, options_of
-from vicinal.weight_plots import plot_weights
-from vicinal.weights import similarity_types, weight_curves
 
 __all__ = ["weights"]
 
@@ -23,11 +19,20 @@ def weights(
     loss: Annotated[list[str], typer.Argument(help="One or more losses; each gets a panel.")],
     out: Annotated[Path, typer.Option(help="Where to draw the figure (.png, .svg, .pdf).")] = Path("weights.png"),
     mining: Annotated[str | None, typer.Option(help="A miner that works before the loss.")] = None,
+    geometry: Annotated[
+        str | None,
+        typer.Option(help="Draw losses on distances as if on this: cosine for the step of the pair-weighting view."),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="Option of the losses: name=value.")
     ] = None,
 ) -> None:
     """Draw the weight of a pair over its similarity, and say which similarities it depends on."""
+    from vicinal.mining import MINERS
+    from vicinal.objectives import ALIASES, OBJECTIVES, options_of
+    from vicinal.weight_plots import plot_weights
+    from vicinal.weights import similarity_types, weight_curves
+
     miner = look_up("miner", mining, MINERS) if mining else None
     if miner in (MINERS["distance_weighted"], MINERS["random"]):
         raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
@@ -40,7 +45,7 @@ def weights(
         for key in given:
             if key not in options_of(function):
                 raise UnknownName(f"option of {name}", key, options_of(function))
-        curves[name] = weight_curves(function, mining=miner, **given)
+        curves[name] = weight_curves(function, mining=miner, geometry=geometry, **given)
         kinds = similarity_types(function, mining=miner, **given)
         ticks = ", ".join(
             f"{kind} {'yes' if held else 'no'}"

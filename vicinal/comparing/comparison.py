@@ -290,7 +290,7 @@ def _run(
         pace = {name: execute[name] for name in ("jobs", "threads")}
         seconds = runs_seconds([contestant.recipe for contestant in missing], run.data, run.cache, later, **pace)
         _say(time_in_words(len(missing) + later, seconds))
-    with Shown(what, len(grid), progress, completed=len(grid) - len(missing)) as shown:
+    with Shown(what, len(grid), progress, completed=len(grid) - len(missing), log_of=run.log_of) as shown:
         for ended in _ended(missing, run, shown.started, execute):
             record = ended.result or run.failed(ended.task, ended.error)
             journal.append(record)

@@ -14,6 +14,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Generic, TypeVar
 
 from vicinal.errors import Interrupted
+from vicinal.plain_warnings import warn_plainly
 
 __all__ = ["Ended", "run_here", "run_in_processes"]
 
@@ -138,6 +139,7 @@ def _serve(connection: Connection, work: Callable[[Any], Any], threads: int) -> 
     """Do tasks as they come, until the pipe closes."""
     import torch
 
+    warn_plainly()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says when to stop
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)

@@ -53,6 +53,10 @@ class RunContestant:
         """Return what the run of a contestant is called in the journal."""
         return contestant.recipe.key(self.data_hash, contestant.name)
 
+    def log_of(self, contestant: Contestant) -> Path:
+        """Return the file in which the run of a contestant says how far it is."""
+        return RunFiles(Journal(self.out).run_folder(self.key(contestant))).log
+
     def __call__(self, contestant: Contestant) -> Record:
         """Run one contestant; a run that was interrupted goes on from its last checkpoint."""
         files = RunFiles(Journal(self.out).run_folder(self.key(contestant)))

@@ -8,6 +8,7 @@ from vicinal.data.dataset import Dataset
 from vicinal.data.decoded import in_memory, in_memory_once
 from vicinal.data.image_looks import Looks, looks_of
 from vicinal.data.loader import ItemBatch, batches
+from vicinal.data.lookalikes import Lookalikes, find_lookalikes
 from vicinal.data.opening import READERS, load, recognise
 from vicinal.data.pipelines import PIPELINES, TRANSFORMS, Pipeline, as_transform, describe, pipeline, restore
 from vicinal.data.pixels import PIXELS, to_tensor
@@ -25,6 +26,7 @@ __all__ = [
     "Dataset",
     "Fit",
     "ItemBatch",
+    "Lookalikes",
     "Looks",
     "Pipeline",
     "RandomAffine",
@@ -40,6 +42,7 @@ __all__ = [
     "cub",
     "describe",
     "digits",
+    "find_lookalikes",
     "folder",
     "glyphs",
     "in_memory",

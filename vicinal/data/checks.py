@@ -34,6 +34,7 @@ class Listing:
         boxes: Crop box of each image; empty if the whole images are used.
         class_order: All class names in the official order; empty for sorted order.
         problems: What is wrong with the listing itself (a malformed line, a missing file list).
+        notes: What is odd and stops nobody (an empty class folder).
     """
 
     paths: list[str] = field(default_factory=list)
@@ -42,6 +43,7 @@ class Listing:
     boxes: list[Box] = field(default_factory=list)
     class_order: Sequence[str] = ()
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def dataset_from(
@@ -99,7 +101,7 @@ def dataset_from(
         roles=np.array([listing.roles[i] for i in keep]) if listing.roles else None,
         boxes=np.array([listing.boxes[i] for i in keep], dtype=np.float64) if listing.boxes else None,
         name=name,
-        notes=tuple(notes),
+        notes=(*notes, *listing.notes),
     )
 
 

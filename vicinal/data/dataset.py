@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from vicinal.data.files import digest, map_files, read_bytes, upright
+from vicinal.data.files import IMAGE_ERRORS, digest, map_files, read_bytes, upright
 from vicinal.errors import DataError, InputError
+from vicinal.notebook_html import html_page, html_picture
 from vicinal.reading import printable
 
 ROLES = ("train", "validation", "test", "query", "gallery")
@@ -78,6 +79,18 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def _repr_html_(self) -> str:
+        """A few items of a few classes, for notebooks."""
+        from vicinal.data.contact_sheets import contact_sheet
+
+        if self.kind == "vectors" or not len(self):
+            return html_page(repr(self))
+        try:
+            sheet = contact_sheet(self, rows=4, columns=10, size=64)
+        except IMAGE_ERRORS:  # a page that shows nothing would be worse than one without pictures
+            return html_page(repr(self), "<p>Not every image can be read.</p>")
+        return html_page(repr(self), html_picture(sheet, repr(self)))
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}: {len(self):,} {self.kind}, {len(self.classes):,} classes)"

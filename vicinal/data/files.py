@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, lru_cache
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -97,6 +98,32 @@ def decoding(path: object) -> Iterator[None]:
         ) from error
 
 
+_WATCHER: list[Callable[[int, int], None]] = []
+
+
+@contextmanager
+def watched_files(tell: Callable[[int, int], None]) -> Iterator[None]:
+    """Have `tell` called with how many files are done, and of how many, while many files are looked at in here."""
+    _WATCHER.append(tell)
+    try:
+        yield
+    finally:
+        _WATCHER.pop()
+
+
+def _watched(function: Callable[[str], T], total: int) -> Callable[[str], T]:
+    if not _WATCHER:
+        return function
+    tell, done = _WATCHER[-1], count(1)
+
+    def watched(path: str) -> T:
+        result = function(path)
+        tell(next(done), total)
+        return result
+
+    return watched
+
+
 def map_files(function: Callable[[str], T], paths: Sequence[str]) -> list[T]:
     """Apply a function to every path, a few at a time so that slow disks are kept busy.
 
@@ -106,6 +133,7 @@ def map_files(function: Callable[[str], T], paths: Sequence[str]) -> list[T]:
         >>> map_files(len, ["a", "bcd", "ef"])
         [1, 3, 2]
     """
+    function = _watched(function, len(paths))
     if len(paths) < MANY:  # starting threads would take longer
         return [function(path) for path in paths]
     length = -(-len(paths) // THREADS)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from vicinal.data.dataset import Dataset
 from vicinal.errors import InputError, look_up
+from vicinal.notebook_html import html_page, html_table
 
 # Each protocol's number of folds; None where there are none.
 PROTOCOLS: dict[str, int | None] = {
@@ -54,6 +55,17 @@ class Split:
     seed: int = 0
     fold: int | None = None
     folds: int | None = None
+
+    def _repr_html_(self) -> str:
+        """The views, for notebooks."""
+        views = {"train": self.train, "validation": self.validation, "test": self.test}
+        rows = [
+            [side, len(view.classes), len(view), ", ".join(view.class_names[label] for label in view.classes[:8])]
+            for side, view in views.items()
+            if view is not None
+        ]
+        title = f"{self.train.name}, {self.protocol}, seed {self.seed}"
+        return html_page(title, html_table(["", "classes", "items", "first classes"], rows))
 
     def __post_init__(self) -> None:
         views = {"train": self.train, "validation": self.validation, "test": self.test}

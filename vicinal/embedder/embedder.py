@@ -26,6 +26,7 @@ from vicinal.embedder.inputs import Inputs, prepare, reader
 from vicinal.embedder.onnx import export_onnx
 from vicinal.embedder.transform import default_transform, describe_transform, restore_transform
 from vicinal.errors import DataError, InputError
+from vicinal.notebook_html import html_page, html_table
 from vicinal.reading import reading
 
 __all__ = ["Embedder"]
@@ -127,6 +128,17 @@ class Embedder(nn.Module):
         for name in self.frozen:
             self.backbone.get_submodule(name).requires_grad_(False)
         return self.train(self.training)
+
+    def _repr_html_(self) -> str:
+        """What it is, for notebooks."""
+        facts = {
+            "backbone": self.name or type(self.backbone).__name__,
+            "dimensions": self.dim,
+            "distance": self.distance,
+            "parameters": sum(parameter.numel() for parameter in self.parameters()),
+            **self.card.scores,
+        }
+        return html_page(self.card.title or "Embedder", html_table(["", ""], facts.items()))
 
     def train(self, mode: bool = True) -> Embedder:
         """Set training or evaluation mode, except for what is frozen."""

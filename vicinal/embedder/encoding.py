@@ -13,14 +13,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Float32
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
 from vicinal.embedder.choosing import Choice, choose_engine
 from vicinal.embedder.engines import ENGINES, Engine, device_of, make_engine
 from vicinal.errors import InputError, UnknownName
+from vicinal.live_bar import LiveBar
 from vicinal.machine import cores
 
 __all__ = ["Precision", "embed_in_batches", "evaluating", "stack", "usual_workers"]
@@ -214,6 +214,6 @@ def evaluating(network: nn.Module) -> Iterator[None]:
                     module.training = True
 
 
-def _progress_bar(shown: bool) -> Progress:
+def _progress_bar(shown: bool) -> LiveBar:
     columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    return Progress(*columns, console=Console(stderr=True), disable=not shown)
+    return LiveBar(*columns, shown=shown)

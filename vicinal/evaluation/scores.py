@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,12 @@ from numpy.typing import NDArray
 
 from vicinal.atomic import replacing, write_atomically
 from vicinal.errors import DataError, InputError, look_up
+from vicinal.notebook_html import html_page, html_table
 from vicinal.statistics.intervals import Difference, Interval, class_sums, paired_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 __all__ = ["Scores"]
 
@@ -66,6 +69,45 @@ class Scores:
             lines.append(f"{name:<{wide}}  {value:>9.4f}  {between:>28}".rstrip())
         lines += ["", self.summary(), *(f"Note: {note}" for note in self.notes)]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        ends = {name: f"{ends.low:.4f} to {ends.high:.4f}" for name, ends in self.intervals.items()}
+        rows = [[name, float(value), ends.get(name, "")] for name, value in self.overall.items()]
+        notes = "".join(f"<p>Note: {escape(note)}</p>" for note in self.notes)
+        return html_page(self.summary(), html_table(["score", "value", "interval over classes"], rows), notes)
+
+    def keys(self) -> Iterable[str]:
+        """Names of the scores, so that `dict(scores)` has them all."""
+        return self.overall.keys()
+
+    def to_dict(self) -> dict[str, float]:
+        """Each score by its name.
+
+        Example:
+            >>> from vicinal.evaluation import evaluate
+            >>> evaluate([[1.0], [2.0], [-1.0], [-2.0]], [0, 0, 1, 1]).to_dict()["P@1"]
+            1.0
+        """
+        return {name: float(value) for name, value in self.overall.items()}
+
+    def to_pandas(self) -> DataFrame:
+        """A row per score, with the ends of its interval where it has one."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise InputError("A table of pandas needs pandas: pip install pandas") from None
+        rows = [
+            {
+                "score": name,
+                "value": float(value),
+                "low": ends.low if ends else None,
+                "high": ends.high if ends else None,
+            }
+            for name, value in self.overall.items()
+            for ends in [self.intervals.get(name)]
+        ]
+        return pd.DataFrame(rows, columns=["score", "value", "low", "high"]).set_index("score")
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value:.4f}" for name, value in list(self.overall.items())[:4])

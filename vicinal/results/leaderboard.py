@@ -86,6 +86,13 @@ class Leaderboard:
     def __repr__(self) -> str:
         return f"Leaderboard({self.title}: {len(self.runs) - len(self.failed)} runs done, {len(self.failed)} failed)"
 
+    def _repr_html_(self) -> str:
+        """What the terminal shows, for notebooks."""
+        console = Console(record=True, width=120, file=StringIO())
+        self.print(console)
+        form = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
+        return console.export_html(inline_styles=True, code_format=form)
+
     def __str__(self) -> str:
         text = StringIO()
         self.print(Console(file=text, width=140, no_color=True))

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from vicinal.atomic import write_atomically
 from vicinal.errors import DataError, MissingExtra
+from vicinal.live_bar import LiveBar
 from vicinal.training.state import TrainingFiles
 
 __all__ = ["Log"]
@@ -29,7 +29,7 @@ class Log:
         files: Where it goes; None writes nothing.
         step: Lines of later steps, left by a run that was killed after its last checkpoint, are taken out.
         steps: How many there will be.
-        progress: Whether to show a bar on standard error.
+        progress: Whether to show a bar on standard error, or lines where that is no terminal.
         tensorboard: Whether to write TensorBoard events beside the log.
     """
 
@@ -41,14 +41,13 @@ class Log:
             kept = [line for line in self._lines() if line["step"] <= step]
             write_atomically(self._file, "".join(json.dumps(line) + "\n" for line in kept))
         self._writer = _tensorboard(files.folder, step) if tensorboard and files is not None else None
-        self._bar = Progress(
+        self._bar = LiveBar(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[facts]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not progress,
+            shown=progress,
         )
         self._task = self._bar.add_task("training", total=steps, completed=step, facts="")
         self._facts: dict[str, str] = {}

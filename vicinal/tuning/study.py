@@ -15,12 +15,12 @@ from optuna.exceptions import StorageInternalError
 from optuna.pruners import MedianPruner, NopPruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from vicinal.data import Split
 from vicinal.errors import InputError, Interrupted, look_up
 from vicinal.fitting import fit
+from vicinal.live_bar import LiveBar
 from vicinal.masking import masked
 from vicinal.recipe import Recipe
 from vicinal.tuning.claims import ERROR, LostTrials, claim, running, signs_of_life, unclaimed
@@ -240,7 +240,7 @@ def _bar(limit: int, progress: bool) -> Iterator[Callable[[Study], None]]:
     """Show how many trials are finished and the best score so far."""
     columns: list[Any] = [TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn()]
     columns += [TextColumn("{task.fields[best]}"), TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True), disable=not progress) as bar:
+    with LiveBar(*columns, shown=progress) as bar:
         task = bar.add_task("trials", total=limit, best="")
 
         def show(study: Study) -> None:

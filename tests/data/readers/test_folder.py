@@ -50,12 +50,23 @@ def test_bad_files_and_empty_classes(tmp_path: Path, paint) -> None:
     (tmp_path / "dog").mkdir()
     with pytest.raises(DataError) as caught:
         folder(tmp_path)
-    assert [p.split(":")[0] for p in caught.value.problems] == [
-        "class folder without images",
-        "unreadable (UnidentifiedImageError)",
-    ]
+    assert [p.split(":")[0] for p in caught.value.problems] == ["unreadable (UnidentifiedImageError)"]
     with pytest.warns(UserWarning, match="skipped 1 of 2 images"):
-        assert len(folder(tmp_path, skip_bad=True)) == 1
+        left = folder(tmp_path, skip_bad=True)
+    assert len(left) == 1
+    assert any(note.startswith("class folder without images") for note in left.notes)
+
+
+def test_an_empty_class_is_a_note_and_a_flat_folder_is_told_what_to_do(tmp_path: Path, paint) -> None:
+    paint(tmp_path / "1.png")
+    with pytest.raises(DataError, match="one sub-folder per class"):
+        folder(tmp_path)
+    paint(tmp_path / "cat" / "1.png")
+    (tmp_path / "dog").mkdir()
+    assert [note.split(",")[0].split(":")[0] for note in folder(tmp_path).notes] == [
+        "class folder without images",
+        "1 images beside the class folders",
+    ]
 
 
 def test_nothing_usable(tmp_path: Path) -> None:

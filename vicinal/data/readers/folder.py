@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vicinal.data.checks import dataset_from
 from vicinal.data.dataset import ROLES, Dataset
-from vicinal.data.readers.layout import by_class, folders_in
+from vicinal.data.readers.layout import by_class, folders_in, is_image
 from vicinal.errors import DataError
 from vicinal.reading import printable
 
@@ -38,4 +38,13 @@ def folder(
         listing = by_class(parts, () if merge else [part.name for part in parts])
     else:
         listing = by_class([root])
+        loose = [path.name for path in folders_in(root) if path.is_file() and is_image(path.name)]
+        if loose and not listing.paths:
+            raise DataError(
+                f"{root} holds {len(loose):,} images and no sub-folders of images: which of them belong together?",
+                hint=f"Make one sub-folder per class, such as {root}/cat/{loose[0]}. Where no labels are needed, "
+                "as in `vicinal embed`, a folder of images is taken as it is.",
+            )
+        if loose:
+            listing.notes.append(f"{len(loose):,} images beside the class folders, which are not used: {loose[0]}, ...")
     return dataset_from(listing, printable(root.resolve().name), check=check, skip_bad=skip_bad)

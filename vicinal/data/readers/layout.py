@@ -49,7 +49,7 @@ def by_class(folders: Iterable[Path], roles: Iterable[str] = ()) -> Listing:
                 continue
             images = list(images_below(class_folder))
             if not images:
-                listing.problems.append(f"class folder without images: {class_folder}")
+                listing.notes.append(f"class folder without images: {class_folder}")
             listing.paths += images
             listing.classes += [printable(class_folder.name)] * len(images)
             listing.roles += [role_of[folder]] * len(images) if folder in role_of else []
@@ -68,12 +68,22 @@ def folders_in(folder: Path) -> list[Path]:
         raise DataError(f"{printable(folder)} cannot be looked into: {error.strerror}.") from None
 
 
+def is_image(name: str) -> bool:
+    """Whether a file of this name is one, and is not hidden.
+
+    Example:
+        >>> is_image("bird.JPG"), is_image("._bird.jpg"), is_image("bird.txt")
+        (True, False, False)
+    """
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
+
+
 def images_below(folder: Path) -> Iterable[str]:
     """Paths of all images in a folder and its subfolders, sorted, without hidden files."""
     for place, subfolders, files in os.walk(folder):
         subfolders.sort()
         for name in sorted(files):
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES:
+            if is_image(name):
                 yield os.path.join(place, name)
 
 

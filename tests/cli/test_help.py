@@ -1,0 +1,77 @@
+"""`--help` of every verb, as it was; what is typed before a verb; and that none of it needs torch.
+
+After a change of an option: VICINAL_SNAPSHOT=write pytest tests/cli/test_help.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vicinal.cli.main import VERBS
+from vicinal.cli.vocabulary import METAVARS, todays_words
+
+HELP = Path(__file__).with_name("help.txt")
+ALL = """
+import sys
+from vicinal.cli.main import VERBS, app
+for name in [None, *VERBS]:
+    try:
+        app(["--help"] if name is None else [name, "--help"], prog_name="vicinal")
+    except SystemExit:
+        pass
+print("torch" in sys.modules)
+"""
+
+
+def said(code: str, **environment: str) -> str:
+    plain = {"COLUMNS": "110", "TERM": "dumb", "NO_COLOR": "1", "PATH": os.environ["PATH"]} | environment
+    kept = {name: os.environ[name] for name in ("PYTHONPATH", "HOME") if name in os.environ}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=kept | plain, capture_output=True, text=True, check=True).stdout
+
+
+def test_help_of_every_verb() -> None:
+    text = said(ALL)
+    text, _, torch = text.strip().rpartition("\n")
+    assert torch == "False"
+    text = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    if os.environ.get("VICINAL_SNAPSHOT") == "write":
+        HELP.write_text(text, encoding="utf-8")
+    assert text == HELP.read_text(encoding="utf-8")
+    assert text.count("Example: vicinal ") == len(VERBS)
+    assert " TEXT " not in text  # every value has a word of its own
+
+
+@pytest.mark.parametrize(
+    ("words", "position", "expected"), [("vicinal comp", 1, "compare"), ("vicinal data --ski", 2, "--skip-bad")]
+)
+def test_a_shell_completes_verbs_and_options(words: str, position: int, expected: str) -> None:
+    code = "import sys; sys.argv = ['vicinal']; from vicinal.cli.main import main; main()"
+    shell = {"_VICINAL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(position)}
+    assert said(code, **shell).split() == [expected]
+
+
+def test_version() -> None:
+    code = "import sys; sys.argv = ['vicinal', '--version']; from vicinal.cli.main import main; main()"
+    assert said(code).startswith("vicinal 0.")
+
+
+def test_former_spellings_work_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    assert todays_words("train", ["d", "--run=x", "--loss-option", "a=1"]) == ["d", "--out=x", "--option", "a=1"]
+    assert "--run is now --out" in capsys.readouterr().err
+    assert todays_words("embed", ["m", "-o", "e.npz", "--", "-o"]) == ["m", "--out", "e.npz", "--", "-o"]
+    assert todays_words("evaluate", ["e.npz", "--json", "s.json"]) == ["e.npz", "--out", "s.json"]
+    assert todays_words("evaluate", ["e.npz", "--json"]) == ["e.npz", "--json"]
+    assert todays_words("compare", ["d", "-o", "dim=8"]) == ["d", "-o", "dim=8"]
+    assert set(METAVARS) >= {"loss", "option"}
+
+
+def test_a_warning_is_a_note_without_source() -> None:
+    code = "import warnings; from vicinal.plain_warnings import warn_plainly; warn_plainly(); warnings.warn('x\\ny')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr == "note: x y\n"

@@ -1,0 +1,88 @@
+"""What objects show in a notebook, what `vicinal.load` opens, and a whole notebook."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vicinal as vc
+from vicinal.errors import DataError, InputError
+from vicinal.notebook_html import html_table
+
+NOTEBOOK = Path(__file__).parents[1] / "examples" / "first_hour.ipynb"
+
+
+def test_everything_is_escaped() -> None:
+    assert "<script>" not in html_table(["<script>"], [["<script>", 1, 0.5]])
+
+
+def test_data_and_splits_show_themselves(tmp_path: Path) -> None:
+    data = vc.data.digits()
+    assert data._repr_html_().count("data:image/png;base64,") == 1
+    assert vc.data.arrays(np.eye(4), [0, 0, 1, 1])._repr_html_().count("<img") == 0
+    text = vc.split(data, "default")._repr_html_()
+    assert text.count("<tr>") == 3
+    assert "0, 1, 2, 3, 4" in text
+    (tmp_path / "cat").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "cat" / "1.png")
+    photos = vc.data.folder(tmp_path)
+    (tmp_path / "cat" / "1.png").unlink()
+    assert "Not every image can be read" in photos._repr_html_()
+
+
+def test_scores_are_a_table_a_dict_and_a_frame() -> None:
+    scores = vc.evaluate(np.repeat(np.eye(3), 3, axis=0) + 0.1 * np.arange(9)[:, None], np.repeat([0, 1, 2], 3))
+    assert dict(scores) == scores.to_dict()
+    assert dict(scores)["P@1"] == scores["P@1"]
+    frame = scores.to_pandas()
+    assert frame.loc["P@1", "value"] == scores["P@1"]
+    assert set(frame.columns) == {"value", "low", "high"}
+    assert "<td" in scores._repr_html_()
+
+
+def test_load_opens_what_vicinal_wrote(tmp_path: Path) -> None:
+    embedder = vc.Embedder("convnet", dim=8, options={"widths": [8], "size": 8})
+    embedder.save(tmp_path / "model")
+    loaded = vc.load(tmp_path / "model")
+    assert isinstance(loaded, vc.Embedder)
+    assert "dimensions" in loaded._repr_html_()
+    scores = vc.evaluate(np.eye(4), [0, 0, 1, 1])
+    scores.to_json(tmp_path / "scores.json")
+    assert vc.load(tmp_path / "scores.json").to_dict()["P@1"] == scores["P@1"]
+    (tmp_path / "recipe.toml").write_text('loss = "triplet"\n')
+    assert vc.load(tmp_path / "recipe.toml").loss == "triplet"
+    assert isinstance(vc.load("digits"), vc.Dataset)
+    with pytest.raises(DataError, match="does not exist"):
+        vc.load(tmp_path / "absent")
+
+
+def test_neighbours_are_framed_by_class() -> None:
+    data = vc.data.digits().subset(range(30))
+    model = vc.Embedder("convnet", dim=8, options={"widths": [8], "size": 8})
+    picture = vc.show_neighbours(model, data, queries=2, k=3, size=20)
+    assert picture.size == (4 * 28 + 10, 2 * 28)
+    with pytest.raises(InputError, match="two or more images"):
+        vc.show_neighbours(model, data.subset([0]))
+
+
+@pytest.mark.recipe
+def test_runs_and_comparisons_open_and_show_themselves(tmp_path: Path) -> None:
+    small = {"backbone_options": {"widths": [8], "size": 8}, "steps": 3, "dim": 8, "batch": "2x4", "rates": 1}
+    board = vc.compare("digits", ["contrastive"], out=tmp_path, jobs=1, progress=False, protocol="default", **small)
+    assert re.search(r"<pre[^>]*>.*contrastive", board._repr_html_(), re.DOTALL)
+    assert isinstance(vc.load(tmp_path), vc.Leaderboard)
+    assert isinstance(vc.load(next((tmp_path / "trials").iterdir())), vc.Run)
+
+
+@pytest.mark.slow
+def test_a_notebook_runs(tmp_path: Path) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    book = nbformat.read(NOTEBOOK, as_version=4)
+    nbclient.NotebookClient(book, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output.get("data", {}) for cell in book.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert sum("text/html" in data for data in shown) >= 4
+    assert any("image/png" in data for data in shown)

@@ -1,0 +1,36 @@
+"""Arguments by their former names, which still work: the words are scikit-learn's now."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+__all__ = ["take_former_names"]
+
+FORMER = {"dim": "n_components", "start": "init", "neighbours": "n_neighbors"}
+
+
+def take_former_names(estimator: type[Any]) -> None:
+    """Let the class of an estimator, and its `set_params`, take arguments by their former names, with a warning."""
+    if "__init__" not in vars(estimator):
+        return
+    build, change = estimator.__init__, estimator.set_params
+
+    @functools.wraps(build)
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807
+        build(self, *arguments, **_todays(options, estimator))
+
+    @functools.wraps(change)
+    def set_params(self: Any, **options: Any) -> Any:
+        return change(self, **_todays(options, estimator))
+
+    estimator.__init__, estimator.set_params = __init__, set_params  # type: ignore[method-assign]
+
+
+def _todays(options: dict[str, Any], estimator: type[Any]) -> dict[str, Any]:
+    for former in FORMER.keys() & options.keys():
+        warnings.warn(
+            f"{estimator.__name__}: {former} is now called {FORMER[former]}.", DeprecationWarning, stacklevel=3
+        )
+    return {FORMER.get(name, name): value for name, value in options.items()}

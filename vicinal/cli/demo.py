@@ -1,0 +1,36 @@
+"""`vicinal demo`: a whole comparison on data that comes with vicinal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["demo"]
+
+LOSSES = ("contrastive", "triplet+semi_hard", "multi_similarity+valid_triplets", "proxy_anchor", "n_pair")
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder of the comparison.")] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="How often all of it is repeated.")] = 3,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of each run.")] = 300,
+    progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
+) -> None:
+    """Compare five losses on drawn characters of alphabets that none of them has seen, in a few minutes.
+
+    Stop it at any moment and start it again: it goes on where it was.
+    """
+    from rich.console import Console
+
+    from vicinal.comparing import compare
+    from vicinal.report import write_report
+
+    console = Console()
+    console.print(f"{len(LOSSES)} losses, {seeds} seeds, {steps} steps: a few minutes on two cores.", highlight=False)
+    board = compare("glyphs", list(LOSSES), recipe="glyphs", seeds=seeds, steps=steps, out=out, progress=progress)
+    board.print(console)
+    page = write_report([out], progress=progress)
+    console.print(f"The report is {page}: open it in a browser.", highlight=False, soft_wrap=True)
+    console.print("Now your own photographs, one sub-folder per class: vicinal data photos/", highlight=False)

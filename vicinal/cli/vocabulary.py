@@ -1,0 +1,162 @@
+"""One vocabulary for all verbs: panels, what stands for a value, old spellings, and `--quiet`.
+
+A verb's own file says what its options mean; what is the same everywhere is said here.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import typer
+from rich.console import Console
+from typer.models import OptionInfo
+
+__all__ = ["in_panels", "todays_words"]
+
+# The panel that an option is shown in, in every verb that has it.
+PANELS = {
+    "Method": (
+        "loss",
+        "losses",
+        "mining",
+        "ccp",
+        "recipe",
+        "option",
+        "same_batches",
+        "learning_rate",
+        "space",
+        "fix",
+        "geometry",
+    ),
+    "Network": ("backbone", "backbones", "weights", "freeze", "dim", "dims"),
+    "Data": (
+        *("protocol", "fold", "folds", "skip_bad", "root", "any_count", "check", "labels", "gallery"),
+        *("gallery_labels", "select_on_test", "domain", "items"),
+    ),
+    "Effort": ("budget", "steps", "seeds", "seed", "rates", "tune", "trials", "sampler", "prune", "draws", "triples"),
+    "Results": ("out", "as_json", "plot", "preview", "report", "models", "tensorboard", "storage"),
+    "Running": (
+        *("jobs", "ray", "workers", "batch_size", "engine", "precision", "resume", "retry_failed", "progress"),
+        "quiet",
+    ),
+}
+# What stands for the value of an option in the help; the rest are named by their kind.
+METAVARS = {
+    "loss": "LOSS",
+    "losses": "LOSS,LOSS,...",
+    "mining": "MINER",
+    "recipe": "RECIPE",
+    "option": "NAME=VALUE",
+    "backbone": "NETWORK",
+    "backbones": "NETWORK,...",
+    "weights": "WEIGHTS",
+    "dims": "NUMBER,...",
+    "k": "NUMBER,...",
+    "budget": "STEPS|TIME",
+    "protocol": "PROTOCOL",
+    "sampler": "SAMPLER",
+    "score": "SCORE",
+    "storage": "FILE|ADDRESS",
+    "space": "SPACE",
+    "fix": "SETTING",
+    "ray": "ADDRESS",
+    "check": "HOW",
+    "domain": "DOMAIN",
+    "data": "DATA",
+    "ccp": "code|paper",
+    "geometry": "GEOMETRY",
+}
+KINDS: dict[Any, str] = {int: "NUMBER", float: "NUMBER", Path: "PATH", str: "TEXT"}
+# Former spellings, by verb; they work, with a note.
+FORMER = {
+    "embed": {"-o": "--out"},
+    "evaluate": {"--metric": "--distance"},
+    "train": {"--run": "--out", "--loss-option": "--option"},
+    "tune": {"--metric": "--score", "--figure": "--plot"},
+}
+Verb = Callable[..., None]
+
+
+def in_panels(verb: Verb) -> Verb:
+    """Return a verb whose options are in panels, with readable words for values, and which can be `--quiet`."""
+    signature = inspect.signature(verb, eval_str=True)
+
+    @functools.wraps(verb)
+    def run(*, quiet: bool, **values: Any) -> None:
+        if quiet and "progress" in values:
+            values["progress"] = False
+        with warnings.catch_warnings():
+            if quiet:
+                warnings.simplefilter("ignore")
+            verb(**values)
+
+    panel_of = {name: panel for panel, names in PANELS.items() for name in names}
+    parameters = [_shown(parameter, panel_of) for parameter in signature.parameters.values()]
+    flag = typer.Option("--quiet", "-q", help="Results only: no progress, no notes.", rich_help_panel="Running")
+    parameters.append(
+        inspect.Parameter(
+            "quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, copy.copy(flag)]
+        )
+    )
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    )
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _shown(parameter: inspect.Parameter, panel_of: dict[str, str]) -> inspect.Parameter:
+    if get_origin(parameter.annotation) is not Annotated:
+        return parameter
+    kind, info = get_args(parameter.annotation)[:2]
+    info = copy.copy(info)
+    if not isinstance(info, OptionInfo):
+        info.metavar = info.metavar or parameter.name.upper().replace("_", "-")
+        return parameter.replace(annotation=Annotated[kind, info])
+    info.rich_help_panel = info.rich_help_panel or panel_of.get(parameter.name)
+    if info.metavar is None and not _chooses(kind):
+        info.metavar = METAVARS.get(parameter.name, KINDS.get(_plain(kind)))
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
+def _plain(kind: Any) -> Any:
+    """The kind of one value: of `list[str] | None` it is str."""
+    if get_origin(kind) in (Union, UnionType):
+        kind = next(each for each in get_args(kind) if each is not type(None))
+    return get_args(kind)[0] if get_origin(kind) is list else kind
+
+
+def _chooses(kind: Any) -> bool:
+    return get_origin(_plain(kind)) is Literal or _plain(kind) is bool
+
+
+def todays_words(verb: str, arguments: Sequence[str]) -> list[str]:
+    """Bring what was typed to today's spelling, and say on standard error what has changed.
+
+    Example:
+        >>> todays_words("losses", ["--json"])
+        ['--json']
+    """
+    former, words = FORMER.get(verb, {}), list[str]()
+    for place, word in enumerate(arguments):
+        if word == "--":
+            return words + list(arguments[place:])
+        flag, equals, value = word.partition("=")
+        # It was the file to write, and is now a flag: what goes to files goes there by --out.
+        names_file = verb == "evaluate" and flag == "--json" and (value or _follows(arguments, place)).endswith(".json")
+        now = "--out" if names_file else former.get(flag)
+        if now is not None:
+            Console(stderr=True).print(f"[yellow]note:[/] {flag} is now {now}.", highlight=False)
+        words.append(word if now is None else f"{now}{equals}{value}")
+    return words
+
+
+def _follows(arguments: Sequence[str], place: int) -> str:
+    return arguments[place + 1] if place + 1 < len(arguments) else ""

@@ -1,0 +1,55 @@
+"""Open again whatever vicinal wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vicinal.data import Dataset
+from vicinal.data import load as load_data
+from vicinal.embedder import Embedder
+from vicinal.embedder.folder import CONFIG
+from vicinal.errors import DataError, InputError
+from vicinal.evaluation import Scores
+from vicinal.recipe import Recipe
+from vicinal.results import Leaderboard, Run, RunFiles, leaderboards
+from vicinal.results.journal import Journal
+
+__all__ = ["load"]
+
+Loaded = Embedder | Run | Leaderboard | Recipe | Scores | Dataset
+
+
+def load(path: str | Path) -> Loaded:
+    """Open what lies at a path: the folder of an embedder, a run or a comparison, a recipe, scores, or data.
+
+    Args:
+        path: A folder that `Embedder.save`, `vicinal train` or `vicinal compare` wrote, a recipe (.toml), scores
+            (.json), or what `vicinal.data.load` takes.
+
+    Returns:
+        An `Embedder`, a `Run`, a `Leaderboard`, a `Recipe`, `Scores` or a `Dataset`.
+
+    Example:
+        >>> load("digits")
+        Dataset('digits': 1,797 images, 10 classes)
+    """
+    place = Path(path)
+    if place.is_dir():
+        if (place / CONFIG).is_file():
+            return Embedder.load(place)
+        if RunFiles(place).record.is_file():
+            return Run.open(place)
+        if Journal(place).path.is_file():
+            boards = leaderboards([place])
+            if len(boards) > 1:
+                raise InputError(
+                    f"{place} holds {len(boards)} questions: read them with vicinal.results.leaderboards([...])."
+                )
+            return boards[0]
+    elif place.suffix == ".toml":
+        return Recipe.read(place)
+    elif place.suffix == ".json":
+        if not place.is_file():
+            raise DataError(f"There is no file {place}.")
+        return Scores.from_json(place.read_text(encoding="utf-8"))
+    return load_data(path)
