@@ -24,10 +24,10 @@ demo: $(or $(wildcard $(STAMP)),$(PLAIN))
 	$(BIN)/vicinal demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not campaign"
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not campaign"
 
 # Builds sdist and wheel, installs the wheel into an empty environment, and uses it as a new user would.
 test-wheel: $(STAMP)
@@ -50,6 +50,7 @@ bench: $(STAMP)
 
 campaign: $(STAMP)
 	PYTHONPATH=campaign $(BIN)/python campaign/run.py
+	$(BIN)/python -m pytest -n 2 -q -m campaign
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -78,7 +78,7 @@ def test_runs_and_comparisons_open_and_show_themselves(tmp_path: Path) -> None:
     assert isinstance(vc.load(next((tmp_path / "trials").iterdir())), vc.Run)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_notebook_runs(tmp_path: Path) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     book = nbformat.read(NOTEBOOK, as_version=4)

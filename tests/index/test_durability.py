@@ -103,7 +103,7 @@ def test_kills_lose_nothing_that_was_acknowledged(tmp_path):
     assert len(survive(tmp_path / "x.index", kills=3, seed=0)) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_thousand_kills_lose_nothing_that_was_acknowledged(tmp_path):
     for part in range(10):  # of a hundred each: the oracle compares everything after each kill
         survive(tmp_path / f"{part}.index", kills=100, seed=part)
@@ -263,6 +263,6 @@ def test_flipped_bits_are_reported_or_harmless(tmp_path):
     assert flip_bits(tmp_path, flips=60, seed=0) < 60
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_ten_thousand_flipped_bits_are_reported_or_harmless(tmp_path):
     assert flip_bits(tmp_path, flips=10_000, seed=1) < 10_000

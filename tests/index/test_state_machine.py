@@ -97,7 +97,7 @@ TestMachine.settings = settings(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 class TestMachineForLong(Machine.TestCase):
     settings = settings(
         max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 README = Path(__file__).parents[2] / "README.md"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 # What a new user would not type: a minute is enough to see that all commands work together.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from vicinal.embedder.folder import model_in
 from vicinal.errors import InputError
-from vicinal.index import Changes, Index
-from vicinal.index.exchange import ForeignVectors, read_vectors
-from vicinal.index.index_folder import is_index
 from vicinal.phrasing import counted
+
+if TYPE_CHECKING:
+    from vicinal.index import Changes, Index
+    from vicinal.index.exchange import ForeignVectors
 
 __all__ = ["index"]
 
@@ -57,6 +57,11 @@ def index(
     vicinal index runs/which/best photos/ --out birds.index
     """
     console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    from vicinal.embedder.folder import model_in
+    from vicinal.index import Index
+    from vicinal.index.exchange import read_vectors
+    from vicinal.index.index_folder import is_index
+
     if import_ is not None:
         _import(what if out is None else out, read_vectors(import_), distance, store, console)
         return
@@ -90,6 +95,9 @@ def index(
 
 
 def _import(path: Path, found: ForeignVectors, distance: str, store: str, console: Console) -> None:
+    from vicinal.index import Changes, Index
+    from vicinal.index.index_folder import is_index
+
     if is_index(path):
         with Index.open(path) as opened:
             changes = opened.add(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
 
-from vicinal.data.readers.layout import images_below
 from vicinal.errors import DataError, InputError
-from vicinal.index import Hits, Index
-from vicinal.index.exchange import read_vectors
-from vicinal.index.hit_pictures import draw_hits
+
+if TYPE_CHECKING:
+    from vicinal.index import Hits, Index
 
 __all__ = ["search"]
 
@@ -39,6 +38,9 @@ def search(
 
     vicinal search birds.index unknown.jpg --k 10 --where "label = 'wren'" --sheet hits.png
     """
+    from vicinal.index import Index
+    from vicinal.index.hit_pictures import draw_hits
+
     if sum(given is not None for given in (query, item, vector)) != 1:
         raise InputError("Give one of: an image or a folder of images, --item, --vector.")
     with Index.open(index) as opened:
@@ -60,6 +62,9 @@ def _answers(
     opened: Index, query: Path | None, item: str | None, vector: Path | None, k: int, where: str | None, fast: bool
 ) -> tuple[list[tuple[str, Any]], list[Hits]]:
     """What was asked, with a caption and a picture, and what was found."""
+    from vicinal.data.readers.layout import images_below
+    from vicinal.index.exchange import read_vectors
+
     if item is not None:
         key = int(item) if opened.columns["id"] == "integer" and item.lstrip("-").isdecimal() else item
         hits = opened.search(item=key, k=k, where=where, fast=fast)
