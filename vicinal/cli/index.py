@@ -32,10 +32,16 @@ def index(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder of the index.")] = None,
     store: Annotated[
-        str, typer.Option(help="Keep items and vectors in a server: postgresql://user@host/database (with pgvector).")
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Keep items and vectors in a server: postgresql://user@host/database (with pgvector).",
+        ),
     ] = "",
     model: Annotated[Path | None, typer.Option(help="Embed all items of an index anew with this model.")] = None,
-    remove: Annotated[str | None, typer.Option(help="Remove the items that pass this filter.")] = None,
+    remove: Annotated[
+        str | None, typer.Option(metavar="FILTER", help="Remove the items that pass this filter.")
+    ] = None,
     import_: Annotated[
         Path | None,
         typer.Option("--import", help="Vectors made elsewhere (.parquet, .npz, .npy): a new index, or more items."),

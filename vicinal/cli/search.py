@@ -24,9 +24,13 @@ def search(
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many items to find.")] = 10,
     where: Annotated[
         str | None,
-        typer.Option(help="Only items that pass this filter, such as \"label = 'wren' and year > 2020\"."),
+        typer.Option(
+            metavar="FILTER", help="Only items that pass this filter, such as \"label = 'wren' and year > 2020\"."
+        ),
     ] = None,
-    item: Annotated[str | None, typer.Option(help="Search for what is like this item: its id, or its path.")] = None,
+    item: Annotated[
+        str | None, typer.Option(metavar="ID", help="Search for what is like this item: its id, or its path.")
+    ] = None,
     vector: Annotated[
         Path | None, typer.Option(help="Search with the vectors of a .npy, .npz or .parquet file.")
     ] = None,
