@@ -49,7 +49,8 @@ def _batch(recipe: Recipe, classes: int) -> tuple[dict[str, Any], str]:
     own = composition(shared[0] * shared[1], wanted, classes)
     if own is None or own == shared:
         return {}, ""
-    told = f"batches of {own[0]} classes x {own[1]} instead of {shared[0]} x {shared[1]}, as its paper has them"
+    why = "as its paper has them" if own[1] == wanted else f"as near to its paper's {wanted} as {classes} classes allow"
+    told = f"batches of {own[0]} classes x {own[1]} instead of {shared[0]} x {shared[1]}, {why}"
     return {"classes_per_batch": own[0], "samples_per_class": own[1]}, told
 
 

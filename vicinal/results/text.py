@@ -111,11 +111,14 @@ def notes(board: Leaderboard) -> list[str]:
 
 
 def demands(board: Leaderboard) -> list[str]:
-    """What methods asked for that others did not."""
+    """What methods asked for that others did not; a line for all that asked for the same."""
     asked: dict[str, dict[str, None]] = {}
     for run in board.runs:
         asked.setdefault(run.record.name, {}).update(dict.fromkeys(run.record.demands))
-    return [f"{name} demanded: {'; '.join(words)}" for name, words in asked.items() if words]
+    alike: dict[str, list[str]] = {}
+    for name, words in asked.items():
+        alike.setdefault("; ".join(words), []).append(name)
+    return [f"{listed(names)} demanded: {words}" for words, names in alike.items() if words]
 
 
 def foreign_batches(board: Leaderboard) -> list[str]:
@@ -127,6 +130,8 @@ def foreign_batches(board: Leaderboard) -> list[str]:
         traits = None if function is None or record.recipe.get("ccp") is not None else traits_of(function)
         wanted = None if traits is None else traits.items_per_class
         items = int(record.recipe.get("samples_per_class", 0))
+        if any(word.startswith("batches of ") for word in record.demands):  # its own, as near as the classes allow
+            continue
         if wanted is not None and record.recipe.get("sampler", "classes") == "classes" and items > wanted:
             batch = f"{record.recipe['classes_per_batch']} classes x {items}"
             said[record.name] = f"{record.name} ran in batches of {batch}; its paper has {counted(wanted, 'item')} per "
