@@ -75,7 +75,7 @@ def test_options_are_checked_when_the_criterion_is_made() -> None:
         Criterion("triplet", margin=-0.1)
     with pytest.raises(InputError, match=r"nt_xent: temperature must be above 0; got 0"):
         Criterion("nt_xent", temperature=0)
-    with pytest.raises(InputError, match=r"triplet: margin must be at least 0; got nan"):
+    with pytest.raises(InputError, match=r"triplet: margin must be a number, such as 0.1; got nan"):
         Criterion("triplet", margin=float("nan"))
 
 

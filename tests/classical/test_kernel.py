@@ -137,5 +137,5 @@ def test_bad_kernels() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             KernelNeighbours(1, **options).fit(CORNERS, CLASSES)
-    with pytest.raises(InputError, match="neighbours must be at least 1; got 0"):
+    with pytest.raises(InputError, match="n_neighbors must be at least 1; got 0"):
         KernelNeighbours(0).fit(CORNERS, CLASSES)

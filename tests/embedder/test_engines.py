@@ -478,6 +478,8 @@ def test_without_onnxruntime_folded_is_taken_and_the_extra_named(
     monkeypatch.setattr(choosing, "WORTH", 0.0)
     monkeypatch.setattr(choosing, "_installed", lambda module: module != "onnxruntime")
     monkeypatch.setitem(ENGINES, "eager", slowed("eager", 0.01))
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
     embedder = make()
     embedder.encode(np.concatenate([images] * 3), progress=True)
     assert embedder.encoded_by == "folded (faster with pip install 'vicinal[onnx]')"

@@ -85,7 +85,7 @@ def test_the_card_tells_data_recipe_and_scores(saved):
     text = (saved / "README.md").read_text()
     for line in (
         "# Birds",
-        "Tells birds apart | by feather.",
+        r"Tells birds apart \| by feather.",
         "| MAP@R | 0.1235 |",
         "| P@1 | undefined |",
         "| dataset | CUB \\| a subset |",

@@ -273,7 +273,8 @@ def test_items_without_their_roles_are_not_joined(tmp_path: Path, add_run: AddRu
     for run in folds_of(tmp_path, add_run, [query_gallery()] * 4).runs:
         run.save_test_items(run.test_items()._replace(roles=None))
     journal = Journal(tmp_path).path
-    journal.write_text(journal.read_text().replace('"gallery":true', '"gallery":false'))
+    text = re.sub(r',"sha256":"[0-9a-f]+"', "", journal.read_text())  # earlier versions had no checksums
+    journal.write_text(text.replace('"gallery":true', '"gallery":false'))
     (entry,) = board_of(tmp_path).entries
     assert entry.joined is None
     assert "kept without their roles (query, gallery)" in entry.not_joined[0]

@@ -53,7 +53,11 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
             log.write(1, {"loss": 1.0})
 
 
-def test_the_bar_shows_loss_score_and_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bar_shows_loss_score_and_speed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
     with Log(None, step=3, steps=10) as log:
         log.write(4, {"loss": 0.25, "score": 0.5, "images_per_second": 123.4, "kept_positives": 1.0})
         log.advance(4)

@@ -21,7 +21,7 @@ MACHINE, NUMBER, START = this_process().split(" ")
 
 
 def search(blobs: Split, recipe: Recipe, storage: Path | None) -> Tuned:
-    return tune(blobs, recipe, trials=7, sampler="tpe", space=MARGIN, storage=storage, progress=False)
+    return tune(blobs, recipe, trials=7, sampler="random", space=MARGIN, storage=storage, prune=False, progress=False)
 
 
 def values(tuned: Tuned) -> list[tuple[int, str, object]]:
@@ -52,7 +52,16 @@ def test_a_trial_whose_worker_is_gone_is_run_again_at_its_place(
     planted(lambda recipe: 1.0 - (float(recipe.value("loss_options.margin")) - 0.7) ** 2)
     whole = search(blobs, recipe, None)
     if place:
-        tune(blobs, recipe, trials=place, sampler="tpe", space=MARGIN, storage=tmp_path / "s.db", progress=False)
+        tune(
+            blobs,
+            recipe,
+            trials=place,
+            sampler="random",
+            space=MARGIN,
+            storage=tmp_path / "s.db",
+            prune=False,
+            progress=False,
+        )
         study = optuna.load_study(study_name=None, storage=f"sqlite:///{tmp_path / 's.db'}")
     else:
         study = optuna.create_study(

@@ -190,8 +190,14 @@ def test_bad_input(blobs: Split, recipe: Recipe) -> None:
 
 
 def test_optuna_is_as_talkative_after_a_search_as_before(
-    blobs: Split, recipe: Recipe, planted: Plant, capfd: pytest.CaptureFixture[str]
+    blobs: Split,
+    recipe: Recipe,
+    planted: Plant,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
     planted(peak)
     before = optuna.logging.get_verbosity()
     tune(blobs, recipe, trials=2, **QUIET)
