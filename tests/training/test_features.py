@@ -202,6 +202,19 @@ def test_a_kill_loses_nothing_that_was_stored(
     assert not list((tmp_path / "features").glob("*.rows"))
 
 
+def test_a_kill_between_the_last_row_and_the_name_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, rows = tmp_path / "rows.npy", np.arange(12, dtype=np.float32).reshape(4, 3)
+    with monkeypatch.context() as killed:
+        killed.setattr(ArrivingRows, "_finish", lambda self: None)
+        ArrivingRows(path, (4, 3), np.float32).put([0, 1, 2, 3], rows)
+    assert read_rows(path, (4, 3), np.float32) is None
+    assert not len(ArrivingRows(path, (4, 3), np.float32).missing)
+    np.testing.assert_array_equal(read_rows(path, (4, 3), np.float32), rows)
+    assert [file.name for file in tmp_path.iterdir()] == ["rows.npy"]
+
+
 def test_a_row_that_did_not_arrive_whole_is_computed_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.npy"
     rows = np.arange(12, dtype=np.float32).reshape(4, 3)

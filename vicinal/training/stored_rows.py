@@ -90,6 +90,9 @@ class ArrivingRows:
         self._head, self._size = _layout(shape, dtype)
         self._row_size = shape[1] * self.dtype.itemsize
         self.present = self._found()
+        if self.present.all():  # a process was killed after the last row, before the file had its name
+            with explaining(path.parent):
+                self._finish()
 
     def _found(self) -> npt.NDArray[np.bool_]:
         present = np.zeros(self.shape[0], dtype=bool)
