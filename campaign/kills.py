@@ -30,13 +30,14 @@ from vicinal.data import Split, arrays, digits, split
 from vicinal.errors import Interrupted
 from vicinal.fitting import fit
 from vicinal.recipe import Recipe
-from vicinal.results import read_journals
+from vicinal.results import Run, read_journals
 from vicinal.training.checkpoint import load_checkpoint
+from vicinal.training.log import read_log
 from vicinal.tuning import tune
 
 forks = multiprocessing.get_context("fork")  # a new interpreter would take seconds to import torch
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-CLOCKS = {"seconds", "finished", "peak_memory_mib", "images_per_second", "command", "sha256"}
+CLOCKS = {"seconds", "finished", "peak_memory_mib", "images_per_second", "command", "call", "sha256"}
 Work = Callable[[Path], None]
 
 
@@ -82,7 +83,7 @@ def search(folder: Path) -> None:
     (folder / "found.json").write_text(json.dumps(told))
 
 
-def contest(folder: Path, jobs: int = 1) -> None:
+def contest(folder: Path, **how: Any) -> None:
     """Compare two losses."""
     compare(
         "digits",
@@ -93,8 +94,8 @@ def contest(folder: Path, jobs: int = 1) -> None:
         dim=8,
         classes_per_batch=2,
         backbone_options={"widths": [4, 8], "size": 16},
-        jobs=jobs,
         progress=False,
+        **{"jobs": 1, **how},
     )
 
 
@@ -120,8 +121,10 @@ def left(folder: Path) -> dict[str, Any]:
         if path.suffix in (".safetensors", ".npz", ".toml"):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
         elif path.name == "metrics.jsonl":
-            found[name] = [_timeless(json.loads(line)) for line in path.read_text().splitlines()]
-        elif path.name in ("record.json", "found.json"):
+            found[name] = [_timeless(line) for line in read_log(path)]
+        elif path.name == "record.json":
+            found[name] = _timeless(Run.open(path.parent).record.model_dump(mode="json"))
+        elif path.name == "found.json":
             found[name] = _timeless(json.loads(path.read_text()))
         elif path.suffix == ".ckpt":
             state = load_checkpoint(path)

@@ -64,7 +64,7 @@ def train(scenario: Scenario, rank: int | None) -> dict[str, Tensor]:
     record: dict[str, Tensor] = {}
     for step in range(STEPS):
         inputs, labels, ids = (part[rows] for part in whole_batch(step))
-        loss = criterion(network(inputs), labels, ids)
+        loss = criterion(network(inputs), labels, ids=ids)
         loss.backward()
         record[f"loss {step}"] = loss.detach()
         for k, parameter in enumerate(parameters):

@@ -12,7 +12,7 @@ from vicinal.build import build_criterion, build_embedder, build_sampler, train_
 from vicinal.data import Dataset, RandomAffine, RandomResizedCrop, arrays, digits
 from vicinal.errors import InputError, UnknownName
 from vicinal.recipe import Recipe
-from vicinal.references import Batch, Memory, OneHot, Proxies
+from vicinal.references import Batch, Cover, Hierarchy, Memory, OneHot, Proxies
 
 pytestmark = pytest.mark.unit
 
@@ -172,3 +172,37 @@ def test_an_option_of_the_wrong_kind_is_refused(value: object, vectors: Dataset)
     recipe = Recipe(loss="triplet", backbone="linear", mining="random", mining_options={"positives": value})
     with pytest.raises(InputError, match="positives must be a number"):
         build_criterion(recipe, vectors, 3)
+
+
+def test_a_learned_option_may_have_a_rate_of_its_own(vectors: Dataset) -> None:
+    table = {"boundary": {"start": 1.2, "multiplier": 0.5}}
+    recipe = Recipe.of({"loss": "margin", "backbone": "linear", "loss_options": table, "learning_rate": 1e-3})
+    (group,) = build_criterion(recipe, vectors, 3).parameter_groups()
+    assert group["multiplier"] == 0.5
+    with pytest.raises(InputError, match="multiplier for its learning rate"):
+        build_criterion(recipe.changed({"loss_options.boundary": {"start": 1.2, "multiplier": 0}}), vectors, 3)
+
+
+def test_a_hierarchy_groups_the_proxies(vectors: Dataset) -> None:
+    recipe = Recipe.of({"loss": "proxy_anchor", "hierarchy": 25, "hierarchy_weight": 0.3})
+    criterion = build_criterion(recipe, vectors, 3)
+    proxies, groups = criterion.references
+    assert (type(proxies), type(groups), groups.groups, criterion.term_weights) == (Proxies, Hierarchy, 2, (1.0, 0.3))
+    assert groups.proxies is proxies
+    assert recipe.method == "proxy_anchor + hierarchy"
+    with pytest.raises(InputError, match="hierarchy groups proxies, and triplet has none"):
+        build_criterion(Recipe.of({"loss": "triplet", "hierarchy": 2}), vectors, 3)
+
+
+@pytest.mark.parametrize("loss", ["proxy_gram", "proxy_repulsion", "soft_triple"])
+def test_a_memory_of_losses_on_proxies_alone_holds_anchors(loss: str, vectors: Dataset) -> None:
+    criterion = build_criterion(Recipe.of({"loss": loss, "memory": 6, "proxies_per_class": 2}), vectors, 3)
+    assert [type(module) for module in criterion.references] == [Proxies]
+    assert isinstance(criterion.past_anchors, Memory)
+
+
+def test_a_cover_stands_beside_the_batch(vectors: Dataset) -> None:
+    recipe = Recipe.of({"loss": "triplet", "cover": 2})
+    batch, cover = build_criterion(recipe, vectors, 3).references
+    assert (type(batch), type(cover), cover.per_class) == (Batch, Cover, 2)
+    assert recipe.method == "triplet + cover"

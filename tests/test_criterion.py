@@ -133,7 +133,7 @@ def test_nan_embeddings_name_their_rows() -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_ids_of_the_wrong_length() -> None:
     with pytest.raises(InputError, match=r"ids must name one item per label; got shape \[3\] for 12 labels"):
-        Criterion("contrastive")(*batch(), torch.arange(3))
+        Criterion("contrastive")(*batch(), ids=torch.arange(3))
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -398,3 +398,28 @@ def test_huge_labels_on_a_batch_and_a_memory() -> None:
         small, huge = (Criterion("multi_similarity", references=references()) for _ in range(2))
         for _ in range(2):
             assert torch.equal(huge(embeddings, labels + 2**40), small(embeddings, labels))
+
+
+@pytest.mark.parametrize("name", ["proxy_gram", "proxy_repulsion", "soft_triple"])
+def test_past_anchors_count_as_items_of_the_batch_without_gradient(name: str) -> None:
+    proxies = Proxies(3, 5, per_class=2)
+    options: dict[str, Any] = {"references": [proxies], "regularisers": {}}
+    remembering, plain = Criterion(name, past_anchors=Memory(12, 5), **options), Criterion(name, **options)
+    (first, labels), (second, _) = batch(), batch(seed=1)
+    assert torch.equal(remembering(first, labels), plain(first, labels))  # nothing is remembered yet
+    leaf = second.clone().requires_grad_()
+    found = remembering(leaf, labels)
+    both = torch.cat([second, first]).requires_grad_()
+    expected = plain(both, torch.cat([labels, labels]))
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    expected.backward()
+    torch.testing.assert_close(leaf.grad, both.grad[:12])
+    restored = Criterion(name, past_anchors=Memory(12, 5), **options)
+    restored.load_state_dict(remembering.state_dict())
+    torch.testing.assert_close(restored(first, labels), remembering(first, labels))
+
+
+def test_past_anchors_need_references_that_stand_for_classes() -> None:
+    with pytest.raises(InputError, match="proxies or a cover"):
+        Criterion("triplet", past_anchors=Memory(4, 5))

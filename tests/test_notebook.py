@@ -11,6 +11,7 @@ from PIL import Image
 
 import vicinal as vc
 from vicinal.errors import DataError, InputError
+from vicinal.index import Hit, Hits
 from vicinal.notebook_html import html_table
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "first_hour.ipynb"
@@ -32,6 +33,26 @@ def test_data_and_splits_show_themselves(tmp_path: Path) -> None:
     photos = vc.data.folder(tmp_path)
     (tmp_path / "cat" / "1.png").unlink()
     assert "Not every image can be read" in photos._repr_html_()
+
+
+def test_hits_of_a_search_show_their_pictures(tmp_path: Path) -> None:
+    Image.new("RGB", (400, 200), "red").save(tmp_path / "red.png")
+    (tmp_path / "bad.jpg").write_text("no picture")
+    found = (
+        Hit(1, str(tmp_path / "red.png"), "<b>red</b>", 0.9, same=True, probability=0.97),
+        Hit(2, str(tmp_path / "bad.jpg"), None, 0.8),
+        Hit("x", None, "blue", 0.1),
+    )
+    text = Hits(found)._repr_html_()
+    assert text.count("data:image/png;base64,") == 1
+    assert text.count("no picture") == 2
+    assert "0.9000 (same, 97%)" in text
+    assert "<b>" not in text
+    assert "3 nearest items" in text
+    many = Hits((Hit("x", None, "blue", 0.1),) * 40, recall=0.99)._repr_html_()
+    assert "recall 0.9900" in many
+    assert many.count("<figure") == 30
+    assert "and 10 more" in many
 
 
 def test_scores_are_a_table_a_dict_and_a_frame() -> None:

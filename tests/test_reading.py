@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from vicinal import reading as reading_module
 from vicinal.errors import DataError
 from vicinal.reading import (
     printable,
@@ -89,7 +92,7 @@ def test_damage_is_a_data_error_that_names_the_file(suffix: str, tmp_path: Path)
     path.write_bytes(sound)
     READERS[suffix](path)
     rng = np.random.default_rng(0)
-    for _ in range(12):
+    for _ in range(3 if suffix == ".mat" else 12):  # which is read in a process of its own
         spoilt = bytearray(sound)
         kind = rng.integers(3)
         if kind == 0:
@@ -172,3 +175,12 @@ def test_arrays_come_back_as_numpy_reads_them(shape: list[int], kind: str, turne
 
 def test_names_that_are_not_utf8_can_be_printed() -> None:
     assert json.dumps(printable(os.fsdecode(b"caf\xe9"))) == '"caf\\\\udce9"'
+
+
+def test_a_reader_that_ends_its_process_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """scipy's reader of MATLAB files does so on some damaged ones."""
+    (tmp_path / "cars.mat").write_bytes(b"MATLAB 5.0")
+    ended = subprocess.CompletedProcess([], -signal.SIGSEGV, b"", b"")
+    monkeypatch.setattr(reading_module.subprocess, "run", lambda *_, **__: ended)
+    with pytest.raises(DataError, match=r"cars.mat is not a MATLAB file .* it is damaged"):
+        read_mat(tmp_path / "cars.mat")

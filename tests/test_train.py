@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,26 @@ def test_the_folder_holds_the_same(kept: Run, shop: Dataset) -> None:
     text = (opened.files.model / "README.md").read_text()
     assert f"| MAP@R (test) | {scores['MAP@R']:.4f} |" in text
     assert [line["step"] for line in opened.log if "score" in line] == [3, 6]
+
+
+def test_damage_to_the_record_is_seen(kept: Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(kept.files.folder, tmp_path / "run")
+    path = folder / "record.json"
+    text = path.read_text()
+    assert '"best_step": ' in text
+    path.write_text(text.replace('"best_step": ', '"best_step": 1'))
+    with pytest.raises(DataError, match="not what its checksum says"):
+        Run.open(folder)
+    path.write_text(json.dumps({name: value for name, value in json.loads(text).items() if name != "sha256"}))
+    assert Run.open(folder).record == kept.record  # as earlier versions wrote it
+
+
+def test_a_run_whose_recipe_was_changed_is_not_resumed(kept: Run, shop: Dataset, tmp_path: Path) -> None:
+    folder = shutil.copytree(kept.files.folder, tmp_path / "run")
+    path = folder / "recipe.toml"
+    path.write_text(path.read_text().replace("classes_per_batch = 3", "classes_per_batch = 2"))
+    with pytest.raises(InputError, match=r"started with other settings than its recipe.toml has now"):
+        vc.train(Recipe.read(path), data=shop, folder=folder, resume=True, progress=False)
 
 
 def test_without_a_folder_the_run_is_the_same(kept: Run, shop: Dataset) -> None:
@@ -290,3 +311,12 @@ def test_a_run_builds_its_network_once(monkeypatch: pytest.MonkeyPatch, tmp_path
     small = {"backbone_options": {"widths": [4], "size": 8}, "dim": 4, "classes_per_batch": 2, "validation": 0.6}
     vc.train(Recipe(data="digits", **small).changed(steps=2), folder=tmp_path / "run", progress=False)
     assert built == ["convnet"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ks"), [("sop", (1, 10, 100, 1000)), ("inshop", (1, 10, 20, 30)), ("blobs", (1, 2, 4, 8))]
+)
+def test_recall_is_reported_at_the_k_of_the_dataset(name: str, ks: tuple[int, ...], blobs: Dataset) -> None:
+    data = arrays(blobs.items, blobs.labels, name=name)
+    tested = vc.train(recipe(steps=2), data=data, progress=False).record.test
+    assert [found for found in tested if found.startswith("R@")] == [f"R@{k}" for k in ks]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vicinal import (
         classical,
         data,
+        decisions,
         evaluation,
         index,
         mining,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from vicinal.errors import VicinalError
     from vicinal.evaluation import Scores, evaluate
     from vicinal.fitting import fit, train
-    from vicinal.index import Index
+    from vicinal.index import Index, connect
     from vicinal.loading import load
     from vicinal.neighbours import Searcher
     from vicinal.pairs import Geometry
@@ -66,7 +67,9 @@ __all__ = [
     "VicinalError",
     "classical",
     "compare",
+    "connect",
     "data",
+    "decisions",
     "evaluate",
     "evaluation",
     "fit",
@@ -106,6 +109,7 @@ _MODULES = {
     "fit": "fitting",
     "train": "fitting",
     "Index": "index",
+    "connect": "index",
     "load": "loading",
     "show_neighbours": "showing",
     "Searcher": "neighbours",

@@ -12,18 +12,27 @@ from vicinal.criterion import Criterion, Learned
 from vicinal.data import PIPELINES, Dataset, pipeline
 from vicinal.distributed import world_size
 from vicinal.embedder import Embedder
+from vicinal.embedder.lora import add_lora
 from vicinal.errors import InputError, look_up
+from vicinal.mining import find_miner
+from vicinal.named_code import is_code
+from vicinal.objectives import find_objective
 from vicinal.recipe import Recipe
-from vicinal.references import Batch, Memory, OneHot, Proxies
+from vicinal.references import Batch, Cover, Hierarchy, Memory, OneHot, Proxies
 from vicinal.sampling import SAMPLERS, Sampler, batch_that_fits
 
 __all__ = ["build_criterion", "build_embedder", "build_sampler", "train_transform", "with_fitting_batches"]
+
+SMALLEST_PHOTOGRAPH = 128  # pixels: networks of smaller images get a light affine map instead of random parts
 
 
 def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
     """Return an untrained embedder for a dataset's kind of items, with the parts frozen that the recipe freezes."""
     options = dict(recipe.backbone_options)
-    if data.kind == "vectors":
+    if is_code(recipe.backbone):
+        if data.kind == "images":
+            options["input"] = {"size": int(data.items.shape[1]), **options.get("input", {})}  # type: ignore[union-attr]
+    elif data.kind == "vectors":
         if recipe.backbone != "linear":
             raise InputError(
                 f"{data.name} holds feature vectors; backbone {recipe.backbone!r} wants images: use backbone='linear'."
@@ -40,6 +49,7 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
         dim=len(data.classes) if on_simplex else recipe.dim,
         pooling=recipe.pooling,
         normalisation="softmax" if on_simplex else recipe.normalisation or "none",
+        bias=recipe.head_bias,
         weights=recipe.weights,
         options=options,
     )
@@ -65,7 +75,12 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
                 f"of {', '.join(names)}; got {recipe.train_stages}. For the head alone say freeze = true, "
                 "for all of the network freeze = false."
             )
-    return embedder.freeze(train_stages=stages, batch_norm=recipe.freeze_batch_norm)
+    embedder.freeze(train_stages=stages, batch_norm=recipe.freeze_batch_norm)
+    if recipe.lora_rank is not None:
+        if recipe.freeze:
+            raise InputError("lora_rank trains the network by small matrices, and freeze keeps it as it is: give one.")
+        add_lora(embedder.backbone, recipe.lora_rank)
+    return embedder
 
 
 def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
@@ -96,18 +111,25 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
         ]
     elif traits.usual == "one_hot":
         references = [OneHot(len(data.classes))]
-    if recipe.memory:
-        references.append(Memory(recipe.memory, dim, start=recipe.memory_start))
+    if recipe.hierarchy:
+        references.append((_hierarchy(recipe, references[0]), recipe.hierarchy_weight))
+    if recipe.cover:
+        references.append(Cover(len(data.classes), dim, per_class=recipe.cover))
+    memory = Memory(recipe.memory, dim, start=recipe.memory_start) if recipe.memory else None
+    if memory is not None and "memory" in traits.references:
+        references.append(memory)
     lengths: dict[str, Any] = {}
     if recipe.normalisation != "sphere":
         # Lengths count, and cosines would not see them.
         geometry = "dot" if traits.geometry == "cosine" else traits.geometry
         lengths = {"normalise": recipe.normalisation or "none", "geometry": geometry}
     return Criterion(
-        recipe.loss,
+        find_objective(recipe.loss),
         references=references,
-        mining=recipe.mining,
+        mining=None if recipe.mining is None else find_miner(recipe.mining),
         mining_options=recipe.mining_options,
+        past_anchors=None if "memory" in traits.references else memory,
+        prefixes=recipe.prefixes,
         seed=recipe.training.seed,
         **lengths,
         **{name: _option(name, value, len(data.classes)) for name, value in recipe.loss_options.items()},
@@ -118,14 +140,29 @@ def _option(name: str, value: Any, classes: int) -> Any:
     """Return an option of a loss; a table with a `start` is one that is learned, perhaps per class."""
     if name == "regularisers" or not isinstance(value, Mapping):  # names and weights of the terms that are added
         return value
-    start, per_class = value.get("start"), value.get("per_class", False)
-    plain = isinstance(start, int | float) and not isinstance(start, bool) and isinstance(per_class, bool)
-    if not plain or set(value) - {"start", "per_class"}:
+    start, per_class, multiplier = value.get("start"), value.get("per_class", False), value.get("multiplier", 1.0)
+    plain = _is_number(start) and _is_number(multiplier) and multiplier > 0 and isinstance(per_class, bool)
+    if not plain or set(value) - {"start", "per_class", "multiplier"}:
         raise InputError(
-            f"{name} must be a number, or a table for one that is learned: {name} = {{start = 1.2}}, and per_class = "
-            f"true in it for one of each class; got {dict(value)}."
+            f"{name} must be a number, or a table for one that is learned: {name} = {{start = 1.2}}, and in it "
+            "per_class = true for one of each class, and multiplier for its learning rate over that of the network; "
+            f"got {dict(value)}."
         )
-    return Learned(float(start), classes=classes if per_class else None)  # type: ignore[arg-type]
+    return Learned(float(start), classes=classes if per_class else None, multiplier=float(multiplier))  # type: ignore[arg-type]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _hierarchy(recipe: Recipe, proxies: Any) -> Hierarchy:
+    """Return the groups of a recipe's proxies."""
+    if not isinstance(proxies, Proxies):
+        raise InputError(
+            f"hierarchy groups proxies, and {recipe.loss} has none: use it with proxy_anchor, for example."
+        )
+    groups = max(2, min(recipe.hierarchy, proxies.classes // 2))
+    return Hierarchy(proxies, groups, seed=recipe.training.seed)
 
 
 def build_sampler(recipe: Recipe, data: Dataset) -> Sampler:
@@ -167,6 +204,7 @@ def train_transform(recipe: Recipe, embedder: Embedder) -> Callable[..., Tensor]
     expects = embedder.backbone.input
     if expects.pixels is None:
         return None
-    name = recipe.images or ("small" if expects.short_side is None else "thesis")
+    drawings = expects.short_side is None and expects.size < SMALLEST_PHOTOGRAPH
+    name = recipe.images or ("small" if drawings else "thesis")
     look_up("pair of transforms", name, PIPELINES)
     return pipeline(name, size=expects.size, pixels=expects.pixels).train

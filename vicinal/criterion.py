@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 import torch
@@ -18,13 +19,24 @@ from vicinal.compatibility import (
     check_option_names,
     check_references,
 )
-from vicinal.distributed import gather_batch
+from vicinal.distributed import gather_batch, world_size
 from vicinal.errors import InputError, look_up
-from vicinal.mining import MINERS, pair_statistics
-from vicinal.objectives import ALIASES, OBJECTIVES, Traits, centre_merging, embedding_norm, traits_of
+from vicinal.mining import find_miner, pair_statistics
+from vicinal.named_code import told
+from vicinal.objectives import Traits, centre_merging, embedding_norm, find_objective, traits_of
 from vicinal.objectives.traits import check_options
-from vicinal.pairs import GEOMETRIES, check_embeddings, check_finite, masks, to_ball, to_sphere, widen
-from vicinal.references import Batch, OneHot, Proxies, View
+from vicinal.pairs import (
+    GEOMETRIES,
+    as_labels,
+    check_embeddings,
+    check_finite,
+    check_pairs,
+    masks,
+    to_ball,
+    to_sphere,
+    widen,
+)
+from vicinal.references import Batch, Cover, Memory, OneHot, Proxies, View
 from vicinal.references.proxies import check_labels
 
 __all__ = ["REGULARISERS", "Criterion", "Learned"]
@@ -33,6 +45,8 @@ REGULARISERS: dict[str, Callable[..., Tensor]] = {
     "centre_merging": centre_merging,
     "embedding_norm": embedding_norm,
 }
+
+PER_CLASS = ("proxies", "cover", "one_hot")
 
 Normalise = Literal["sphere", "ball", "none"]
 
@@ -44,6 +58,7 @@ class Learned:
     Attributes:
         start: Its first value.
         classes: Given, each class of anchors has a value of its own.
+        multiplier: Its learning rate over that of the network.
 
     Example:
         >>> Criterion("margin", boundary=Learned(1.2)).learned["boundary"]
@@ -53,6 +68,7 @@ class Learned:
 
     start: float
     classes: int | None = None
+    multiplier: float = 1.0
 
 
 @final
@@ -76,6 +92,12 @@ class Criterion(nn.Module):
         classes: Number of classes, for making proxies or one-hot labels where none are given.
         dim: Dimension of the embeddings, for the same.
         seed: Of proxies made here, and of what miners draw.
+        prefixes: Numbers of embedding and references, counted from the first, that are to do by themselves, too: the
+            loss is the mean over these lengths and the whole, so that embeddings may be cut (Matryoshka).
+        past_anchors: Items of past batches that count as anchors, too: for losses that compare items with proxies
+            alone, which have no use for a memory among their references.
+        overlap: Of labels that are sets: two belong together where the share of what both have in all that either has
+            (Jaccard) is above this; 0 asks for one common label.
         **options: Options of the objective; `Learned(value)` makes one a parameter.
 
     Attributes:
@@ -104,11 +126,15 @@ class Criterion(nn.Module):
         classes: int | None = None,
         dim: int | None = None,
         seed: int = 0,
+        past_anchors: Memory | None = None,
+        overlap: float = 0.0,
+        prefixes: Sequence[int] = (),
         **options: Any,
     ) -> None:
         super().__init__()
         if isinstance(objective, str):
-            objective = look_up("loss", ALIASES.get(objective, objective), OBJECTIVES)
+            told(objective)
+            objective = find_objective(objective)
         self.objective = objective
         self.name = getattr(objective, "__name__", type(objective).__name__)
         # A function that declares nothing about itself is taken to work on cosines and on any references.
@@ -117,7 +143,9 @@ class Criterion(nn.Module):
         self.normalise: Normalise = normalise or ("none" if self.geometry.name == "dot" else "sphere")
         check_geometry(self.name, self.traits, self.geometry, self.normalise)
 
-        self.miner = look_up("miner", mining, MINERS) if isinstance(mining, str) else mining
+        told(mining)
+        self.miner = find_miner(mining) if isinstance(mining, str) else mining
+        self.miner_asks = () if self.miner is None else tuple(inspect.signature(self.miner).parameters)
         self.mining_options = dict(mining_options or {})
         check_mining(self.miner, self.mining_options, self.geometry, self.normalise)
 
@@ -125,6 +153,17 @@ class Criterion(nn.Module):
         self.references = nn.ModuleList(module for module, _ in terms)
         self.term_weights = tuple(weight for _, weight in terms)
         check_references(self.name, self.traits, list(self.references))
+        if not 0 <= overlap < 1:
+            raise InputError(f"overlap is a share of labels, at least 0 and below 1; got {overlap}.")
+        self.overlap = overlap
+        self.prefixes = tuple(sorted(set(prefixes)))
+        if self.prefixes and (self.prefixes[0] < 1 or any(module.kind == "one_hot" for module in self.references)):
+            raise InputError(
+                f"prefixes are lengths of at least 1, and one-hot labels have none to cut; got {self.prefixes}."
+            )
+        self.past_anchors = past_anchors
+        if past_anchors is not None and any(module.kind not in PER_CLASS for module in self.references):
+            raise InputError("past_anchors are compared with references that stand for classes: proxies or a cover.")
 
         self.regularisers = dict(self.traits.regularisers if regularisers is None else regularisers)
         for name in self.regularisers:
@@ -142,44 +181,136 @@ class Criterion(nn.Module):
                 for name, value in learned.items()
             }
         )
+        self.multipliers = {name: value.multiplier for name, value in learned.items()}
         self.generator = torch.Generator().manual_seed(seed)
         self.watch = False
         self.statistics: dict[str, float] = {}
 
     def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Any = None,
+        references: Tensor | None = None,
+        reference_labels: Any = None,
+        *,
+        ids: Int[Tensor, " n"] | None = None,
+        positive: Tensor | None = None,
+        negative: Tensor | None = None,
     ) -> Float[Tensor, ""]:
         """Return the loss of a batch.
 
         Args:
             embeddings: One row per item, before or after normalisation.
-            labels: Integers of any size; 0 .. classes - 1 where references are made per class.
+            labels: Integers of any size, as a tensor, an array or a list; 0 .. classes - 1 where references are made
+                per class. Or sets of labels: a row of booleans for each item, of which two belong together where they
+                share one, or where their `overlap` is large enough.
+            references: Embeddings to compare the items with instead of each other: a second view, or keys for queries.
+            reference_labels: Their labels.
             ids: Which item of the dataset each one is, so that a memory never compares an item with itself.
+            positive: In the place of labels, which pairs of items (or of items and references) belong together.
+            negative: Which do not; by default all that are not positive.
         """
+        own_pairs = positive is not None or references is not None
+        if own_pairs:
+            self._check_own_pairs(labels, ids, positive)
+        if labels is None:
+            if positive is None:
+                raise InputError("A loss needs labels, or the masks positive= and negative= of its pairs.")
+            labels = embeddings.new_zeros(len(embeddings), dtype=torch.long)  # from which no mask is made
+        labels = as_labels(labels, embeddings.device)
         check_embeddings(embeddings, labels, ids)
-        embeddings, labels, ids = gather_batch(embeddings, labels.long(), ids)
+        if labels.ndim == 2 and not self._takes_sets():
+            raise InputError(
+                "Sets of labels go with a batch, proxies, a cover or one-hot labels, without options learned per class."
+            )
+        embeddings, labels, ids = gather_batch(embeddings, labels, ids)
         check_finite(embeddings)  # of all processes at once, so that all of them stop
         with torch.autocast(device_type=embeddings.device.type, enabled=False):
             embeddings = widen(embeddings)
             anchors = self._normalised(embeddings)
-            views = [references(anchors, labels, ids) for references in self.references]
+            if self.past_anchors is not None:
+                past = self.past_anchors.past()
+                self.past_anchors(anchors, labels, ids)
+                anchors, labels = torch.cat([anchors, past.vectors.to(anchors)]), torch.cat([labels, past.labels])
+            if own_pairs:
+                views = [_own_view(anchors, references, reference_labels, positive, negative)]
+            else:
+                self._warn_of_one_class(labels)
+                views = [module(anchors, labels, ids) for module in self.references]
             loss = embeddings.new_zeros(())
             for term, (view, weight) in enumerate(zip(views, self.term_weights, strict=True)):
-                loss = loss + weight * self._term(anchors, labels, view, watch=self.watch and term == 0)
+                loss = loss + weight * self._over_prefixes(anchors, labels, view, watch=self.watch and term == 0)
             for name, weight in self.regularisers.items():
                 loss = loss + weight * _regulariser(name, embeddings, views[0])
             return loss
 
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """Return the learned references and options with their learning-rate multipliers, for an optimiser."""
+    def _check_own_pairs(self, labels: Any, ids: Tensor | None, positive: Tensor | None) -> None:
+        """Raise where masks or references of one's own do not go with what this criterion compares with."""
+        if [type(module) for module in self.references] != [Batch] or self.past_anchors is not None:
+            kinds = ", ".join(type(module).__name__ for module in self.references)
+            raise InputError(
+                f"Masks and references of your own stand in the place of the batch; {self.name} compares with {kinds} "
+                "here: give labels alone, or make the criterion with references=Batch()."
+            )
+        if ids is not None:
+            raise InputError("ids go with labels and no references: leave pairs out by masks instead.")
+        per_class = any(value.ndim for value in self.learned.values())
+        if positive is not None and (labels is not None or per_class or world_size() > 1):
+            raise InputError(
+                "Masks stand in the place of labels: give one of the two, no options that are learned per class, and "
+                "train in one process, since pairs between processes are in no mask."
+            )
+
+    def _takes_sets(self) -> bool:
+        fitting = all(isinstance(module, Batch | Proxies | OneHot | Cover) for module in self.references)
+        return fitting and self.past_anchors is None and not any(value.ndim for value in self.learned.values())
+
+    def _warn_of_one_class(self, labels: Tensor) -> None:
+        """Say once that a batch has no negative pairs, which is a loss of zero and a mistake in the sampler."""
+        alone = len(labels) > 1 and all(isinstance(module, Batch) for module in self.references)
+        if not alone or labels.ndim == 2 or torch.compiler.is_compiling():
+            return
+        if bool((labels == labels[0]).all()):
+            warnings.warn(
+                f"All {len(labels)} items of a batch are of one class: without a second one there is nothing to tell "
+                "apart, and no negative pair. vicinal.sampling.ClassSampler draws several classes.",
+                stacklevel=3,
+            )
+
+    def __repr__(self) -> str:
+        """The loss and what it is used with, in one line."""
+        parts = [repr(self.name)]
+        parts += [f"mining={getattr(self.miner, '__name__', self.miner)!r}"] * (self.miner is not None)
+        kinds = [type(module).__name__ for module in self.references]
+        parts += [f"geometry={self.geometry.name!r}", f"references={kinds[0] if len(kinds) == 1 else kinds}"]
+        parts += [f"{option}={value!r}" for option, value in self.options.items()]
+        parts += [f"{option}=learned" for option in self.learned]
+        return f"Criterion({', '.join(parts)})"
+
+    def parameter_groups(self, learning_rate: float | None = None) -> list[dict[str, Any]]:
+        """Return the learned references and options with their learning-rate multipliers, for an optimiser.
+
+        Args:
+            learning_rate: Of the network; given, every group has a rate of its own (`lr`), as torch's optimisers read
+                it: `torch.optim.AdamW([{"params": network.parameters()}, *criterion.parameter_groups(1e-4)], lr=1e-4)`.
+
+        Example:
+            >>> [group["lr"] for group in Criterion("proxy_anchor", classes=3, dim=2).parameter_groups(1e-4)]
+            [0.01]
+        """
         groups: list[dict[str, Any]] = []
-        if self.learned:
-            groups.append({"name": "options", "params": list(self.learned.values()), "multiplier": 1.0})
+        groups.extend(
+            {"name": "options", "params": [value], "multiplier": self.multipliers[name]}
+            for name, value in self.learned.items()
+        )
         groups.extend(
             {"name": "proxies", "params": [module.vectors], "multiplier": module.learning_rate_multiplier}
             for module in self.references
             if isinstance(module, Proxies)
         )
+        if learning_rate is not None:
+            for group in groups:
+                group["lr"] = learning_rate * group["multiplier"]
         return groups
 
     def get_extra_state(self) -> Tensor:
@@ -190,11 +321,25 @@ class Criterion(nn.Module):
         """Restore the state of the generator."""
         self.generator.set_state(state.cpu())
 
+    def _over_prefixes(self, anchors: Tensor, labels: Tensor, view: View, *, watch: bool) -> Tensor:
+        """The mean of a term over the prefixes and the whole of embeddings and references."""
+        loss = self._term(anchors, labels, view, watch=watch)
+        if self.prefixes and self.prefixes[-1] >= anchors.shape[1]:
+            raise InputError(f"Prefixes are shorter than the embeddings' {anchors.shape[1]}; got {self.prefixes}.")
+        for length in self.prefixes:
+            part = self._normalised(anchors[:, :length])
+            vectors = part if view.vectors is anchors else view.vectors[:, :length]
+            loss = loss + self._term(part, labels, replace(view, vectors=vectors), watch=False)
+        return loss / (1 + len(self.prefixes))
+
     def _term(self, anchors: Tensor, labels: Tensor, view: View, *, watch: bool) -> Tensor:
         seen = labels if view.anchor_labels is None else view.anchor_labels
         vectors = view.vectors if view.vectors is anchors else self._normalised(view.vectors.to(anchors.dtype))
         matrix = self.geometry.compare(anchors, vectors)
-        positive, negative = masks(seen, view.labels, view.itself)
+        if view.pairs is None:
+            positive, negative = masks(seen, view.labels, view.itself, overlap=self.overlap)
+        else:
+            positive, negative = view.pairs
         kept_positive, kept_negative = self._mine(matrix, positive, negative, anchors.shape[1])
         if watch:
             self.statistics = pair_statistics(
@@ -206,7 +351,11 @@ class Criterion(nn.Module):
         if "reference_matrix" in self.traits.needs:
             supplied["reference_matrix"] = self.geometry.compare(vectors, vectors)
         learned = {name: _of_each_anchor(value, seen) for name, value in self.learned.items()}
-        return self.objective(matrix, kept_positive, kept_negative, **supplied, **learned, **self.options)
+        loss = self.objective(matrix, kept_positive, kept_negative, **supplied, **learned, **self.options)
+        if not isinstance(loss, Tensor) or loss.ndim != 0:
+            got = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise InputError(f"A loss returns one number as a tensor; {self.name} returned {got}: .mean() makes one.")
+        return loss
 
     def _normalised(self, vectors: Tensor) -> Tensor:
         if self.normalise == "none" or self.geometry.name.startswith("cosine"):
@@ -217,10 +366,14 @@ class Criterion(nn.Module):
         if self.miner is None:
             return positive, negative
         offered = {"similarity": self.geometry.similarity, "generator": self.generator, "dim": dim}
-        asked = inspect.signature(self.miner).parameters
-        supplied = {name: value for name, value in offered.items() if name in asked}
-        kept: tuple[Tensor, Tensor] = self.miner(matrix, positive, negative, **supplied, **self.mining_options)
-        return kept
+        supplied = {name: value for name, value in offered.items() if name in self.miner_asks}
+        kept = self.miner(matrix, positive, negative, **supplied, **self.mining_options)
+        if not (isinstance(kept, tuple) and len(kept) == 2 and all(isinstance(mask, Tensor) for mask in kept)):
+            raise InputError(
+                f"A miner returns the two masks (positive, negative) with pairs taken out; "
+                f"{getattr(self.miner, '__name__', 'this one')} returned {type(kept).__name__}."
+            )
+        return kept[0], kept[1]
 
     def _terms(
         self,
@@ -242,6 +395,38 @@ class Criterion(nn.Module):
             references = Proxies(classes, dim, seed=seed)
         several = [references] if isinstance(references, nn.Module) else list(references)
         return [term if isinstance(term, tuple) else (term, 1.0) for term in several]
+
+
+def _own_view(
+    anchors: Tensor,
+    references: Tensor | None,
+    reference_labels: Any,
+    positive: Tensor | None,
+    negative: Tensor | None,
+) -> View:
+    """Return what a person compares the anchors with: other embeddings by labels or masks, or each other by masks."""
+    if references is None:
+        vectors = anchors
+    else:
+        unlabelled = torch.zeros(len(references), dtype=torch.long, device=references.device)
+        labels = unlabelled if positive is not None else as_labels(reference_labels, references.device)
+        check_embeddings(references, labels)
+        vectors, labels, _ = gather_batch(widen(references).to(anchors.dtype), labels, None)
+        check_finite(vectors)
+        if vectors.shape[1] != anchors.shape[1]:
+            raise InputError(f"Items have {anchors.shape[1]} dimensions and their references {vectors.shape[1]}.")
+        if positive is None:
+            return View(vectors, labels)
+    assert positive is not None  # where there are no references there are masks
+    shape = (len(anchors), len(vectors))
+    check_pairs(anchors.new_zeros(shape), positive, positive if negative is None else negative)
+    negative = ~positive if negative is None else negative
+    if references is None:  # an item and itself are no pair, whatever the masks say
+        apart = ~torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
+        positive, negative = positive & apart, negative & apart
+    if not torch.compiler.is_compiling() and bool((positive & negative).any()):
+        raise InputError("positive and negative have pairs in common: a pair is one of the two, or neither.")
+    return View(vectors, torch.zeros(shape[1], dtype=torch.long, device=anchors.device), pairs=(positive, negative))
 
 
 def _of_each_anchor(value: Tensor, labels: Tensor) -> Tensor:

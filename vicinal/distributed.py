@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 __all__ = ["gather_batch", "world_size"]
@@ -18,8 +18,10 @@ def world_size() -> int:
 
 
 def gather_batch(
-    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None
-) -> tuple[Float[Tensor, "m d"], Int[Tensor, " m"], Int[Tensor, " m"] | None]:
+    embeddings: Float[Tensor, "n d"],
+    labels: Int[Tensor, " n"] | Bool[Tensor, "n c"],
+    ids: Int[Tensor, " n"] | None,
+) -> tuple[Float[Tensor, "m d"], Int[Tensor, " m"] | Bool[Tensor, "m c"], Int[Tensor, " m"] | None]:
     """Return the batches of all processes as one, the same on every process.
 
     Every process then computes the same loss of the whole batch. The gradient that comes back to a process's own rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import time
@@ -25,15 +26,19 @@ from vicinal.build import build_criterion, build_embedder, build_sampler, train_
 from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
 from vicinal.defaults import suited_settings
 from vicinal.embedder import Card, Embedder
+from vicinal.embedder.lora import merge_lora
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import class_distances, covering_radius, spectral_decay
 from vicinal.machine import peak_memory_mib
+from vicinal.named_code import allow_code as allow
+from vicinal.named_code import told
 from vicinal.recipe import SCORES, Recipe
-from vicinal.results.item_scores import queries_by_class, score_test_items, scores_by_class
+from vicinal.results.item_scores import queries_by_class, recall_at, score_test_items, scores_by_class
 from vicinal.results.record import Record
 from vicinal.results.run import EmbeddedItems, Run, RunFiles
-from vicinal.results.run_notes import batch_note, budget_note, colour_note, validation_note
+from vicinal.results.run_notes import batch_note, budget_note, colour_note, proxies_note, validation_note
 from vicinal.training.ccp import ChanceConstrainedProxies
+from vicinal.training.cover_refresh import CoverRefresh
 from vicinal.training.engine import Outcome, run_training
 from vicinal.training.frozen import FrozenEmbedder, Trainee, training_items
 from vicinal.training.head_start import start_at_principal_axes
@@ -61,6 +66,7 @@ def fit(
     cache: Path | None = None,
     progress: bool = True,
     tensorboard: bool = False,
+    allow_code: Sequence[str] = (),
     **changes: Any,
 ) -> Embedder:
     """Train an embedder on the training classes of a split and choose its best step on the validation classes.
@@ -79,7 +85,9 @@ def fit(
         cache: Where frozen features are kept, by default the user's cache folder.
         progress: Whether to show progress.
         tensorboard: Whether to write TensorBoard events.
-        **changes: Names of a recipe or of its training settings, on top of it: `loss="triplet", dim=64, steps=500`.
+        allow_code: Modules or files whose code the recipe may name.
+        **changes: Names of a recipe or of its training settings, on top of it: `loss="triplet", dim=64, steps=500`;
+            losses, miners and networks may be your own functions and classes.
 
     Returns:
         The embedder with its best weights, in evaluation mode.
@@ -91,6 +99,8 @@ def fit(
         >>> embedder.dim
         8
     """
+    allow(*allow_code)
+    told(*changes.values())
     if recipe is None:
         recipe = Recipe.of(suited_settings(split.train, changes))
     asked = _about(split, recipe.changed(changes))
@@ -116,6 +126,7 @@ def train(
     tensorboard: bool = False,
     keep_model: bool = True,
     facts: Mapping[str, Any] | None = None,
+    allow_code: Sequence[str] = (),
 ) -> Run:
     """Run a recipe: open and divide its data, train, embed the test classes, score them, and write all of it down.
 
@@ -132,6 +143,7 @@ def train(
         tensorboard: Whether to write TensorBoard events.
         keep_model: Whether the trained embedder is kept in the folder.
         facts: Fields of the record that the caller knows: the run's name in tables, the hash of the data, and so on.
+        allow_code: Modules or files whose code the recipe may name.
 
     Returns:
         The run, with its record and its embedder.
@@ -141,6 +153,7 @@ def train(
         >>> train(recipe, progress=False).record.test["P@1"] > 0.2
         True
     """
+    allow(*allow_code)
     if data is None and recipe.data is None:
         raise InputError('The recipe names no data: give it as data=, or in the recipe (data = "photos/").')
     whole = load(str(recipe.data), skip_bad=recipe.skip_bad) if data is None else data
@@ -198,7 +211,7 @@ def assess(
         validation = divided.visible.chooser
         scores = {} if validation is None else _scores(model, validation, recipe)
         outcome = Outcome(steps=0, images=0, best_step=0, best_scores=scores, seconds=time.perf_counter() - began)
-        fitted = _Fitted(embedder, model, outcome, divided.identity, (), files, writes=True)
+        fitted = _Fitted(embedder, model, outcome, divided.identity, (), (), files, writes=True)
         return _finish(fitted, recipe, divided, known, keep_model=keep_model)
 
 
@@ -227,7 +240,7 @@ def _finish(fitted: _Fitted, recipe: Recipe, divided: _Divided, known: Mapping[s
     """Embed and score the test classes, and write all of it down."""
     test = divided.test
     items = EmbeddedItems(_encode(fitted.model, test), test.labels, _search_roles(test))
-    facts = {**known, **_test_facts(items, test, fitted.model.distance)}
+    facts = {**known, **_test_facts(items, test, fitted.model.distance, recall_at(recipe.data or test.name))}
     record = _record(fitted, recipe, divided.visible, facts)
     run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
     if fitted.files is not None:
@@ -306,6 +319,7 @@ class _Fitted:
     outcome: Outcome
     identity: str
     instances: tuple[Mapping[str, float], ...]
+    notes: tuple[str, ...]
     files: RunFiles | None
     writes: bool  # whether this process is the one that does
 
@@ -349,12 +363,18 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
         skip_bad=recipe.skip_bad,
         embed=lambda _: torch.from_numpy(_encode(model, data)),
     )
-    ccp = []
+    pooled: dict[str, Any] = {"recipe": recipe, "workers": workers}
+    ccp, cover = [], []
     if recipe.ccp is not None:
         plain = recipe.ccp.pool_images == "plain"
         pool, drawn = training_items(model, data, embedder.transform) if plain else (items, transform)
-        embed = partial(_proxy_pool, data=pool, transform=drawn, recipe=recipe, workers=workers)
+        queued = recipe.ccp.pool_order == "queue"
+        embed = partial(_pool, data=pool, transform=drawn, size=recipe.ccp.pool_size, queued=queued, **pooled)
         ccp = [ChanceConstrainedProxies(recipe.ccp, embed)]
+    if recipe.cover:
+        size = max(recipe.cover, recipe.cover_pool)
+        embed = partial(_pool, data=items, transform=transform, size=size, queued=True, **pooled)
+        cover = [CoverRefresh(embed, recipe.cover_every)]
     outcome = run_training(
         model,
         criterion,
@@ -362,17 +382,19 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
         settings,
         score=None if validation is None else partial(_scores, data=validation, recipe=recipe),
         on_score=running.on_score,
-        hooks=[*ccp, *running.hooks],
+        hooks=[*ccp, *cover, *running.hooks],
         files=files,
         resume=running.resume,
         identity=identity,
+        recipe=hashlib.sha256(recipe.toml().encode()).hexdigest(),
         progress=running.progress,
         tensorboard=running.tensorboard,
         fabric=fabric,
     )
-    embedder.eval()
+    merge_lora(embedder.eval())
     instances = tuple(ccp[0].history) if ccp else ()
-    return _Fitted(embedder, model, outcome, identity, instances, files, fabric.is_global_zero)
+    notes = (proxies_note(ccp[0].first, ccp[0].history),) if ccp else ()
+    return _Fitted(embedder, model, outcome, identity, instances, notes, files, fabric.is_global_zero)
 
 
 @contextmanager
@@ -393,7 +415,7 @@ def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
     """Whether the head starts as PCA: where that is asked for, or by default on a pretrained network's features."""
     if recipe.head_start is not None:
         return recipe.head_start == "pca"
-    linear, pretrained = embedder.head.linear, recipe.weights is not None and recipe.start is None
+    linear, pretrained = embedder.head.linear, recipe.pretrained and recipe.start is None
     narrows = linear is not None and linear.out_features <= linear.in_features
     return pretrained and recipe.freeze is True and narrows and recipe.traits.usual != "one_hot"
 
@@ -420,14 +442,20 @@ def _decoded(data: Dataset, recipe: Recipe) -> Dataset:
     return in_memory_once(data, side, mode="L" if channels == 1 else "RGB")
 
 
-def _proxy_pool(
-    model: Trainee, instance: int, *, data: Dataset, transform: Any, recipe: Recipe, workers: int
+def _pool(
+    model: Trainee, turn: int, *, data: Dataset, transform: Any, size: int, queued: bool, recipe: Recipe, workers: int
 ) -> torch.Tensor:
-    """Embed the items among which an instance of chance-constrained proxies looks for its proxies."""
-    assert recipe.ccp is not None
-    seed = (recipe.training.seed, instance)
+    """Embed the items of each class among which proxies, or the points of a cover, are looked for."""
+    seed = recipe.training.seed
     return embed_pool(
-        model, data, transform, recipe.ccp.pool_size, seed=seed, workers=workers, skip_bad=recipe.skip_bad
+        model,
+        data,
+        transform,
+        size,
+        seed=(seed,) if queued else (seed, turn),
+        turn=turn if queued else None,
+        workers=workers,
+        skip_bad=recipe.skip_bad,
     )
 
 
@@ -454,9 +482,9 @@ def _search_roles(data: Dataset) -> npt.NDArray[Any] | None:
     return np.asarray(data.roles, dtype=np.str_) if apart else None
 
 
-def _test_facts(items: EmbeddedItems, test: Dataset, distance: str) -> dict[str, Any]:
+def _test_facts(items: EmbeddedItems, test: Dataset, distance: str, ks: Sequence[int]) -> dict[str, Any]:
     """Return what a record says of the test classes."""
-    scores = score_test_items(items, distance, full_ranking=False, draws=0)
+    scores = score_test_items(items, distance, k=ks, full_ranking=False, draws=0)
     classes = len(test.class_names)
     return {
         "test": dict(scores.overall) | {"spectral decay": spectral_decay(items.embeddings)},
@@ -490,12 +518,13 @@ def _record(fitted: _Fitted, recipe: Recipe, split: Split, facts: Mapping[str, A
             {name: value if np.isfinite(value) else None for name, value in instance.items()}
             for instance in fitted.instances
         ],
+        "code": recipe.code(),
         "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         **facts,
     }
     little = budget_note(outcome.images, split.train) if outcome.steps else None
-    known["notes"] = (*known.get("notes", ()), *([] if little is None else [little]))
+    known["notes"] = (*known.get("notes", ()), *fitted.notes, *([] if little is None else [little]))
     return Record(**{"key": recipe.key(known.get("data", ""), known["name"]), **known})
 
 
@@ -515,9 +544,10 @@ def _keep(fitted: _Fitted, split: Split, record: Record, *, keep_model: bool = T
         recipe=Recipe.of(record.recipe).toml() if trained else "",
         scores={f"{name} (validation)": value for name, value in record.validation.items()}
         | {f"{name} (test)": record.test[name] for name in SCORES if name in record.test},
+        trained_on=tuple(split.train.class_names[code] for code in split.train.classes) if trained else (),
     )
     if fitted.files is None or not fitted.writes:
         return
     if keep_model:
         fitted.embedder.save(fitted.files.model)
-    write_atomically(fitted.files.record, record.model_dump_json(indent=2) + "\n")
+    Run(record, fitted.files.folder).save_record()

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.errors import InputError
+from vicinal.named_code import find
 from vicinal.objectives.triplet import violated_triplets
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "all_pairs",
     "distance_weighted",
     "easy_positive",
+    "find_miner",
     "hard",
     "pair_statistics",
     "random_pairs",
@@ -285,3 +287,14 @@ MINERS: dict[str, Callable[..., Masks]] = {
     "semi_hard": semi_hard,
     "valid_triplets": valid_triplets,
 }
+
+
+def find_miner(name: str) -> Callable[..., Masks]:
+    """Return the miner of a name: one of `MINERS`, of an installed package, or `module:name` that was allowed.
+
+    Example:
+        >>> find_miner("hard") is hard
+        True
+    """
+    function: Callable[..., Masks] = find("miner", name, MINERS)
+    return function

@@ -31,6 +31,7 @@ __all__ = [
     "Objective",
     "Scalar",
     "Vectors",
+    "as_labels",
     "check_embeddings",
     "check_finite",
     "check_pairs",
@@ -225,24 +226,66 @@ GEOMETRIES: dict[str, Geometry] = {
 
 
 def masks(
-    anchor_labels: Int[Tensor, " n"],
-    reference_labels: Int[Tensor, " m"],
+    anchor_labels: Int[Tensor, " n"] | Bool[Tensor, "n c"],
+    reference_labels: Int[Tensor, " m"] | Bool[Tensor, "m c"],
     itself: Bool[Tensor, "n m"] | None = None,
+    *,
+    overlap: float = 0.0,
 ) -> tuple[Bool[Tensor, "n m"], Bool[Tensor, "n m"]]:
     """Return which pairs share a label and which do not.
 
     Args:
-        anchor_labels: Integers of any size.
-        reference_labels: Likewise.
+        anchor_labels: Integers of any size; or sets of labels, a row of booleans for each item.
+        reference_labels: Likewise; beside sets of anchors they may be integers, which are the places in those rows.
         itself: Pairs of an item with itself; they are in neither mask.
+        overlap: Two sets belong together where the share of what both have in all that either has (Jaccard) is above
+            this; 0 asks for one common label.
 
     Example:
         >>> positive, negative = masks(torch.tensor([0, 0, 1]), torch.tensor([0, 1]))
         >>> positive.int().tolist(), negative.int().tolist()
         ([[1, 0], [1, 0], [0, 1]], [[0, 1], [0, 1], [1, 0]])
     """
-    same = anchor_labels[:, None] == reference_labels[None, :]
+    if anchor_labels.ndim == 2:
+        same = _overlapping(anchor_labels, reference_labels, overlap)
+    else:
+        same = anchor_labels[:, None] == reference_labels[None, :]
     return (same, ~same) if itself is None else (same & ~itself, ~(same | itself))
+
+
+def _overlapping(sets: Tensor, others: Tensor, overlap: float) -> Tensor:
+    if others.ndim == 1:  # each reference stands for one label
+        return sets[:, others]
+    mine, theirs = sets.float(), others.float()  # counts are exact up to 2^24 labels
+    common = mine @ theirs.T
+    either = mine.sum(1)[:, None] + theirs.sum(1)[None, :] - common
+    return common > overlap * either
+
+
+def as_labels(labels: Any, device: torch.device) -> Tensor:
+    """Return labels that are a tensor, an array or a list as a tensor: integers [n], or sets as booleans [n, c].
+
+    Example:
+        >>> as_labels([3, 3, 5], torch.device("cpu"))
+        tensor([3, 3, 5])
+    """
+    if not isinstance(labels, Tensor):
+        try:
+            labels = torch.as_tensor(labels)
+        except (TypeError, ValueError, RuntimeError):
+            raise InputError(
+                f"labels must be integers, one per embedding, or booleans [items, labels]; got {_shortened(labels)}. "
+                "Encode names first: classes, labels = np.unique(names, return_inverse=True)."
+            ) from None
+        labels = labels.to(device)
+    if labels.ndim == 2 and labels.dtype == torch.bool:
+        return labels
+    return labels if labels.is_floating_point() or labels.is_complex() else labels.long()
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 80 else f"{text[:76]}..."
 
 
 def check_pairs(matrix: Tensor, positive: Tensor, negative: Tensor) -> None:
@@ -267,19 +310,23 @@ def check_embeddings(embeddings: Tensor, labels: Tensor, ids: Tensor | None = No
             f"embeddings must be a floating-point tensor of shape [items, dimensions]; got {embeddings.dtype} "
             f"of shape {list(embeddings.shape)}."
         )
-    if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
+    sets = labels.ndim == 2 and labels.dtype == torch.bool
+    if not sets and (labels.ndim != 1 or labels.is_floating_point() or labels.is_complex()):
         raise InputError(
-            f"labels must be a 1-D tensor of integers, one per embedding; got {labels.dtype} of shape "
-            f"{list(labels.shape)}. Encode names first: classes, labels = np.unique(names, return_inverse=True)."
+            f"labels must be a 1-D tensor of integers, one per embedding, or booleans [items, labels]; got "
+            f"{labels.dtype} of shape {list(labels.shape)}. Encode names first: classes, labels = np.unique(names, "
+            "return_inverse=True)."
         )
     if len(labels) != len(embeddings):
         raise InputError(f"{len(embeddings)} embeddings but {len(labels)} labels: every embedding needs one label.")
-    if ids is not None and ids.shape != labels.shape:
+    if ids is not None and ids.shape != labels.shape[:1]:
         raise InputError(f"ids must name one item per label; got shape {list(ids.shape)} for {len(labels)} labels.")
 
 
 def check_finite(embeddings: Tensor) -> None:
     """Raise `NotFinite` where embeddings hold NaN or infinity, naming their rows."""
+    if torch.compiler.is_compiling():  # what depends on values cannot be asked in a graph
+        return
     # One NaN or infinity makes the sum NaN or infinite: one pass, no temporary of the input's size.
     if not torch.isfinite(embeddings.detach().sum(dtype=torch.float64)):
         bad = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten().tolist()

@@ -13,6 +13,8 @@ import json
 import math
 import os
 import stat
+import subprocess
+import sys
 import tomllib
 import zipfile
 from collections.abc import Collection, Iterator
@@ -45,6 +47,7 @@ __all__ = [
 
 INFLATION = 1100  # more than a byte of an archive can become
 PIECE = 1 << 24
+MAT_SECONDS = 120
 DAMAGED = "It may be cut short or damaged: copy or make it again."
 
 
@@ -229,11 +232,17 @@ def _array(file: Any, size: int) -> npt.NDArray[np.generic]:
 
 
 def read_mat(path: str | Path) -> dict[str, Any]:
-    """Return what a MATLAB file holds, without dimensions of length one."""
-    from scipy.io import loadmat  # slow to import
-
+    """Return what a MATLAB file holds as plain lists, texts and numbers, without dimensions of length one."""
     with reading(path, "a MATLAB file (.mat)"):
-        return dict(loadmat(path, squeeze_me=True))
+        # By its path and without its folder on the path of imports (-P): that has a `statistics` of its own.
+        script = Path(__file__).with_name("mat_as_json.py")
+        command = [sys.executable, "-P", str(script), os.path.abspath(path)]
+        done = subprocess.run(command, capture_output=True, timeout=MAT_SECONDS, check=False)
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            raise ValueError(said if done.returncode == 1 and said else "it is damaged")
+        content: dict[str, Any] = json.loads(done.stdout)
+        return content
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:

@@ -6,18 +6,20 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from vicinal.backbones import BACKBONES
-from vicinal.data import PIPELINES, PROTOCOLS, Dataset, Split, split
+from vicinal.data import PIPELINES, PROTOCOLS, READERS, Dataset, Split, split
 from vicinal.errors import InputError, UnknownName, look_up
 from vicinal.masking import has_secret, masked
-from vicinal.mining import MINERS
-from vicinal.objectives import ALIASES, OBJECTIVES, Traits, options_of, traits_of
+from vicinal.mining import MINERS, find_miner
+from vicinal.named_code import code_hash, is_code, known_name, name_of, short_name
+from vicinal.objectives import ALIASES, OBJECTIVES, Traits, find_objective, options_of, traits_of
 from vicinal.reading import read_toml
 from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
@@ -29,8 +31,31 @@ SCORES = ("P@1", "P@R", "MAP@R")  # that steps may be chosen by, and that a reco
 
 # Names of earlier versions, which recipes and journals still hold.
 FORMERLY = {"metric": "score"}
+# Settings that came later, with what was done before there were any: keys of earlier journals lack them.
+LATER: dict[str, Any] = {
+    "cover": 0,
+    "cover_pool": 12,
+    "cover_every": 100,
+    "hierarchy": 0,
+    "hierarchy_weight": 0.1,
+    "head_bias": True,
+    "lora_rank": None,
+    "prefixes": [],
+    "training.betas": [0.9, 0.999],
+    "training.decay_before_clipping": False,
+    "training.schedule_patience": 5,
+    "ccp.pool_order": "drawn",
+    "ccp.proximal_decay": 1.0,
+}
 # What a table of options belongs to: another name in a later file starts its options anew.
 OPTIONS_OF = {"loss_options": "loss", "mining_options": "mining", "backbone_options": "backbone"}
+# Settings that name code, which may be the user's own: what it is, and the names that come with vicinal.
+CODE: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "data": ("dataset", READERS),
+    "loss": ("loss", {**OBJECTIVES, **ALIASES}),
+    "mining": ("miner", MINERS),
+    "backbone": ("backbone", BACKBONES),
+}
 
 
 def _one_of(kind: str, table: Mapping[str, Any]) -> AfterValidator:
@@ -41,6 +66,19 @@ def _one_of(kind: str, table: Mapping[str, Any]) -> AfterValidator:
         return name
 
     return AfterValidator(known)
+
+
+def _code(setting: str) -> BeforeValidator:
+    """Return a check that turns an object into its name, and that a name may stand for something."""
+    kind, table = CODE[setting]
+
+    def named(given: Any) -> Any:
+        if given is None:
+            return None
+        name = name_of(kind, given, table)
+        return name if setting == "data" else known_name(kind, name, table)  # data may be a path, too
+
+    return BeforeValidator(named)
 
 
 def _scored(settings: Settings) -> Settings:
@@ -69,12 +107,21 @@ class Recipe(BaseModel):
         validation: Share of the training classes that validate, where the protocol draws them.
         select_on_test: Choose the step by the test classes, which leaks; for comparison with papers that did.
         skip_bad: Leave out images that cannot be read instead of stopping.
-        loss: A name; see `vicinal losses`.
+        loss: A name (see `vicinal losses`), a function, or one as "my_module:my_loss" or "mine.py:my_loss"; so it is
+            with `mining`, `backbone` and `data` (a function that returns a `Dataset`).
         loss_options: Its options.
         mining: A miner.
         mining_options: Its options.
         memory: Embeddings of past batches to compare with beside the batch (XBM); 0 for none.
         memory_start: Steps before the memory begins to fill.
+        prefixes: Lengths to which embeddings may be cut afterwards; the loss is the mean over them and the whole.
+        cover: Points of each class, picked from the data by greedy k-Center, to compare with beside the batch; 0 for
+            none.
+        cover_pool: Items of each class among which they are looked for.
+        cover_every: Steps between two searches.
+        hierarchy: Groups of classes whose mean proxies are compared with beside the proxies (HPL), at most half as
+            many as there are classes; 0 for none.
+        hierarchy_weight: Of the loss on groups; that on classes weighs 1.
         proxies_per_class: Where the loss compares with proxies.
         proxy_multiplier: Learning rate of proxies over that of the network.
         ccp: Chance-constrained proxies: "code", "paper" or a table of `CCP`; its own proxies count, not those above.
@@ -86,6 +133,7 @@ class Recipe(BaseModel):
             one per training class, whatever this says.
         head_start: Whether the head starts "random" or as the principal axes of the training classes' features ("pca");
             None chooses PCA where a pretrained network stands still and the embeddings are no longer than its features.
+        head_bias: Whether the head's linear map has a bias.
         pooling: "average", "max" or "both".
         normalisation: Of embeddings, in training and after: "sphere", "ball", or None for none. Of
             class probabilities it is the soft-max.
@@ -97,6 +145,8 @@ class Recipe(BaseModel):
             before the last `train_stages`, and trains those too.
         copies: Augmented versions of each training item to compute features of.
         train_stages: How many of the backbone's last stages are trained; None for all.
+        lora_rank: Rank of the small matrices that are trained beside the network's linear maps, which then stand still
+            (LoRA); merged into them in the end. None trains the network itself.
         freeze_batch_norm: Whether batch norm keeps its statistics.
         training: How long, how fast, how often scored.
 
@@ -109,28 +159,35 @@ class Recipe(BaseModel):
     # Numbers of a recipe are finite, but an option of a loss may be infinite, which TOML can say.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
-    data: str | None = None
+    data: Annotated[str | None, _code("data")] = None
     protocol: Annotated[str, _one_of("protocol", PROTOCOLS)] = "fixed-validation"
     fold: Count | None = None
     folds: Annotated[int, Field(ge=2, le=10**6)] | None = None
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
     select_on_test: bool = False
     skip_bad: bool = False
-    loss: Annotated[str, _one_of("loss", {**OBJECTIVES, **ALIASES})] = "multi_similarity"
+    loss: Annotated[str, _code("loss")] = "multi_similarity"
     loss_options: dict[str, Any] = Field(default_factory=dict)
-    mining: Annotated[str, _one_of("miner", MINERS)] | None = None
+    mining: Annotated[str | None, _code("mining")] = None
     mining_options: dict[str, Any] = Field(default_factory=dict)
     memory: Count = 0
     memory_start: Count = 0
+    prefixes: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = ()
+    cover: Annotated[int, Field(ge=0, le=10**6)] = 0
+    cover_pool: Items = 12
+    cover_every: Annotated[int, Field(ge=1, le=MOST)] = 100
+    hierarchy: Annotated[int, Field(ge=0, le=10**6)] = 0
+    hierarchy_weight: Positive = 0.1
     proxies_per_class: Items = 1
     proxy_multiplier: Positive = 100.0
     ccp: CCP | None = None
-    backbone: Annotated[str, _one_of("backbone", BACKBONES)] = "convnet"
+    backbone: Annotated[str, _code("backbone")] = "convnet"
     backbone_options: dict[str, Any] = Field(default_factory=dict)
     weights: Annotated[str, AfterValidator(_without_secret)] | None = None
     start: str | None = None
     dim: Items | None = 64
     head_start: Literal["random", "pca"] | None = None
+    head_bias: bool = True
     pooling: Literal["average", "max", "both"] = "average"
     normalisation: Literal["sphere", "ball"] | None = "sphere"
     images: Annotated[str, _one_of("pair of transforms", PIPELINES)] | None = None
@@ -140,6 +197,7 @@ class Recipe(BaseModel):
     freeze: bool | Literal["trunk"] = False
     copies: Items = 4
     train_stages: Count | None = None
+    lora_rank: Annotated[int, Field(ge=1, le=4096)] | None = None
     freeze_batch_norm: bool = False
     training: Annotated[Settings, AfterValidator(_scored)] = Field(default_factory=Settings)
 
@@ -178,7 +236,7 @@ class Recipe(BaseModel):
         tables = self.model_dump()
         loop = tables.pop("training")
         wrong: list[str] = []
-        given = _simple_names_last(laid_over({"data": self.data}, {**(values or {}), **named}))
+        given = _simple_names_last(laid_over({"data": self.data}, _by_name({**(values or {}), **named})))
         if isinstance(given.get("on"), Mapping):
             del given["on"]  # of data that the recipe does not name
         for table, owner in OPTIONS_OF.items():
@@ -236,7 +294,23 @@ class Recipe(BaseModel):
         values = self.model_dump(mode="json", exclude={"data"})
         if values["weights"] is not None:
             values["weights"] = Path(values["weights"]).name
+        if own := {Path(name).name: digest for name, digest in self.code().items() if name != self.data}:
+            values["code"] = own
+        for setting_path, usual in LATER.items():
+            table, _, setting = setting_path.rpartition(".")
+            holder = values[table] if table else values
+            if holder is not None and holder[setting] == usual:
+                del holder[setting]
         return hashlib.sha256(json.dumps([name, data, values], sort_keys=True).encode()).hexdigest()[:16]
+
+    def code(self) -> dict[str, str]:
+        """Return the SHA-256 of all code that the recipe names and that does not come with vicinal, by its name."""
+        hashes = {
+            name: code_hash(kind, name, table)
+            for setting, (kind, table) in CODE.items()
+            if (name := getattr(self, setting)) is not None and (setting != "data" or is_code(name))
+        }
+        return {name: digest for name, digest in hashes.items() if digest is not None}
 
     def split(self, data: Dataset) -> Split:
         """Divide data as the protocol, seed and fold have it."""
@@ -255,9 +329,15 @@ class Recipe(BaseModel):
         return f"{self.classes_per_batch}x{self.samples_per_class}"
 
     @property
+    def pretrained(self) -> bool:
+        """Whether the network starts from weights that somebody has trained."""
+        facts = BACKBONES.get(self.backbone)
+        return self.weights is not None or any(map(self.backbone_options.get, facts.fetching if facts else ()))
+
+    @property
     def traits(self) -> Traits:
         """What the loss declares about itself."""
-        return traits_of(OBJECTIVES[ALIASES.get(self.loss, self.loss)]) or Traits("cosine", paper="")
+        return traits_of(find_objective(self.loss)) or Traits("cosine", paper="")
 
     @property
     def method(self) -> str:
@@ -267,8 +347,8 @@ class Recipe(BaseModel):
     def _defaults(self, table: str) -> dict[str, Any]:
         """Return the options of the loss or miner that its table is about."""
         if table == "loss_options":
-            return options_of(OBJECTIVES[ALIASES.get(self.loss, self.loss)])
-        return options_of(MINERS[self.mining]) if table == "mining_options" and self.mining is not None else {}
+            return options_of(find_objective(self.loss))
+        return options_of(find_miner(self.mining)) if table == "mining_options" and self.mining is not None else {}
 
 
 def method_name(values: Mapping[str, Any]) -> str:
@@ -278,8 +358,17 @@ def method_name(values: Mapping[str, Any]) -> str:
         >>> method_name({"loss": "contrastive", "memory": 800, "ccp": None})
         'contrastive + memory'
     """
-    extras = [values.get("mining"), "memory" * bool(values.get("memory")), "ccp" * (values.get("ccp") is not None)]
-    return " + ".join([str(values["loss"]), *(str(extra) for extra in extras if extra)])
+    extras = [values.get("mining"), *(name for name in ("memory", "cover", "hierarchy") if values.get(name))]
+    extras += ["ccp"] * (values.get("ccp") is not None)
+    return " + ".join(short_name(str(part)) for part in [values["loss"], *extras] if part)
+
+
+def _by_name(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with names in the place of the user's own functions."""
+    return {
+        name: name_of(CODE[name][0], value, CODE[name][1]) if name in CODE and callable(value) else value
+        for name, value in values.items()
+    }
 
 
 def read_tables(*sources: str | Path) -> dict[str, Any]:
@@ -377,11 +466,10 @@ def _put(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) ->
 
 def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> list[str]:
     """Set an option of the loss or of the miner that was given by its name alone."""
-    owners = {
-        "loss_options": OBJECTIVES.get(ALIASES.get(str(tables["loss"]), str(tables["loss"]))),
-        "mining_options": MINERS.get(str(tables["mining"])),
-    }
-    known = {table: options_of(function) for table, function in owners.items() if function is not None}
+    known: dict[str, dict[str, Any]] = {}
+    with suppress(UnknownName):  # which is told where names are checked
+        known["loss_options"] = options_of(find_objective(str(tables["loss"])))
+        known["mining_options"] = {} if tables["mining"] is None else options_of(find_miner(str(tables["mining"])))
     having = [table for table, options in known.items() if name in options]
     if having:
         tables[having[0]] = {**tables[having[0]], name: value}

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
+from vicinal.figure_style import ACCENT, GREEN, styled
 from vicinal.weights import WeightCurves
 
 __all__ = ["plot_weights"]
 
-PULL, PUSH = "#1a7f37", "#0969da"
+PULL, PUSH = GREEN, ACCENT
 
 
 def plot_weights(curves: Mapping[str, WeightCurves], *, columns: int = 4) -> Figure:
@@ -42,4 +43,4 @@ def plot_weights(curves: Mapping[str, WeightCurves], *, columns: int = 4) -> Fig
     figure.supxlabel("cosine similarity of the pair")
     figure.supylabel("weight")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
-    return figure
+    return styled(figure)

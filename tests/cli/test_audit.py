@@ -67,6 +67,7 @@ def test_wrong_data_of_a_run_is_refused(trained: dict[str, Path], tmp_path: Path
     folder = str(trained["metric_cross_entropy"])
     changed = shutil.copytree(folder, tmp_path / "changed")
     record = json.loads((changed / "record.json").read_text())
+    del record["sha256"]
     (changed / "record.json").write_text(json.dumps(record | {"split": "0" * 64}))
     wrong = run(app, ["audit", str(changed), "--triples", "1"]).exception
     assert isinstance(wrong, InputError)

@@ -1,11 +1,12 @@
 """`vicinal compare`: what its flags ask of a comparison."""
 
+import json
 from pathlib import Path
 
 from typer.testing import CliRunner
 
 from vicinal.cli.main import app
-from vicinal.results import Journal
+from vicinal.results import Journal, leaderboards
 
 SMALL = ["--budget", "4", "-o", "evaluate_every=2", "-o", "classes_per_batch=2", "-o", "dim=8", "--jobs", "1"]
 TINY = ["-o", 'backbone_options={"widths": [8], "size": 8}', "--no-progress", "--no-models"]
@@ -41,3 +42,19 @@ def test_ccp_runs_each_loss_with_and_without(tmp_path: Path) -> None:
 def test_a_single_backbone_may_be_called_one(tmp_path: Path) -> None:
     run("digits", "--losses", "triplet", "--backbone", "convnet", "--no-report", "--out", tmp_path, *SMALL, *TINY)
     assert {record.recipe["backbone"] for record in Journal(tmp_path).records()} == {"convnet"}
+
+
+def test_json_is_all_of_the_standard_output_and_the_same_leaderboard(tmp_path: Path) -> None:
+    flags = ["--losses", "triplet,contrastive", "--rates", "1", "--no-report", "--json", "--out", tmp_path]
+    done = CliRunner().invoke(app, ["compare", "digits", *map(str, flags), *SMALL, *TINY, "-o", "validation=0.6"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    (board,) = leaderboards([tmp_path])
+    assert told == json.loads(json.dumps(board.to_dict()))
+    assert {entry["name"]: entry["mean"] for entry in told["entries"]} == {
+        entry.name: entry.mean("MAP@R") for entry in board.entries
+    }
+    assert {entry["name"] for entry in told["baselines"]} >= {"untrained", "chance"}
+    assert (told["verdict"]["winner"], told["failed"]) == (board.entries[0].name, [])
+    assert [each["about"] for each in told["advice"]] == ["To use", "Worth it?", "Next"]
+    assert "The journal and the runs are in" in done.stderr

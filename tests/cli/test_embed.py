@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -60,6 +61,15 @@ def test_a_folder_of_classes_gives_embeddings_labels_and_paths(model, photos, tm
     expected = Embedder.load(model).encode(found["paths"].tolist())
     assert np.array_equal(found["embeddings"], expected)
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["e.npz"]
+
+
+def test_json_says_what_was_written(model, photos, tmp_path):
+    text, code = run(model, photos, "--out", tmp_path / "out.npz", "--json", "--no-progress")
+    told = json.loads(text)
+    assert code == 0
+    assert told["items"] == len(np.load(tmp_path / "out.npz")["embeddings"])
+    assert (told["dim"], told["labelled"], told["distance"]) == (3, True, "cosine")
+    assert told["model"] == Embedder.load(model).identity()
 
 
 def test_a_flat_folder_has_no_labels(model, photos, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError, MissingExtra, NotFinite, UnknownName
 from vicinal.evaluation import Scores, evaluate
 from vicinal.evaluation.embedding_files import read_labels, read_table
+from vicinal.neighbours import Reranking, learn_whitening
 
 pytestmark = pytest.mark.unit
 
@@ -214,3 +216,28 @@ def test_json_has_only_plain_numbers(tmp_path, data):
     record = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
     assert record["counts"]["queries"] == 40
     assert 0 <= record["overall"]["MAP@R"] <= 1
+
+
+def test_better_neighbours_as_in_python(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 8)
+    rows = (rng.normal(size=(6, 5))[labels] + 0.8 * rng.normal(size=(48, 5))).astype(np.float32)
+    np.savez(tmp_path / "e.npz", embeddings=rows, labels=labels)
+    np.savez(tmp_path / "train.npz", embeddings=rows[:20])
+    plain = ["e.npz", "--no-geometry", "--no-clustering", "--draws", "0", "--json", "--no-progress"]
+
+    def told(*flags: str) -> dict[str, float]:
+        result = run(*(str(tmp_path / word) if word.endswith(".npz") else word for word in (*plain, *flags)))
+        return json.loads(result.output)["overall"]
+
+    whitening = learn_whitening(rows[:20])
+    assert told("--expand", "3", "--augment", "2") == evaluate(rows, labels, expand=3, augment=2).overall
+    assert told("--rerank") == evaluate(rows, labels, rerank=Reranking()).overall
+    assert told("--whiten", "train.npz") == evaluate(rows, labels, whitening=whitening).overall
+
+
+def test_sizes_are_told_and_drawn(tmp_path: Path, data) -> None:
+    np.savez(tmp_path / "e.npz", embeddings=data[0], labels=data[1])
+    result = run(tmp_path / "e.npz", "--sizes", tmp_path / "sizes.png", "--no-progress", "--draws", "0")
+    assert "bits, rescored by int8" in result.output
+    assert (tmp_path / "sizes.png").is_file()

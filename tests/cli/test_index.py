@@ -101,3 +101,11 @@ def test_what_makes_no_sense_is_refused(work):
     run(index, "model", "photos", "--out", "x.index", "--no-progress")
     with pytest.raises(InputError, match="--out is for a new index"):
         run(index, "x.index", "photos", "--out", "y.index")
+
+
+def test_the_map_is_exported(work):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra 'parquet')")
+    run(index, "model", "photos", "--out", "i")
+    text, code = run(index, "i", "--export-map", "map.parquet")
+    assert (text.strip(), code) == ("map.parquet: 3 items", 0)
+    assert parquet.read_table("map.parquet")["label"].to_pylist() == ["a", "a", "b"]

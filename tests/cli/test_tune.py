@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,15 @@ def test_a_search_leaves_a_recipe_a_figure_and_a_storage(tmp_path: Path) -> None
     again = run("digits", *FLAGS, *flags, "--fix", "learning_rate")
     tables = [re.findall(r"^loss_options.*", one.output, re.MULTILINE) for one in (again, done)]
     assert tables[0] == tables[1]
+
+
+def test_json_is_all_of_the_standard_output(tmp_path: Path) -> None:
+    done = run("digits", *FLAGS, "--loss", "triplet", "--trials", "2", "--out", tmp_path / "best.toml", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert len(told["trials"]) == 2
+    assert told["value"] == max(trial["score"] for trial in told["trials"])
+    assert Recipe.of(told["recipe"]) == Recipe.read(told["out"])
 
 
 def test_a_space_of_ones_own(tmp_path: Path) -> None:

@@ -22,6 +22,15 @@ def test_a_loss_with_a_miner_a_memory_or_ccp():
     assert found["contrastive + memory"].demands == ("memory of 800 past embeddings",)
 
 
+def test_a_loss_with_groups_of_classes_a_cover_or_past_anchors():
+    found = by_name("proxy_anchor+hierarchy", "triplet+cover", "proxy_gram+memory")
+    assert list(found) == ["proxy_anchor + hierarchy", "triplet + cover", "proxy_gram + memory"]
+    assert found["proxy_anchor + hierarchy"].recipe.hierarchy == 25
+    assert "25 groups of classes" in found["proxy_anchor + hierarchy"].demands
+    assert found["triplet + cover"].demands == ("cover of 4 items per class",)
+    assert found["proxy_gram + memory"].recipe.memory == 25 * 32
+
+
 def test_all_that_is_not_the_loss_is_the_same_for_all():
     found = by_name("triplet", "proxy_anchor+valid_triplets", base={"training": {"steps": 7}, "dim": 16}, copies=2)
     for one in found.values():

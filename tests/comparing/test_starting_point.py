@@ -103,10 +103,22 @@ def test_what_is_said_before_anything_runs() -> None:
     assert "in about 2 min 5 s, and kept" in features_in_words(125.0)
 
 
-def test_time_is_estimated_from_a_few_steps(tmp_path: Path) -> None:
+def test_time_is_estimated_from_a_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = Recipe.of({"backbone": "linear", "dim": 2, "steps": 1000, "batch": "3x2", "protocol": "default"})
     few, many = (runs_seconds([recipe] * runs, clusters(8), tmp_path, jobs=2, threads=1) for runs in (2, 40))
     assert 0 < few < many
+    taken: list[str] = []
+
+    def lasting(recipe: Recipe, *_: object) -> float:
+        taken.append(recipe.loss)
+        return {"triplet": 10.0, "circle": 2.0}[recipe.loss]
+
+    monkeypatch.setattr("vicinal.comparing.time_estimate._run_seconds", lasting)
+    ways = [recipe.changed(loss=loss) for loss in ("triplet", "circle", "circle", "circle")]
+    assert runs_seconds(ways, clusters(8), tmp_path, jobs=1, threads=1) == 16.0  # each as long as its own way
+    assert runs_seconds(ways, clusters(8), tmp_path, later=4, jobs=2, threads=1) == (16 + 4 * 6) / 2
+    assert taken == ["triplet", "circle"] * 2
+    monkeypatch.undo()
     assert feature_seconds(recipe, clusters(8), tmp_path) == 0
     some = digits().subset(range(60))
     tiny = {

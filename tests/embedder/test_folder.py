@@ -33,7 +33,7 @@ def saved(embedder, tmp_path):
 
 def edit(folder, **changes):
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | changes))
+    (folder / "config.json").write_text(json.dumps(config | {"checksum": ""} | changes))
 
 
 def test_the_round_trip_is_exact(embedder, saved, images):
@@ -99,7 +99,7 @@ def test_a_foreign_transform_or_backbone_cannot_be_saved(embedder, tmp_path):
     embedder.transform = lambda image: torch.zeros(3, 16, 16)
     with pytest.raises(InputError, match="only those of the kinds CentreCrop and Fit can"):
         embedder.save(tmp_path / "model")
-    with pytest.raises(InputError, match="backbone was given by name"):
+    with pytest.raises(InputError, match="cannot be built again by its name alone"):
         Embedder(build_backbone("convnet")).save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -165,3 +165,16 @@ def test_a_folder_that_asks_for_a_huge_network_costs_nothing(saved):
     edit(saved, dim=-3)
     with pytest.raises(VicinalError):
         Embedder.load(saved)
+
+
+def test_a_setting_that_was_changed_or_damaged_is_seen(saved):
+    path = saved / "config.json"
+    text = path.read_text()
+    assert '"in_channels": 3' in text
+    path.write_text(text.replace('"in_channels": 3', '"in_channels": 1'))
+    with pytest.raises(DataError, match="not what its checksum says"):
+        Embedder.load(saved)
+    values = json.loads(text)
+    del values["checksum"]  # as earlier versions wrote it
+    path.write_text(json.dumps(values))
+    assert Embedder.load(saved).dim == 5

@@ -206,3 +206,70 @@ def test_vectors_are_synced_before_the_transaction_that_makes_them_exist(tmp_pat
     order = [step for step in done if step.startswith(("SYNC", "INSERT INTO items", "COMMIT"))]
     assert [step.split()[0] for step in order] == ["SYNC", "INSERT", "COMMIT"]
     store.close()
+
+
+def test_the_layout_is_kept_and_made_anew_when_it_does_not_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_search, "WORTHWHILE", 100)
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((9000, 16)).astype(np.float32)
+    store = EmbeddedStore.create(tmp_path, Header(16))
+    store.add([Item(number) for number in range(8000)], rows[:8000])
+    wanted = store.search(rows[:3], 5)
+    store.close()
+    kept = tmp_path / "layout.npz"
+    if not kept.is_file():
+        pytest.skip("8-bit integers do not pay on this processor, so that nothing is kept")
+
+    made = []
+    monkeypatch.setattr(row_search, "Searcher", _counting(row_search.Searcher, made))
+    for damage in (None, "flip", "grow", "cut"):
+        made.clear()
+        if damage == "flip":
+            content = bytearray(kept.read_bytes())
+            content[len(content) // 2] ^= 1
+            kept.write_bytes(content)
+        elif damage == "cut":
+            kept.write_bytes(kept.read_bytes()[:1000])
+        store = EmbeddedStore(tmp_path)
+        if damage == "grow":
+            store.add([Item(number) for number in range(8000, 9000)], rows[8000:])
+        found = store.search(rows[:3], 5)
+        store.close()
+        assert made == {None: [], "flip": [8000], "grow": [1000], "cut": [9000]}[damage]
+        if damage in (None, "flip"):
+            assert found.ids.tolist() == wanted.ids.tolist()
+            assert np.array_equal(found.similarities, wanted.similarities)
+        else:
+            assert found.ids[:, 0].tolist() == [0, 1, 2]
+
+
+def _counting(searcher, made):
+    class Counting(searcher):
+        def __init__(self, rows, *args, **options):
+            made.append(len(rows))
+            super().__init__(rows, *args, **options)
+
+    return Counting
+
+
+@pytest.mark.parametrize("way", ["removal", "filter"])
+def test_fast_search_goes_by_codes_after_a_removal_and_with_a_filter(tmp_path, monkeypatch, way):
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(1)
+    centres = rng.standard_normal((50, 16))
+    rows = (centres[rng.integers(0, 50, 5000)] + 0.3 * rng.standard_normal((5000, 16))).astype(np.float32)
+    store = EmbeddedStore.create(tmp_path, Header(16))
+    store.add([Item(number, label=number % 2) for number in range(5000)], rows)
+    where = as_condition("label = 1") if way == "filter" else None
+    if way == "removal":
+        store.delete(as_condition("id < 10"))
+    exact = store.search(rows[100:103], 5, where)
+    store.search(rows[:1], 5, fast=True)  # makes the codes
+
+    def refuse(*_args, **_options):
+        raise AssertionError("exact search was asked")
+
+    monkeypatch.setattr(store._rows, "nearest", refuse)
+    fast = store.search(rows[100:103], 5, where, fast=True)
+    assert np.isin(exact.ids, fast.ids).mean() > 0.8
+    assert all(number % 2 for number in fast.ids.ravel().tolist()) or way == "removal"

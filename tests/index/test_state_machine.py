@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from vicinal.errors import InputError
 from vicinal.index import Index, Item
 from vicinal.index.columns import matches
 from vicinal.index.where import as_condition
@@ -76,6 +77,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(query=rows, k=st.integers(1, 15), text=st.one_of(st.none(), filters))
     def search(self, query, k, text):
+        if not any(query):
+            with pytest.raises(InputError, match="no direction"):
+                self.index.search(np.float32(query), k, text)
+            return
         where = None if text is None else as_condition(text)
         known, vectors = zip(*self.items.values(), strict=True) if self.items else ((), ())
         right = naive_search(known, np.float32(vectors).reshape(-1, 3), np.float32(query), k, "cosine", where)

@@ -171,6 +171,7 @@ def test_empty_cases(pairs: Any, naive: Any, name: str, without: str, dtype: tor
     [[], [7], [3, 3, 3, 3], [0, 1, 2, 3], [2**40, 2**40 + 1, 2**40, -(2**40)]],
     ids=["no item", "one item", "one class", "all singletons", "huge labels"],
 )
+@pytest.mark.filterwarnings("ignore:All 4 items of a batch are of one class")
 def test_odd_batches(name: str, labels: list[int]) -> None:
     embeddings = torch.randn(len(labels), 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
     criterion = Criterion(name, references=Batch(), regularisers={})

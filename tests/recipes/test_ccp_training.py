@@ -56,6 +56,23 @@ def test_fit_alternates_and_records(freeze: bool, images: str, halves: Split, tm
     assert all(name.startswith(("head.", "linear.")) for name in state["_anchor"]) == freeze
 
 
+def test_a_cached_trunk_until_evaluations_bring_nothing(halves: Split, tmp_path: Path) -> None:
+    trunk = {"freeze": "trunk", "train_stages": 1, "copies": 2, "cache": tmp_path / "cache", "head_bias": False}
+    options = {**SMALL, **trunk, "steps": 2000, "patience": 6, "decay_before_clipping": True, "clip_norm": 10.0}
+    embedder = fit(halves, folder=tmp_path / "run", ccp=QUICK, **options)
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert record["steps"] < 2000
+    assert record["steps"] == record["best_step"] + 6 * 2
+    assert len(record["instances"]) > 1
+    assert {"distance moved", "proximal pull", "proxy cosine"} < set(record["instances"][1])
+    assert [note.split(";")[0] for note in record["notes"] if note.startswith("Chance")] == [
+        f"Chance-constrained proxies completed {len(record['instances'])} instances"
+    ]
+    assert embedder.head.linear.bias is None
+    state = load_checkpoint(tmp_path / "run" / "last.ckpt")["hooks"][0]
+    assert {name.split(".")[0] for name in state["_anchor"]} == {"rest", "head"}
+
+
 @pytest.mark.slow
 def test_a_killed_run_ends_as_if_it_had_not_been(
     halves: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

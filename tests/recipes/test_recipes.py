@@ -18,6 +18,7 @@ import torch
 from vicinal.build import build_criterion, build_embedder, build_sampler
 from vicinal.data import PROTOCOLS, READERS, Dataset
 from vicinal.errors import DataError, InputError
+from vicinal.mining import valid_triplets
 from vicinal.recipe import Recipe, laid_over, read_tables
 from vicinal.recipes import (
     SHIPPED,
@@ -37,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 CONDITIONS = [name for name in recipe_names() if "/losses/" not in name]
 LOSSES = [name for name in recipe_names() if "/losses/" in name]
 OF_A_LOSS = {"loss", "loss_options", "mining", "mining_options", "memory", "memory_start", "ccp"}
+OF_A_LOSS |= {"cover", "cover_pool", "cover_every", "hierarchy", "hierarchy_weight"}
 OF_A_LOSS |= {"proxies_per_class", "proxy_multiplier", "sampler", "classes_per_batch", "samples_per_class"}
 LABELS = np.repeat(np.arange(80), 5)
 DATA = Dataset(np.zeros((len(LABELS), 8, 8), dtype=np.uint8), LABELS, tuple(map(str, range(80))))
@@ -215,6 +217,7 @@ def test_proxies_of_the_reality_check(loss: str, data: str) -> None:
         "proxy_anchor": {"margin": 0.1, "scale": 32},
         "proxy_nca_pp": {"temperature": 0.1},
     }
+    assert bool(recipe.hierarchy) == loss.endswith("/hpl")
     scale, temperature, merging, margin = SOFT_TRIPLE[data]
     expected["soft_triple"] = {"scale": scale, "centre_temperature": temperature, "margin": margin}
     expected["soft_triple"]["regularisers"] = {"centre_merging": merging}
@@ -238,6 +241,71 @@ def test_the_thesis_is_as_in_its_table_3(data: str, column: int, network: str) -
     assert recipe.classes_per_batch * recipe.samples_per_class == (100 if network == "resnet50" else 180)
     assert (recipe.data, recipe.protocol, recipe.select_on_test) == (data, "default", True)
     assert (recipe.backbone, recipe.dim, recipe.pooling, recipe.images) == (network, 512, "both", "thesis")
+
+
+# Psomas 2020, Tables 4 and 5: options, what is learned at a rate of its own (absolute), and the miner.
+TABLE_4: dict[str, tuple[dict[str, float], float | None, str | None]] = {
+    "contrastive": ({"threshold": 0.5}, None, None),
+    "triplet": ({"margin": 0.1}, None, "semi_hard"),
+    "lifted_structure": ({"margin": 0.5}, None, "valid_triplets"),
+    "n_pair": ({}, None, None),
+    "proxy_nca": ({}, 1e-5, None),
+    "margin": ({"margin": 0.5}, 5e-5, "distance_weighted"),
+    "arcface": ({"margin_degrees": 28.6, "scale": 64}, 1e-4, None),
+    "multi_similarity": ({"threshold": 0.5, "positive_scale": 2, "negative_scale": 50}, None, "valid_triplets"),
+    "soft_triple": ({"margin": 0.1, "scale": 20, "centre_temperature": 0.1}, 1e-4, None),
+    "proxy_anchor": ({"margin": 0.1, "scale": 32}, None, None),
+}
+
+
+@pytest.mark.parametrize("data", list(TABLE_3))
+@pytest.mark.parametrize("loss", list(TABLE_4))
+def test_the_thesis_is_as_in_its_tables_4_and_5(data: str, loss: str) -> None:
+    recipe, (options, rate, miner) = read(f"thesis/{data}-bn_inception", f"thesis/losses/{loss}"), TABLE_4[loss]
+    assert {name: recipe.value(name) for name in options} == options
+    assert miner in (recipe.mining, recipe.loss_options.get("which"))
+    groups = build_criterion(recipe, DATA, 8).parameter_groups()
+    if rate is not None:
+        assert [group["multiplier"] * recipe.training.learning_rate for group in groups] == [pytest.approx(rate)]
+    if loss == "margin":
+        assert recipe.loss_options["boundary"]["start"] == 1.2
+    if loss == "n_pair":
+        assert recipe.loss_options["regularisers"] == {"embedding_norm": 0.02}
+    if loss == "soft_triple":
+        assert recipe.loss_options["regularisers"] == {"centre_merging": 0.2}
+
+
+# Seed rows of "A unified view of deep metric learning via gradient analysis", Table 1.
+TABLE_1 = {
+    "binomial": ("binomial_deviance", None),
+    "raw": ("raw", None),
+    "vthm": ("contrastive", "valid_triplets"),
+    "binomial-vthm": ("binomial_deviance", "valid_triplets"),
+    "raw-distance_weighted": ("raw", "distance_weighted"),
+    "raw-semi_hard": ("raw", "semi_hard"),
+    "raw-vthm": ("raw", "valid_triplets"),
+}
+
+
+def test_pair_weighting_has_the_seven_rows_of_its_table_1() -> None:
+    assert {Path(name).stem for name in losses_beside("pair-weighting/cub")} == set(TABLE_1)
+    for name, row in TABLE_1.items():
+        recipe = read("pair-weighting/cub", f"pair-weighting/losses/{name}")
+        assert (recipe.loss, recipe.mining) == row
+    assert read("pair-weighting/cub", "pair-weighting/losses/vthm").loss_options == {"threshold": -1.0}
+
+
+def test_vthm_alone_weighs_every_kept_pair_the_same() -> None:
+    criterion = build_criterion(read("pair-weighting/losses/vthm"), DATA, 8)
+    points = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(12) % 4
+    matrix = torch.nn.functional.normalize(points) @ torch.nn.functional.normalize(points).T
+    leaf = matrix.clone().requires_grad_()
+    same = labels[:, None] == labels
+    positive, negative = valid_triplets(matrix, same & ~torch.eye(12, dtype=torch.bool), ~same, margin=0.1)
+    criterion.objective(leaf, positive, negative, **criterion.options).backward()
+    expected = (negative.float() - positive.float()) / 12
+    torch.testing.assert_close(leaf.grad, expected)
 
 
 @pytest.mark.parametrize(("data", "samples"), [("cub", 5), ("cars196", 5), ("sop", 4), ("inshop", 4)])
@@ -336,6 +404,6 @@ def test_recipes_that_pages_name_exist() -> None:
     studies = "|".join(sorted({name.partition("/")[0] for name in recipe_names() if "/" in name}))
     for page in pages:
         text = page.read_text(encoding="utf-8")
-        assert not re.search(r"(?<!vicinal/)recipes/\w", text), page.name
+        assert not re.search(r"(?<!vicinal/)(?<!tests/)recipes/\w", text), page.name
         for name in re.findall(rf"(?<![\w/.-])(?:{studies})/[\w/-]+", text):
             assert name in [*recipe_names(), *space_names()] or expand(name), (page.name, name)

@@ -34,4 +34,4 @@ def test_ids_reach_the_loss() -> None:
     labels = torch.tensor([0, 0, 1])
     criterion = Criterion("contrastive")
     assert criterion(embeddings, labels) == -2 / 3
-    assert criterion(embeddings, labels, torch.tensor([4, 4, 5])) == 0
+    assert criterion(embeddings, labels, ids=torch.tensor([4, 4, 5])) == 0

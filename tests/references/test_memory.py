@@ -122,11 +122,11 @@ def test_a_state_dict_resumes_exactly(mining: str | None) -> None:
         return Criterion("multi_similarity", references=Memory(16, 5, start=1), mining=mining)
 
     whole, first, resumed = fresh(), fresh(), fresh()
-    expected = [whole(*batch).item() for batch in batches(8)]
+    expected = [whole(*batch[:2], ids=batch[2]).item() for batch in batches(8)]
     for batch in batches(8)[:4]:
-        first(*batch)
+        first(*batch[:2], ids=batch[2])
     resumed.load_state_dict(first.state_dict())
-    assert [resumed(*batch).item() for batch in batches(8)[4:]] == expected[4:]
+    assert [resumed(*batch[:2], ids=batch[2]).item() for batch in batches(8)[4:]] == expected[4:]
     assert len(set(expected)) > 4
 
 
@@ -134,7 +134,7 @@ def test_a_state_dict_resumes_exactly(mining: str | None) -> None:
 def test_narrow_integer_labels(dtype: torch.dtype) -> None:
     narrow, wide = (Criterion("contrastive", references=Memory(9, 5)) for _ in range(2))
     for embeddings, labels, ids in batches(3, torch.float32):
-        assert narrow(embeddings, labels.to(dtype), ids.int()) == wide(embeddings, labels, ids)
+        assert narrow(embeddings, labels.to(dtype), ids=ids.int()) == wide(embeddings, labels, ids=ids)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])

@@ -71,8 +71,8 @@ def test_page_answers_and_has_every_chapter(page: Path) -> None:
     titles = re.findall(r"<h3>(.*?)</h3>", text)
     assert titles == [
         "Leaderboard", "Failed runs", "What it finds", "Map of the space", "Confusion", "How sure is the order?",
-        "What mattered?", "Conditions", "Training", "Recall at k", "What each loss does to a pair",
-        "What each loss measures with", "Use of the space", "Cost", "Repeat it",
+        "What mattered?", "Conditions", "Training", "Recall at k", "Same or different",
+        "What each loss does to a pair", "What each loss measures with", "Use of the space", "Cost", "Repeat it",
     ]  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def test_ways_that_do_not_beat_the_untrained_network_need_something_else(tmp_pat
     planted(tmp_path, add_run, lead=0.1, by_class=0.02)
     for seed in range(3):
         add_run(tmp_path, "untrained", seed=seed, role="baseline", classes=(EASE[:40] + 0.2).tolist(),
-                recipe={"loss": "triplet"})  # fmt: skip
+                recipe={"loss": "triplet"}, validation=0.7)  # fmt: skip
     (board,) = leaderboards([tmp_path])
     assert next_step(board).need == "conditions"
     assert [advice.about for advice in board.advice()] == ["To use", "Worth it?", "Next"]

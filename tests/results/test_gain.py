@@ -12,6 +12,7 @@ import pytest
 from vicinal.phrasing import percent
 from vicinal.report.headline import headline, lede
 from vicinal.results import Gain, Leaderboard, Record, leaderboards
+from vicinal.results.advice import next_step
 from vicinal.results.text import best_in_words
 from vicinal.statistics import compare_pairs
 
@@ -69,23 +70,57 @@ def test_the_best_trained_is_tested_against_the_best_baseline_as_any_two_are(tmp
     ("lead", "answer", "said"),
     [
         (0.1, "yes", "; training was worth it"),
-        (-0.1, "no", "; training was not worth it"),
+        (-0.1, "no", "Nothing beats the untrained network on digits"),
         (0.006, "unknown", "; it is open whether training was worth it"),
     ],
 )
 def test_yes_needs_a_proof_and_no_none(tmp_path: Path, add_run: AddRun, lead: float, answer: str, said: str) -> None:
-    board = board_of(tmp_path, add_run, ("circle", lead, 0.5), ("untrained", 0.0, 0.4))
+    board = board_of(tmp_path, add_run, ("circle", lead, 0.5 if lead > 0 else 0.3), ("untrained", 0.0, 0.4))
     assert gain_in(board).answer == answer
     assert headline(board).endswith(said)
     told = " ".join(advice.text for advice in board.advice(percent, " %"))
     assert f"{100 * round(gain_in(board).trained_score, 4):.2f} % of circle against" in told
-    assert ("on which it is ahead of the untrained network" in best_in_words(board)) == (answer == "no")
+    assert ("No trained model is better" in best_in_words(board)) == (answer == "no")
+
+
+@pytest.mark.parametrize("prefers_trained", [True, False])
+def test_where_validation_and_test_disagree_all_of_the_advice_says_so(
+    tmp_path: Path, add_run: AddRun, prefers_trained: bool
+) -> None:
+    lead, validation = (-0.1, 0.5) if prefers_trained else (0.1, 0.3)
+    board = board_of(
+        tmp_path, add_run, ("circle", lead, validation), ("triplet", lead - 0.05, 0.1), ("untrained", 0.0, 0.4), seeds=2
+    )
+    assert (board.best_entry.name == "circle") == prefers_trained
+    assert gain_in(board).answer == "divided"
+    use, worth, following = board.advice()
+    assert "on the test classes it is not" in use.text if prefers_trained else "on the test classes one is" in use.text
+    assert worth.text.startswith("Whether training was worth it is open, since validation and test classes disagree")
+    assert f"prefer {'circle' if prefers_trained else 'the untrained network'}" in worth.text
+    assert "not worth it" not in worth.text
+    assert following.text.startswith("more classes to choose by.")
+    assert "disagree whether training was worth it" in headline(board)
+
+
+@pytest.mark.parametrize(("freeze", "proposed"), [(True, "not frozen"), (False, "pretrained one with --freeze")])
+def test_what_is_proposed_fits_the_network(tmp_path: Path, add_run: AddRun, freeze: bool, proposed: str) -> None:
+    for name, lead, role in (("circle", 0.0, "run"), ("margin", -0.1, "run"), ("untrained", 0.2, "baseline")):
+        for seed in range(2):
+            noise = np.random.default_rng([seed, len(name)]).normal(0, 0.01, len(BASE))
+            facts: dict[str, Any] = {"recipe": {"loss": "triplet", "dim": None}} if role == "baseline" else {}
+            facts["recipe"] = {**facts.get("recipe", {}), "freeze": freeze}
+            if role == "baseline":
+                facts["role"] = role
+            add_run(tmp_path, name, seed=seed, classes=np.clip(BASE + lead + noise, 0, 1).tolist(),
+                    validation=0.5 + lead, **facts)  # fmt: skip
+    (board,) = leaderboards([tmp_path])
+    assert proposed in next_step(board).text
 
 
 def test_the_untrained_network_is_to_be_used_where_validation_finds_nothing_better(
     tmp_path: Path, add_run: AddRun
 ) -> None:
-    board = board_of(tmp_path, add_run, ("circle", 0.2, 0.5), ("untrained", 0.0, 0.5), ("chance", -0.3, 0.9))
+    board = board_of(tmp_path, add_run, ("circle", -0.2, 0.5), ("untrained", 0.0, 0.5), ("chance", -0.3, 0.9))
     assert board.best_entry.name == "untrained"  # of equals the one that costs nothing
     assert (board.best_trained.name, board.main_network) == ("circle", ("convnet", 8))
     assert headline(board) == "Nothing beats the untrained network on digits"
@@ -102,7 +137,7 @@ def test_without_validation_test_scores_choose_and_it_is_said(tmp_path: Path, ad
 def test_a_first_neighbour_that_tells_another_story_is_told(tmp_path: Path, add_run: AddRun) -> None:
     values = {"circle": (BASE + 0.1, BASE - 0.1), "untrained": (BASE, BASE)}
     for name, (average, first) in values.items():
-        baseline: dict[str, Any] = {"role": "baseline", "recipe": {"loss": "triplet", "dim": None}}
+        baseline: dict[str, Any] = {"role": "baseline", "recipe": {"loss": "triplet", "dim": None}, "validation": 0.4}
         per_class = {"MAP@R": tuple(average), "P@1": tuple(first)}
         add_run(
             tmp_path, name, classes=average.tolist(), per_class=per_class, **(baseline if name == "untrained" else {})
@@ -113,7 +148,7 @@ def test_a_first_neighbour_that_tells_another_story_is_told(tmp_path: Path, add_
 
 
 def test_what_cannot_be_told_says_why(tmp_path: Path, add_run: AddRun) -> None:
-    untrained: dict[str, Any] = {"role": "baseline", "recipe": {"loss": "triplet", "dim": None}}
+    untrained: dict[str, Any] = {"role": "baseline", "recipe": {"loss": "triplet", "dim": None}, "validation": 0.4}
     add_run(tmp_path / "few", "circle", classes=[0.5, 0.6, 0.7])
     add_run(tmp_path / "few", "untrained", classes=[0.4, 0.5, 0.6], **untrained)
     (few,) = leaderboards([tmp_path / "few"])

@@ -23,7 +23,7 @@ from vicinal.data import Dataset
 from vicinal.errors import InputError, Interrupted
 from vicinal.references import Batch, Proxies
 from vicinal.results.run import RunFiles
-from vicinal.training.ccp import ChanceConstrainedProxies, proxy_radius, proxy_spread
+from vicinal.training.ccp import ChanceConstrainedProxies, mutual_cosine, proxy_radius, proxy_spread
 from vicinal.training.engine import run_training
 from vicinal.training.settings import CCP, Settings
 from vicinal.training.state import TrainingState
@@ -195,6 +195,30 @@ def test_selection_after_normalisation_sees_directions_only() -> None:
     assert vectors["raw"] == [[20.0, 0.0], [10.0, 0.0]]
     assert vectors["normalised"][0] == [1.0, 0.0]
     assert vectors["normalised"][1] == pytest.approx([0.6, 0.8])
+
+
+def test_the_pull_decays_and_is_told(data: Dataset, model: Make, on_proxies: Criterion) -> None:
+    network, ccp = model(), alternation(data, patience=1, proximal_weight=0.4, proximal_decay=0.5)
+    assert ccp.proximal_weight == 0.0  # in the first instance
+    weights = []
+    for score in ([0.5, 0.4], [0.3, 0.2], [0.6, 0.1]):
+        for ended in run(ccp, score, on_proxies, network):
+            weights += [ccp.proximal_weight] * (ended is not None)
+    assert weights == pytest.approx([0.2, 0.1, 0.05])
+    assert "distance moved" not in ccp.history[0]
+    # Each time the bias of the network moved by one in each of its dimensions, twice from best to best.
+    moved = math.sqrt(4 * network.backbone.bias.numel())
+    assert [line["distance moved"] for line in ccp.history[1:]] == pytest.approx([moved] * 2, rel=1e-5)
+    assert [line["proximal pull"] for line in ccp.history[1:]] == pytest.approx([0.2 * moved, 0.1 * moved], rel=1e-5)
+    assert ccp.first["proxy spread"] > 0
+
+
+def test_the_cosine_between_classes_against_loops() -> None:
+    proxies = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0))
+    units = proxies / proxies.norm(dim=2, keepdim=True)
+    pairs = [units[a, i] @ units[b, j] for a in range(3) for b in range(3) if a != b for i in (0, 1) for j in (0, 1)]
+    assert mutual_cosine(proxies) == pytest.approx(float(torch.stack(pairs).mean()), abs=1e-6)
+    assert math.isnan(mutual_cosine(proxies[:1]))
 
 
 def test_spread_and_radius_against_loops() -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ def by_hand(
     *,
     accumulate: int = 1,
     clip: Callable[[list[nn.Parameter]], object] = lambda _: None,
+    decay_first: bool = False,
+    betas: tuple[float, float] = (0.9, 0.999),
     factor: Callable[[int], float] = lambda _: 1.0,
     warm_up: int = 0,
 ) -> None:
@@ -56,19 +58,30 @@ def by_hand(
         {"params": [model.head.bias], "weight_decay": 0.0},
         *({"params": [module.vectors], "weight_decay": 1e-4} for module in criterion.references),
     ]
-    optimiser = torch.optim.AdamW(groups, lr=0.05, fused=True)
+    decays = [group["weight_decay"] for group in groups]
+    for group in groups if decay_first else ():
+        group["weight_decay"] = 0.0
+    optimiser = torch.optim.AdamW(groups, lr=0.05, betas=betas, fused=True)
     batches = (batch for _ in range(1000) for batch in stream)
     for step in range(steps):
         for _ in range(accumulate):
             batch = next(batches)
-            (criterion(model(batch.images), batch.labels, batch.indices) / accumulate).backward()
+            (criterion(model(batch.images), batch.labels, ids=batch.indices) / accumulate).backward()
         if step < warm_up:
             model.backbone.zero_grad()
+        for group, decay in zip(groups, decays, strict=True) if decay_first else ():
+            for parameter in group["params"]:
+                parameter.grad += decay * parameter.detach()
         clip([parameter for group in groups for parameter in group["params"]])
         for group in optimiser.param_groups:
             group["lr"] = 0.05 * factor(step)
         optimiser.step()
         optimiser.zero_grad()
+
+
+def clip_both(parameters: list[nn.Parameter]) -> None:
+    nn.utils.clip_grad_norm_(parameters, 0.05)
+    nn.utils.clip_grad_value_(parameters, 0.01)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +91,12 @@ def by_hand(
         ({"clip_value": None, "accumulate": 3}, {"accumulate": 3}),
         ({"clip_value": 0.01}, {"clip": lambda all_: nn.utils.clip_grad_value_(all_, 0.01)}),
         ({"clip_norm": 0.05}, {"clip": lambda all_: nn.utils.clip_grad_norm_(all_, 0.05)}),
+        ({"clip_norm": 0.05, "clip_value": 0.01}, {"clip": clip_both}),
+        (
+            {"clip_norm": 0.05, "decay_before_clipping": True},
+            {"clip": lambda all_: nn.utils.clip_grad_norm_(all_, 0.05), "decay_first": True},
+        ),
+        ({"clip_value": None, "betas": (0.8, 0.9)}, {"betas": (0.8, 0.9)}),
         ({"clip_value": None, "schedule": "cosine"}, {"factor": lambda step: 0.5 + math.cos(step * math.pi / 12) / 2}),
         (
             {"clip_value": None, "schedule": "step", "schedule_every": 5, "schedule_factor": 0.1},
@@ -85,7 +104,7 @@ def by_hand(
         ),
         ({"clip_value": None, "warm_up": 5}, {"warm_up": 5}),
     ],
-    ids=["plain", "accumulate", "clip_value", "clip_norm", "cosine", "step", "warm_up"],
+    ids=["plain", "accumulate", "value", "norm", "both clips", "decay first", "betas", "cosine", "step", "warm_up"],
 )
 def test_the_loop_is_the_loop_one_would_write(
     changes: dict[str, Any], hand: dict[str, Any], model: Make, criterion: Make, stream: Make, settings: Make
@@ -99,6 +118,28 @@ def test_the_loop_is_the_loop_one_would_write(
     assert outcome.images == 12 * 6 * changes.get("accumulate", 1)
     assert outcome.best_scores == {}
     assert not ours.training
+
+
+def test_a_plateau_lowers_the_rate_and_resuming_remembers_it(
+    model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
+) -> None:
+    def scored(network: nn.Module, scores: Iterator[float]) -> Callable[[Any], dict[str, float]]:
+        return lambda _: {"score": next(scores)}
+
+    flat = settings(schedule="plateau", schedule_patience=1, schedule_factor=0.1, clip_value=None, evaluate_every=4)
+    ours, loss = model(), criterion("proxy_anchor")
+    scores = scored(ours, iter([0.5, 0.4, 0.6]))
+    run_training(ours, loss, stream(), flat, score=scores, files=RunFiles(tmp_path), progress=False)
+    theirs, expected = model(), criterion("proxy_anchor")
+    by_hand(theirs, expected, stream(), 12, factor=lambda step: 0.1 if step >= 8 else 1.0)
+    assert equal(weights(ours, loss), weights(theirs, expected))
+    longer = flat.model_copy(update={"steps": 16})
+    scores = scored(ours, iter([0.7]))
+    again, other = model(), criterion("proxy_anchor")
+    run_training(again, other, stream(), longer, score=scores, files=RunFiles(tmp_path), progress=False, resume=True)
+    theirs, expected = model(), criterion("proxy_anchor")
+    by_hand(theirs, expected, stream(), 16, factor=lambda step: 0.1 if step >= 8 else 1.0)
+    assert equal(weights(again, other), weights(theirs, expected))
 
 
 def test_warm_up_holds_the_backbone_still_and_moves_the_head(

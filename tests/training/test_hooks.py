@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from vicinal.results.run import RunFiles
 from vicinal.training import Hook
 from vicinal.training.checkpoint import load_checkpoint
 from vicinal.training.engine import run_training
+from vicinal.training.log import read_log
 from vicinal.training.settings import CCP
 from vicinal.training.state import TrainingState
 
@@ -69,7 +69,7 @@ def weights(*modules: nn.Module) -> list[Tensor]:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return read_log(folder / "metrics.jsonl")
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import pytest
 from vicinal.errors import DataError, MissingExtra
 from vicinal.results.run import RunFiles
 from vicinal.training import log as module
-from vicinal.training.log import Log
+from vicinal.training.log import Log, read_log
 
 pytestmark = pytest.mark.unit
 
 
 def lines(folder: Path) -> list[dict[str, float | None]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return read_log(folder / "metrics.jsonl")
 
 
 def test_lines_are_json_and_what_is_not_finite_is_null(tmp_path: Path) -> None:
@@ -36,6 +36,22 @@ def test_a_resumed_log_drops_later_and_broken_lines(tmp_path: Path) -> None:
     with Log(RunFiles(tmp_path), step=4, steps=10, progress=False) as log:
         log.write(6, {"loss": 0.0})
     assert lines(tmp_path) == [{"step": 2, "loss": 1.0}, {"step": 4, "loss": 2.0}, {"step": 6, "loss": 0.0}]
+
+
+def test_damage_that_leaves_valid_json_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with Log(RunFiles(tmp_path), step=0, steps=10, progress=False) as log:
+        log.write(2, {"loss": 0.25})
+        log.write(4, {"loss": 0.125})
+    assert all("sha256" in json.loads(line) for line in path.read_text().splitlines())
+    path.write_text(path.read_text().replace("0.125", "0.925"))
+    with pytest.raises(DataError, match=r"Line 2 of .* is damaged"):
+        lines(tmp_path)
+
+
+def test_a_log_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2, "loss": 1.0}\n')
+    assert lines(tmp_path) == [{"step": 2, "loss": 1.0}]
 
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 import torch
 from PIL import Image
 
-from vicinal.data import Dataset, Fit, RandomAffine, arrays, folder
+from vicinal.data import Dataset, Fit, RandomAffine, arrays, digits, folder
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError
+from vicinal.training.ccp import mutual_cosine
 from vicinal.training.frozen import FrozenEmbedder
 from vicinal.training.frozen_features import OneOf
-from vicinal.training.proxy_pool import draw_pool, embed_pool
+from vicinal.training.proxy_pool import draw_pool, embed_pool, queued_pool
+from vicinal.training.unseen_batch_norm import unseen_batch_norm
 
 pytestmark = pytest.mark.unit
 
@@ -32,6 +35,44 @@ def test_every_item_comes_once_before_any_comes_again() -> None:
     again, other = (draw_pool(labels, 5, np.random.default_rng(seed)) for seed in (0, 1))
     assert np.array_equal(drawn, again)
     assert not np.array_equal(drawn, other)
+
+
+def test_a_queue_serves_every_item_before_any_comes_again_over_instances() -> None:
+    labels = np.array([0, 1, 0, 1, 1, 0, 1, 1])  # three and five items
+    turns = [queued_pool(labels, 2, turn, (7,)) for turn in range(15)]
+    for label in (0, 1):
+        mine = np.flatnonzero(labels == label).tolist()
+        queue = np.concatenate([turn[label] for turn in turns]).tolist()
+        passes = [queue[first : first + len(mine)] for first in range(0, len(queue), len(mine))]
+        assert all(sorted(part) == mine for part in passes)
+        assert len({tuple(part) for part in passes}) > 1  # shuffled anew
+    assert np.array_equal(turns[3], queued_pool(labels, 2, 3, (7,)))
+    assert not np.array_equal(np.stack(turns), np.stack([queued_pool(labels, 2, turn, (8,)) for turn in range(15)]))
+
+
+def test_batch_norm_of_a_network_from_scratch_sees_items_first() -> None:
+    data = digits().of_classes(range(4))
+    torch.manual_seed(0)
+    fresh = Embedder("convnet", dim=32, options={"widths": [8, 16, 32], "size": 16})
+    blind = mutual_cosine(_blind(fresh, data))
+    pool = embed_pool(fresh, data, Fit(16, pixels="grey"), 12)
+    assert blind > 0.99 > 0.95 > mutual_cosine(pool)  # without batches all classes point in one direction
+    assert not unseen_batch_norm(fresh)
+    assert not fresh.training
+    seen = [buffer.clone() for buffer in fresh.buffers()]
+    embed_pool(fresh, data, Fit(16, pixels="grey"), 12)
+    assert all(map(torch.equal, seen, fresh.buffers()))  # once is enough
+    frozen = Embedder("convnet", dim=8, options={"widths": [8, 16, 32], "size": 16}).freeze(batch_norm=True)
+    embed_pool(frozen, data, Fit(16, pixels="grey"), 12)
+    assert len(unseen_batch_norm(frozen)) == 3
+
+
+def _blind(embedder: Embedder, data: Dataset) -> torch.Tensor:
+    """Embeddings as batch norm at its start passes them on."""
+    transform, rows = Fit(16, pixels="grey"), draw_pool(data.labels, 12, np.random.default_rng(0))
+    images = torch.stack([transform(data.open(int(row))) for row in rows.ravel()])
+    with torch.no_grad():
+        return copy.deepcopy(embedder).eval().unnormalised(images).view(4, 12, -1)
 
 
 @pytest.fixture

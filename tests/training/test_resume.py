@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import random
@@ -20,8 +19,10 @@ import torch
 from vicinal.data import Split, digits, split
 from vicinal.errors import VicinalError
 from vicinal.fitting import fit
+from vicinal.results.run import Run
 from vicinal.training import checkpoint
 from vicinal.training.checkpoint import load_checkpoint
+from vicinal.training.log import read_log
 
 pytestmark = pytest.mark.recipe
 
@@ -75,15 +76,17 @@ def result(folder: Path) -> dict[str, Any]:
     """Everything that a run leaves, but for what clocks say."""
     last, best = load_checkpoint(folder / "last.ckpt"), load_checkpoint(folder / "best.ckpt")
     assert last["progress"].pop("run") == best.pop("run")  # drawn at random for each run
-    record = json.loads((folder / "record.json").read_text())
-    del last["progress"]["seconds"], record["seconds"], record["finished"], record["peak_memory_mib"]
-    log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    record = Run.open(folder).record.model_dump(exclude={"seconds", "finished", "peak_memory_mib"})
+    del last["progress"]["seconds"]
     return {
         "last": repr(flat(last)),
         "best": repr(flat(best)),
         "model": (folder / "model" / "model.safetensors").read_bytes(),
         "record": record,
-        "log": [{name: value for name, value in line.items() if name != "images_per_second"} for line in log],
+        "log": [
+            {name: value for name, value in line.items() if name != "images_per_second"}
+            for line in read_log(folder / "metrics.jsonl")
+        ],
         "files": sorted(os.listdir(folder)),
     }
 

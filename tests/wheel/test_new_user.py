@@ -34,7 +34,7 @@ BESIDES = {
     "tune": [*ONE, "--trials", "2"],
     "embed": ["--skip-bad"],
 }
-TRIED_ELSEWHERE = ("demo", "recipes", "losses", "data", "--install-completion", "VERB")
+TRIED_ELSEWHERE = ("demo", "serve", "recipes", "losses", "data", "--install-completion", "VERB")
 LONG = "very_long_name_of_a_car_" * 5
 
 
@@ -73,6 +73,7 @@ def test_every_command_of_the_readme(vicinal: Run, photos: Path, tmp_path: Path)
         "the same picture under two classes",
     ):
         assert words in told, words
+    (tmp_path / "unknown.jpg").write_bytes((photos / "e" / "0.png").read_bytes())
     found = json.loads(vicinal("data", "photos/", "--skip-bad", "--json").stdout)
     assert found["next"] == "vicinal compare photos/ --out runs/which --skip-bad"
     for command in readme_commands():

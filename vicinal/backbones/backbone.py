@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-__all__ = ["Backbone", "InStages", "Input", "Pixels"]
+__all__ = ["Backbone", "Fetched", "InStages", "Input", "Pixels"]
 
 Pixels = Literal["imagenet", "bn_inception", "lite", "unit", "grey"]
 
@@ -24,12 +24,14 @@ class Input:
         size: Height and width of the images; 0 for vectors.
         short_side: What the short side of a test image is scaled to before the middle is cut out;
             None scales the whole image to `size`.
+        resampling: How the pixels of a test image are interpolated, as in `vicinal.data.cutting.FILTERS`.
     """
 
     pixels: Pixels | None
     channels: int
     size: int = 0
     short_side: int | None = None
+    resampling: str = "bilinear"
 
 
 class Backbone(nn.Module):
@@ -47,6 +49,13 @@ class Backbone(nn.Module):
     channels: int
     input: Input
     stages: Mapping[str, tuple[str, ...]]
+
+
+@runtime_checkable
+class Fetched(Protocol):
+    """A backbone that came from elsewhere, and knows the options that build it again without going there."""
+
+    options: Mapping[str, Any]
 
 
 @runtime_checkable

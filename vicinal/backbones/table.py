@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from vicinal.backbones.alexnet import alexnet
 from vicinal.backbones.backbone import Backbone
 from vicinal.backbones.bn_inception import bn_inception
 from vicinal.backbones.convnet import convnet
 from vicinal.backbones.efficientnet_lite import efficientnet_lite0
 from vicinal.backbones.googlenet import googlenet
+from vicinal.backbones.lenet import lenet
 from vicinal.backbones.linear import linear
 from vicinal.backbones.mobilenet import mobilenet_v2
+from vicinal.backbones.own_network import as_backbone
 from vicinal.backbones.published_weights import load_weights
 from vicinal.backbones.resnet import resnet18, resnet50
 from vicinal.backbones.timm import timm
-from vicinal.errors import InputError, VicinalError, look_up
+from vicinal.backbones.transformers import transformers
+from vicinal.errors import InputError, VicinalError
+from vicinal.named_code import find
 
-__all__ = ["BACKBONES", "Facts", "build_backbone", "small_images"]
+__all__ = ["BACKBONES", "Facts", "build_backbone", "offline_options", "small_images"]
 
 TORCHVISION = "https://download.pytorch.org/models"
 CADENE = "https://data.lip6.fr/cadene/pretrainedmodels"
@@ -38,6 +47,7 @@ class Facts:
         unused: Prefixes of the parameters in that file that a feature extractor has no use for.
         sha256: Of that file; where it is not known, the digits in the file's name are compared.
         small: For networks of small images, the side and the channels that they take, from their options.
+        fetching: Options that fetch weights or a description from elsewhere; no saved embedder has them.
     """
 
     build: Callable[..., Backbone]
@@ -45,6 +55,7 @@ class Facts:
     unused: tuple[str, ...] = ()
     sha256: str | None = None
     small: Callable[..., tuple[int, int]] | None = None
+    fetching: tuple[str, ...] = ()
 
 
 BACKBONES: dict[str, Facts] = {
@@ -80,16 +91,44 @@ BACKBONES: dict[str, Facts] = {
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     ),
     "convnet": Facts(convnet, small=lambda size=32, in_channels=1, **_: (size, in_channels)),
+    "lenet": Facts(lenet, small=lambda **_: (32, 1)),
+    "alexnet": Facts(alexnet),
     "linear": Facts(linear),
-    "timm": Facts(timm),
+    "timm": Facts(timm, fetching=("pretrained",)),
+    "transformers": Facts(transformers, fetching=("model",)),
 }
+
+
+def facts_of(name: str) -> Facts:
+    """Return what is known of a backbone by its name; of one that does not come with vicinal, how it is built.
+
+    Such a name stands for a class of networks, a function that returns one, or a network that was handed over.
+    """
+    known = find("backbone", name, BACKBONES)
+    if isinstance(known, Facts):
+        return known
+    if isinstance(known, nn.Module):
+        return Facts(lambda input=None: as_backbone(copy.deepcopy(known), input))
+
+    @functools.wraps(known, assigned=(), updated=())
+    def build(*, input: Mapping[str, Any] | None = None, **options: Any) -> Backbone:
+        return as_backbone(known(**options), input)
+
+    own = [parameter for parameter in inspect.signature(known).parameters.values() if parameter.name != "input"]
+    said = inspect.Parameter("input", inspect.Parameter.KEYWORD_ONLY, default=None)
+    named = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    build.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*named, said, *(parameter for parameter in own if parameter not in named)]
+    )
+    return Facts(build)
 
 
 def build_backbone(name: str, weights: str | Path | None = None, **options: Any) -> Backbone:
     """Build a backbone by name and, if asked, load weights into it.
 
     Args:
-        name: A key of `BACKBONES`.
+        name: A key of `BACKBONES`, or the name of your own: "my_module:Network", where that was allowed. Beside what it
+            takes itself, `input` says what it expects; see `vicinal.backbones.as_backbone`.
         weights: None for random weights, "imagenet" for the published ones, or a path or URL of a
             `.pth` or `.safetensors` file with the published parameter names.
         options: What the builder of that name takes, e.g. `in_channels=3` for "convnet".
@@ -98,7 +137,7 @@ def build_backbone(name: str, weights: str | Path | None = None, **options: Any)
         >>> build_backbone("convnet", in_channels=3).channels
         256
     """
-    facts = look_up("backbone", name, BACKBONES)
+    facts = facts_of(name)
     takes = inspect.signature(facts.build)
     try:
         takes.bind(**options)
@@ -121,6 +160,17 @@ def build_backbone(name: str, weights: str | Path | None = None, **options: Any)
     return backbone
 
 
+def offline_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a backbone without those that fetch something: what a saved embedder is built with.
+
+    Example:
+        >>> offline_options("timm", {"model": "vit_small_patch16_224", "pretrained": True})
+        {'model': 'vit_small_patch16_224'}
+    """
+    fetching = facts_of(name).fetching
+    return {option: value for option, value in options.items() if option not in fetching}
+
+
 def small_images(name: str, options: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return side and channels of the small images that a network takes, without building it; None for large ones.
 
@@ -128,5 +178,5 @@ def small_images(name: str, options: Mapping[str, Any]) -> tuple[int, int] | Non
         >>> small_images("convnet", {"size": 28}), small_images("resnet50", {})
         ((28, 1), None)
     """
-    facts = look_up("backbone", name, BACKBONES)
+    facts = facts_of(name)
     return None if facts.small is None else facts.small(**options)

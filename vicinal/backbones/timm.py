@@ -25,6 +25,8 @@ def timm(model: str, pretrained: bool = False) -> Timm:
         import timm as library
     except ImportError:
         raise MissingExtra("timm", f"The backbone timm:{model}") from None
+    if ":" in model and not pretrained:  # timm would fetch its description
+        raise InputError(f"timm's {model!r} lies on the hub: it is fetched with pretrained=True only.")
     try:
         network = library.create_model(model, pretrained=pretrained, num_classes=0)
     except RuntimeError as error:

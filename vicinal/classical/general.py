@@ -14,8 +14,9 @@ from vicinal.classical.regularisers import RegulariserName, regulariser_for
 from vicinal.classical.relations import Relations
 from vicinal.classical.solvers import Solution, over_masks, solve
 from vicinal.classical.start import first_map
-from vicinal.errors import InputError, look_up
-from vicinal.objectives import OBJECTIVES, traits_of
+from vicinal.errors import InputError
+from vicinal.named_code import told
+from vicinal.objectives import OBJECTIVES, find_objective, traits_of
 
 __all__ = ["General"]
 
@@ -85,7 +86,8 @@ class General(MetricLearner):
     def _function(self) -> Callable[..., Tensor]:
         """Return the objective as a function of squared distances, with its options."""
         chosen = self.objective
-        function = look_up("loss", chosen, OBJECTIVES) if isinstance(chosen, str) else chosen
+        told(chosen)
+        function = find_objective(chosen) if isinstance(chosen, str) else chosen
         bound = partial(function, **(self.options or {}))
         traits = traits_of(function)
         if traits is None or traits.geometry == "squared_euclidean":

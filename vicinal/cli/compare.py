@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -27,8 +28,8 @@ def compare(
     losses: Annotated[
         str,
         typer.Option(
-            help="Separated by commas: triplet, triplet+semi_hard, contrastive+memory, mine.toml, thesis/losses; by "
-            "default those of the recipe's study, or five that differ in kind."
+            help="Separated by commas: triplet, triplet+semi_hard, contrastive+memory, proxy_anchor+hierarchy, "
+            "mine.toml, thesis/losses; by default those of the recipe's study, or five that differ in kind."
         ),
     ] = "",
     out: Annotated[Path, typer.Option(help="Folder of the comparison; the same command goes on with it.")] = Path(
@@ -41,6 +42,9 @@ def compare(
     protocol: Annotated[
         str | None,
         typer.Option(help="default, fixed-validation (by default), k-fold, reality-check or query-gallery."),
+    ] = None,
+    validation: Annotated[
+        float | None, typer.Option(help="Share of the training classes that validate, where the protocol draws them.")
     ] = None,
     folds: Annotated[int | None, typer.Option(help="How many, if not the protocol's own number.")] = None,
     seeds: Annotated[int, typer.Option(help="How often all of it is repeated.")] = 1,
@@ -84,6 +88,7 @@ def compare(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
     models: Annotated[bool, typer.Option(help="Keep the trained model of every run.")] = True,
     report: Annotated[bool, typer.Option(help="Write report.html when all is done.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Train losses under equal conditions and say which one wins, with intervals.
@@ -101,6 +106,7 @@ def compare(
         "freeze": freeze,
         "steps": steps,
         "protocol": protocol,
+        "validation": validation,
         "folds": folds,
         "select_on_test": select_on_test,
         "skip_bad": skip_bad,
@@ -132,8 +138,11 @@ def compare(
         command=shlex.join(["vicinal", *sys.argv[1:]]),
         **changes,
     )
-    console = Console()
-    board.print(console)
+    console = Console(stderr=as_json)  # standard output is for the JSON alone
+    if as_json:
+        typer.echo(json.dumps(board.to_dict(), indent=2))
+    else:
+        board.print(console)
     console.print(f"The journal and the runs are in {out}.", highlight=False, soft_wrap=True)
     if report:
         _write_report(out, console)

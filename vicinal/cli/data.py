@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from vicinal.cli.figures import prepare_picture
-from vicinal.errors import DataError, InputError, VicinalError
+from vicinal.errors import DataError, InputError, UnknownName, VicinalError
 
 if TYPE_CHECKING:
     from vicinal.data import Dataset, Lookalikes
@@ -81,12 +82,12 @@ def _looked_at(
     """The data without what is bad, the pictures that are in it twice, and what training would refuse it for."""
     from vicinal.data import find_lookalikes, load
     from vicinal.data.files import watched_files
-    from vicinal.data.opening import READERS, recognise
+    from vicinal.data.opening import reader_of
     from vicinal.live_bar import LiveBar
 
-    reader = name_or_path if name_or_path in READERS else recognise(name_or_path)
-    if check == "decode" and _takes(READERS[reader], "check"):
-        options = options | {"check": check}
+    with suppress(UnknownName):  # which opening it tells
+        if check == "decode" and _takes(reader_of(name_or_path), "check"):
+            options = options | {"check": check}
     refused = None
     with LiveBar(shown=progress) as bar, warnings.catch_warnings():
         task = bar.add_task("looking at images", total=None, visible=False)
@@ -185,7 +186,7 @@ def split_in_words(dataset: Dataset) -> dict[str, str]:
         >>> split_in_words(digits())["split"].partition(";")[0]
         'train 0, 1, 2, ... (5 classes, 901 items)'
     """
-    from vicinal.data import split
+    from vicinal.data import leak_note, split
 
     try:
         divided = split(dataset, "fixed-validation")
@@ -197,7 +198,8 @@ def split_in_words(dataset: Dataset) -> dict[str, str]:
         if view is not None:
             names = [view.class_names[label] for label in view.classes]
             told.append(f"{side} {_listed(names, 3)} ({_some(len(names), 'class', 'classes')}, {len(view):,} items)")
-    return {"split": "; ".join(told)}
+    leak = leak_note(divided)
+    return {"split": "; ".join(told)} | ({} if leak is None else {"warning": leak})
 
 
 def next_command(name_or_path: str, root: Path | None, skip_bad: bool) -> str:

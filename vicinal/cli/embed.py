@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -44,6 +45,7 @@ def embed(
     ] = "float32",
     channels_last: Annotated[bool, typer.Option(hidden=True)] = False,
     skip_bad: Annotated[bool, typer.Option(help="Leave out items that cannot be read instead of stopping.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
     """Write the embeddings of images or feature vectors to one .npz file.
@@ -77,6 +79,11 @@ def embed(
         result["class_names"] = np.array(data.class_names, dtype=np.str_)
     with replacing(out) as file:
         np.savez(file, allow_pickle=False, **result)
+    if as_json:
+        facts = {"out": str(out), "items": len(data), "dim": embedder.dim, "distance": embedder.distance}
+        facts |= {"labelled": labelled, "engine": embedder.encoded_by or engine, "model": embedder.identity()}
+        typer.echo(json.dumps(facts, indent=2))
+        return
     console.print(
         f"{out}: {len(data):,} embeddings of {embedder.dim} numbers, engine {embedder.encoded_by or engine}",
         soft_wrap=True,

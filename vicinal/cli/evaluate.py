@@ -10,8 +10,8 @@ import typer
 from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from vicinal.atomic import prepare_output
-from vicinal.cli.figures import prepare_figure
-from vicinal.cli.values import whole_numbers
+from vicinal.cli.figures import prepare_figure, save_figure
+from vicinal.cli.values import whole_numbers, words
 from vicinal.errors import InputError
 from vicinal.live_bar import LiveBar
 
@@ -57,6 +57,24 @@ def evaluate(
     ] = None,
     clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 of k-means.")] = True,
     geometry: Annotated[bool, typer.Option(help="Also the shape of the embedding space.")] = True,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also over all pairs, same or different: AUC, EER, TAR at FARs.")
+    ] = False,
+    scores: Annotated[str, typer.Option(help="Scores of your own, separated by commas: my_module:my_score.")] = "",
+    whiten: Annotated[
+        Path | None, typer.Option(help="Whiten all embeddings by those of training classes, in a file as above.")
+    ] = None,
+    augment: Annotated[int, typer.Option(min=0, help="Neighbours that each reference is drawn towards.")] = 0,
+    expand: Annotated[int, typer.Option(min=0, help="References that each query is drawn towards.")] = 0,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="Put the nearest in the order of shared neighbours; no full ranking.")
+    ] = False,
+    sizes: Annotated[
+        Path | None,
+        typer.Option(
+            help="Score prefixes in 32, 8 and 1 bit a number, too: a table, drawn to this .png, .pdf or .svg."
+        ),
+    ] = None,
     draws: Annotated[int, typer.Option(min=0, help="Resamples of the intervals; 0 for none.")] = 1000,
     confidence: Annotated[float, typer.Option(help="Of the intervals, between 0 and 1.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples and of k-means.")] = 0,
@@ -75,11 +93,15 @@ def evaluate(
     """
     from vicinal.data import load
     from vicinal.embedder import Embedder
+    from vicinal.evaluation.embedding_sizes import draw_sizes, score_sizes, sizes_in_words
     from vicinal.evaluation.evaluator import evaluate as evaluate_embeddings
+    from vicinal.index.exchange import read_vectors
+    from vicinal.neighbours import Reranking, learn_whitening
 
     ks = whole_numbers(k, "--k")
     prepare_output(out)
     prepare_figure(plot, "--plot")
+    prepare_figure(sizes, "--sizes")
     if what.is_dir():
         if data is None:
             raise InputError(
@@ -110,7 +132,7 @@ def evaluate(
         bar.update(stages[stage], completed=fraction)
 
     with bar:
-        scores = evaluate_embeddings(
+        result = evaluate_embeddings(
             items.embeddings,
             items.labels,
             gallery=None if others is None else others.embeddings,
@@ -122,16 +144,28 @@ def evaluate(
             full_ranking=full_ranking,
             clustering=clustering,
             geometry=geometry,
+            whitening=None if whiten is None else learn_whitening(read_vectors(whiten).vectors),
+            augment=augment,
+            expand=expand,
+            rerank=Reranking() if rerank else None,
+            verification=verify,
+            scores=words(scores),
             draws=draws,
             confidence=confidence,
             seed=seed,
             progress=report,
         )
-    typer.echo(scores.to_json(per_query=False) if as_json else str(scores))
+    typer.echo(result.to_json(per_query=False) if as_json else str(result))
     if out is not None:
-        scores.to_json(out)
+        result.to_json(out)
     if plot is not None:
-        scores.plot(plot)
+        result.plot(plot)
+    if sizes is not None:
+        if others is not None or (distance or usual) != "cosine":
+            raise InputError("--sizes scores items among themselves, by their cosine.")
+        found = score_sizes(items.embeddings, items.labels)  # type: ignore[arg-type]
+        typer.echo(sizes_in_words(found), err=as_json)
+        save_figure(draw_sizes(found), sizes)
 
 
 def _from_files(

@@ -35,7 +35,7 @@ def index(
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="Keep items and vectors in a server: postgresql://user@host/database (with pgvector).",
+            help="Keep items and vectors in a server: postgresql://user@host/database (with pgvector) or milvus://host:19530.",
         ),
     ] = "",
     model: Annotated[Path | None, typer.Option(help="Embed all items of an index anew with this model.")] = None,
@@ -50,6 +50,10 @@ def index(
         Literal["cosine", "euclidean"], typer.Option(help="How imported vectors are compared, for a new index.")
     ] = "cosine",
     export: Annotated[Path | None, typer.Option(help="Write everything to a .parquet, .npz or .faiss file.")] = None,
+    export_map: Annotated[
+        Path | None,
+        typer.Option(help="Write path, label, place on the map and neighbours of every item to a .parquet file."),
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte; list what is not as it was.")] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Time exact and fast search, with recall.")] = False,
     compact: Annotated[bool, typer.Option("--compact", help="Give back the space of removed items.")] = False,
@@ -92,11 +96,15 @@ def index(
             console.print(f"{counted(opened.compact(), 'row')} given back")
         if export is not None:
             console.print(f"{export}: {counted(opened.export(export), 'item')}")
+        if export_map is not None:
+            from vicinal.index.map_export import export_map as write_map
+
+            console.print(f"{export_map}: {counted(write_map(opened, export_map), 'item')}")
         if measure:
             print(opened.measure())
         if verify:
             _verify(opened, console)
-        elif not measure and export is None:
+        elif not measure and export is None and export_map is None:
             console.print(str(opened))
 
 

@@ -13,8 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vicinal.errors import look_up
-
 __all__ = ["losses"]
 
 
@@ -24,11 +22,11 @@ def losses(
 ) -> None:
     """List every loss with its geometry, what it needs, the references it runs on, and its paper; say which to try."""
     from vicinal.comparing.panel import PANEL
-    from vicinal.objectives import ALIASES, OBJECTIVES
+    from vicinal.objectives import ALIASES, OBJECTIVES, find_objective
 
     console = Console()
     if name is not None:
-        function = look_up("loss", ALIASES.get(name, name), OBJECTIVES)
+        function = find_objective(name)
         console.print(f"{function.__name__}\n\n{function.__doc__}", markup=False, highlight=False)
         return
     why = {way.loss.partition("+")[0]: f"as {way.loss}: {way.literature}" for way in PANEL}

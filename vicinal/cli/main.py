@@ -37,7 +37,7 @@ class Verb(NamedTuple):
     example: str = ""
 
 
-# Each is the function of that name in the module of that name in `vicinal.cli`.
+# Each is the function of that name (with _ for -) in the module of that name in `vicinal.cli`.
 VERBS = {
     "demo": Verb(START, "Compare five losses on drawn characters, in a few minutes.", "vicinal demo"),
     "data": Verb(START, "Read data, check it, and say what is in it.", "vicinal data photos/ --preview sheet.png"),
@@ -81,15 +81,55 @@ VERBS = {
         "Say whether a loss is a metric, with the worst triple; for a run also bounds.",
         "vicinal audit metric_cross_entropy -o p=0.9",
     ),
+    "audit-claims": Verb(
+        INSIDE,
+        "Say which comparisons of papers are unfair, and what is left of them.",
+        "vicinal audit-claims --published --dataset cub --method margin",
+    ),
+    "duplicates": Verb(
+        INSIDE,
+        "Find what is in a collection more than once, leaks between train and test first.",
+        "vicinal duplicates photos/ --model runs/first --sheet twice.png",
+    ),
+    "mislabelled": Verb(
+        INSIDE,
+        "List the items whose label is probably wrong, with the label proposed and why.",
+        "vicinal mislabelled photos.index --sheet doubtful.png --out doubtful.csv",
+    ),
+    "outliers": Verb(
+        INSIDE,
+        "List the items that are near nothing.",
+        "vicinal outliers photos.index --sheet far.png",
+    ),
+    "clusters": Verb(
+        INSIDE,
+        "Propose clusters of unlabelled items, with names to fill in.",
+        "vicinal clusters unsorted/ --model runs/first --names names.csv --sheet clusters.png",
+    ),
+    "calibrate": Verb(
+        WORK,
+        "Choose from which similarity on two items are the same, with a promise about new classes.",
+        "vicinal calibrate runs/first/model photos/ --false-matches 0.01",
+    ),
     "index": Verb(
         WORK,
         "Put images and their embeddings into a folder that can be searched.",
         "vicinal index runs/comparison/best photos/ --out photos.index",
     ),
+    "classify": Verb(
+        WORK,
+        "Name images by the nearest item of an index, or say that they are none of these.",
+        "vicinal classify photos.index unknown/ --out names.csv",
+    ),
     "search": Verb(
         WORK,
         "Find the items of an index that are nearest to an image, an item or a vector.",
         "vicinal search photos.index unknown.jpg --k 10",
+    ),
+    "serve": Verb(
+        WORK,
+        "Search an index in a browser, and by HTTP.",
+        "vicinal serve photos.index",
     ),
     "embed": Verb(
         WORK,
@@ -114,7 +154,8 @@ class Verbs(TyperGroup):
             return name, shown, rest
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         example = VERBS[name].example
-        verb = in_panels(getattr(import_module(f"vicinal.cli.{name}"), name))
+        function = name.replace("-", "_")
+        verb = in_panels(getattr(import_module(f"vicinal.cli.{function}"), function))
         single.command(name, epilog=f"Example: {example}" if example else None)(verb)
         # While a shell completes a word nothing is to be said.
         words = rest if ctx.resilient_parsing else todays_words(name, rest)

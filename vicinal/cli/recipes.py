@@ -52,7 +52,7 @@ def _print(conditions: list[RecipeSummary], console: Console) -> None:
             table.add_row(
                 f"{escape(summary.name)}\n[dim]{escape(summary.about)}[/]",
                 f"{escape(summary.data or '')}\n[dim]{summary.protocol}{', best on test' * summary.select_on_test}[/]",
-                f"{summary.backbone}\n[dim]{'frozen, ' * summary.freeze}{summary.dim or 'its own'} dimensions[/]",
+                f"{summary.backbone}\n[dim]{'frozen, ' * bool(summary.freeze)}{summary.dim or 'its own'} dimensions[/]",
                 f"{summary.images_seen:,}\n[dim]{'at most' * summary.stops_early}[/]" if summary.images_seen else "",
             )
         console.print(table)

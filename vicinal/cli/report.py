@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vicinal.cli.values import words
+
 __all__ = ["report"]
 
 
@@ -19,10 +21,13 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="Where the page goes, by default report.html in the first folder.")
     ] = None,
+    chapters: Annotated[
+        str, typer.Option(help="Chapters of your own at the end, separated by commas: my_module:my_chapter.")
+    ] = "",
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
     """Write a self-contained page about comparisons, and its twin in Markdown beside it."""
     from vicinal.report import write_report
 
-    page = write_report(folder, out, progress=progress)
+    page = write_report(folder, out, chapters=words(chapters), progress=progress)
     Console().print(f"Written to {page} and {page.with_suffix('.md')}", highlight=False, soft_wrap=True)

@@ -34,6 +34,10 @@ def search(
     vector: Annotated[
         Path | None, typer.Option(help="Search with the vectors of a .npy, .npz or .parquet file.")
     ] = None,
+    expand: Annotated[int, typer.Option(min=0, help="Items that a query is drawn towards before it is searched.")] = 0,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="Put hits in the order of shared neighbours; slow the first time.")
+    ] = False,
     fast: Annotated[bool, typer.Option("--fast", help="A few milliseconds, nearly always right; says how.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per query.")] = False,
     sheet: Annotated[Path | None, typer.Option(help="Draw queries and hits to this .png or .jpg file.")] = None,
@@ -44,11 +48,13 @@ def search(
     """
     from vicinal.index import Index
     from vicinal.index.hit_pictures import draw_hits
+    from vicinal.neighbours import Reranking
 
     if sum(given is not None for given in (query, item, vector)) != 1:
         raise InputError("Give one of: an image or a folder of images, --item, --vector.")
     with Index.open(index) as opened:
-        pictures, answers = _answers(opened, query, item, vector, k, where, fast)
+        how = {"k": k, "where": where, "fast": fast, "expand": expand, "rerank": Reranking() if rerank else None}
+        pictures, answers = _answers(opened, query, item, vector, how)
     for (name, _), hits in zip(pictures, answers, strict=True):
         if json:
             print(json_module.dumps({"query": name, "recall": hits.recall, "hits": [hit.as_dict() for hit in hits]}))
@@ -63,7 +69,7 @@ def search(
 
 
 def _answers(
-    opened: Index, query: Path | None, item: str | None, vector: Path | None, k: int, where: str | None, fast: bool
+    opened: Index, query: Path | None, item: str | None, vector: Path | None, how: dict[str, Any]
 ) -> tuple[list[tuple[str, Any]], list[Hits]]:
     """What was asked, with a caption and a picture, and what was found."""
     from vicinal.data.readers.layout import images_below
@@ -71,19 +77,19 @@ def _answers(
 
     if item is not None:
         key = int(item) if opened.columns["id"] == "integer" and item.lstrip("-").isdecimal() else item
-        hits = opened.search(item=key, k=k, where=where, fast=fast)
+        hits = opened.search(item=key, **how)
         return [(item, item if Path(item).is_file() else None)], [hits]
     if vector is not None:
         rows = np.atleast_2d(read_vectors(vector).vectors)
         names = [f"{vector}[{row}]" for row in range(len(rows))]
-        return [(name, None) for name in names], opened.search(vector=rows, k=k, where=where, fast=fast)
+        return [(name, None) for name in names], opened.search(vector=rows, **how)
     assert query is not None
     if not query.exists():
         raise DataError(f"There is no file {query}.")
     paths = list(images_below(query)) if query.is_dir() else [str(query)]
     if not paths:
         raise DataError(f"{query} has no images in it.")
-    return [(path, path) for path in paths], opened.search(paths, k=k, where=where, fast=fast)
+    return [(path, path) for path in paths], opened.search(paths, **how)
 
 
 def _show(name: str, hits: Hits) -> None:

@@ -46,6 +46,9 @@ def tournament(
     plot: Annotated[
         Path | None, typer.Option(help="Draw the critical-difference diagram to this .png, .svg or .pdf file.")
     ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Draw figures 27 to 32 of the thesis from its tables into this folder.")
+    ] = None,
     theme: Annotated[Literal["light", "dark"], typer.Option(help="Of the diagram.")] = "light",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
@@ -55,6 +58,10 @@ def tournament(
     from vicinal.statistics import tournament as hold
 
     prepare_figure(plot, "--plot")
+    if figures is not None:
+        if what:
+            raise InputError("--figures draws the tables of the thesis: give it without runs or a table.")
+        _draw_thesis(figures)
     boards = leaderboards(what) if what and all(path.is_dir() for path in what) else []
     if boards and (level != LEVEL or drop is not None):
         raise InputError("--level and --drop are for tables: a comparison is ranked as its leaderboard and report do.")
@@ -85,6 +92,14 @@ def tournament(
     typer.echo("\n\n".join(_text(title, ranks, pairs, level) for title, ranks in found))
     for board in boards:
         typer.echo(f"\n{_by_classes(board)}")
+
+
+def _draw_thesis(folder: Path) -> None:
+    from vicinal.results.thesis_figures import thesis_figures
+
+    prepare_figure(folder / "figure-27.svg", "--figures")
+    for name, figure in thesis_figures().items():
+        save_figure(figure, folder / f"{name}.svg")
 
 
 def _record(ranks: Tournament, pairs: bool) -> dict[str, Any]:

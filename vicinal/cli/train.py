@@ -43,6 +43,9 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Of the split and of training; 0 unless the recipe says.")] = None,
     protocol: Annotated[str | None, typer.Option(help="How classes are divided; fixed-validation by default.")] = None,
     fold: Annotated[int | None, typer.Option(help="Which fold validates, for k-fold and reality-check.")] = None,
+    validation: Annotated[
+        float | None, typer.Option(help="Share of the training classes that validate, where the protocol draws them.")
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option("-o", "--option", help="Any other setting of a recipe, or option of the loss: name=value."),
@@ -63,6 +66,7 @@ def train(
     from vicinal.fitting import train as run_recipe
     from vicinal.recipe import Recipe
     from vicinal.results import RunFiles, score_test_items
+    from vicinal.results.item_scores import recall_at
     from vicinal.training.processes import is_first_process
 
     flags = {
@@ -79,6 +83,7 @@ def train(
         "seed": seed,
         "protocol": protocol,
         "fold": fold,
+        "validation": validation,
         "skip_bad": skip_bad,
     }
     if budget is not None and steps is not None:
@@ -97,7 +102,7 @@ def train(
     )
     if not is_first_process():
         return
-    scores = score_test_items(run.test_items(), run.record.distance)
+    scores = score_test_items(run.test_items(), run.record.distance, k=recall_at(run.record.dataset))
     if as_json:
         typer.echo(scores.to_json(per_query=False))
         return

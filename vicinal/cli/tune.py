@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +61,7 @@ def tune(
         list[str] | None, typer.Option("-o", "--option", help="Any other setting of a recipe: name=value.")
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Search for the settings of a loss that score best on validation classes."""
@@ -116,9 +118,13 @@ def tune(
         prune=prune,
         progress=progress,
     )
-    typer.echo(str(tuned))
     write_atomically(out, tuned.to_toml())
     if plot is not None:
         save_figure(plot_search(tuned), plot)
+    if as_json:
+        typer.echo(json.dumps({**tuned.to_dict(), "out": str(out)}, indent=2))
+        return
+    typer.echo(str(tuned))
+    if plot is not None:
         typer.echo(f"The search is drawn in {plot}.")
     typer.echo(f"The best recipe is in {out}; train with it: vicinal train --recipe {out} --out runs/tuned")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -17,6 +18,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 from rich.console import Console
 from typer.models import OptionInfo
+
+from vicinal.named_code import allow_code as allow
+from vicinal.named_code import told
 
 __all__ = ["in_panels", "todays_words"]
 
@@ -40,8 +44,12 @@ PANELS = {
         *("protocol", "fold", "folds", "skip_bad", "root", "any_count", "check", "labels", "gallery"),
         *("gallery_labels", "select_on_test", "domain", "items"),
     ),
+    "Neighbours": ("whiten", "augment", "expand", "rerank", "sizes"),
     "Effort": ("budget", "steps", "seeds", "seed", "rates", "tune", "trials", "sampler", "prune", "draws", "triples"),
-    "Results": ("out", "as_json", "plot", "preview", "report", "models", "tensorboard", "storage"),
+    "Results": (
+        *("out", "as_json", "plot", "preview", "sheet", "shown", "names", "report", "models", "tensorboard", "storage"),
+        "chapters",
+    ),
     "Running": (
         *("jobs", "ray", "workers", "batch_size", "engine", "precision", "resume", "retry_failed", "progress"),
         "quiet",
@@ -72,8 +80,14 @@ METAVARS = {
     "data": "DATA",
     "ccp": "code|paper",
     "geometry": "GEOMETRY",
+    "dataset": "DATASET",
+    "method": "METHOD",
+    "chapters": "CHAPTER,...",
+    "scores": "SCORE,...",
 }
 KINDS: dict[Any, str] = {int: "NUMBER", float: "NUMBER", Path: "PATH", str: "TEXT"}
+# What may come from somebody else, with the names of code in it.
+NAMES_CODE = {"recipe", "model", "index", "what", "folder"}
 # Former spellings, by verb; they work, with a note.
 FORMER = {
     "embed": {"-o": "--out"},
@@ -89,7 +103,9 @@ def in_panels(verb: Verb) -> Verb:
     signature = inspect.signature(verb, eval_str=True)
 
     @functools.wraps(verb)
-    def run(*, quiet: bool, **values: Any) -> None:
+    def run(*, quiet: bool, allow_code: list[str] | None = None, **values: Any) -> None:
+        allow(*(allow_code or []))
+        told(*_words_of(values))
         if quiet and "progress" in values:
             values["progress"] = False
         with warnings.catch_warnings():
@@ -105,11 +121,29 @@ def in_panels(verb: Verb) -> Verb:
             "quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, copy.copy(flag)]
         )
     )
+    if signature.parameters.keys() & NAMES_CODE:
+        flag = typer.Option(
+            "--allow-code",
+            metavar="MODULE",
+            help="Let a recipe or a model's folder run code of this module or file; what you type yourself may.",
+            rich_help_panel="Running",
+        )
+        parameters.append(
+            inspect.Parameter(
+                "allow_code", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, flag]
+            )
+        )
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     )
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+def _words_of(values: Mapping[str, Any]) -> list[str]:
+    """Return all that was typed, word by word: "a,b" and "name=value" are two each."""
+    typed = [text for value in values.values() for text in (value if isinstance(value, list) else [value])]
+    return [word for text in typed if isinstance(text, str) for word in re.split("[,=]", text)]
 
 
 def _shown(parameter: inspect.Parameter, panel_of: dict[str, str]) -> inspect.Parameter:

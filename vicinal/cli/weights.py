@@ -10,7 +10,8 @@ from rich.console import Console
 
 from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.values import parse_pairs
-from vicinal.errors import InputError, UnknownName, look_up
+from vicinal.errors import InputError, UnknownName
+from vicinal.named_code import short_name
 
 __all__ = ["weights"]
 
@@ -28,12 +29,12 @@ def weights(
     ] = None,
 ) -> None:
     """Draw the weight of a pair over its similarity, and say which similarities it depends on."""
-    from vicinal.mining import MINERS
-    from vicinal.objectives import ALIASES, OBJECTIVES, options_of
+    from vicinal.mining import MINERS, find_miner
+    from vicinal.objectives import find_objective, options_of
     from vicinal.weight_plots import plot_weights
     from vicinal.weights import similarity_types, weight_curves
 
-    miner = look_up("miner", mining, MINERS) if mining else None
+    miner = find_miner(mining) if mining else None
     if miner in (MINERS["distance_weighted"], MINERS["random"]):
         raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
     given: dict[str, Any] = parse_pairs(option or [], "--option")
@@ -41,11 +42,11 @@ def weights(
     console = Console()
     curves = {}
     for name in loss:
-        function = look_up("loss", ALIASES.get(name, name), OBJECTIVES)
+        function = find_objective(name)
         for key in given:
             if key not in options_of(function):
                 raise UnknownName(f"option of {name}", key, options_of(function))
-        curves[name] = weight_curves(function, mining=miner, geometry=geometry, **given)
+        curves[short_name(name)] = weight_curves(function, mining=miner, geometry=geometry, **given)
         kinds = similarity_types(function, mining=miner, **given)
         ticks = ", ".join(
             f"{kind} {'yes' if held else 'no'}"

@@ -24,7 +24,7 @@ from vicinal.fitting import assess
 from vicinal.recipe import SCORES, Recipe
 from vicinal.results import Journal, Record
 from vicinal.results.gain import CHANCE, UNTRAINED, reduced
-from vicinal.results.item_scores import queries_by_class, scores_by_class
+from vicinal.results.item_scores import queries_by_class, recall_at, scores_by_class
 from vicinal.training.frozen import FrozenEmbedder, Trainee
 
 __all__ = ["run_baselines"]
@@ -205,8 +205,9 @@ def _chance(baseline: Contestant, run: RunContestant, untrained: Record) -> Reco
     """Return what the record of the untrained network would be, were its neighbours drawn at random."""
     split = baseline.recipe.split(run.data)
     assert split.test is not None  # the untrained network was tested on it
-    scores, classes = _by_chance(split.test), len(split.test.class_names)
-    chosen = _by_chance(split.validation) if untrained.validation and split.validation is not None else None
+    ks = recall_at(untrained.dataset)
+    scores, classes = _by_chance(split.test, ks), len(split.test.class_names)
+    chosen = _by_chance(split.validation, ks) if untrained.validation and split.validation is not None else None
     return untrained.model_copy(
         update={
             **run.facts(baseline),
@@ -219,9 +220,9 @@ def _chance(baseline: Contestant, run: RunContestant, untrained: Record) -> Reco
     )
 
 
-def _by_chance(data: Dataset) -> Scores:
+def _by_chance(data: Dataset, ks: Sequence[int]) -> Scores:
     roles = set() if data.roles is None else set(data.roles.tolist())
     if not {"query", "gallery"} <= roles:
-        return chance_scores(data.labels)
+        return chance_scores(data.labels, k=ks)
     query, gallery = data.with_role("query"), data.with_role("gallery")
-    return chance_scores(query.labels, gallery_labels=gallery.labels)
+    return chance_scores(query.labels, gallery_labels=gallery.labels, k=ks)

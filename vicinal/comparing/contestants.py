@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, final
 
-from vicinal.errors import InputError, UnknownName, VicinalError, look_up
+from vicinal.errors import InputError, UnknownName, VicinalError
 from vicinal.mining import MINERS
+from vicinal.named_code import is_code, known_name, short_name
 from vicinal.objectives import ALIASES, OBJECTIVES
 from vicinal.recipe import Recipe, laid_over, read_tables
 from vicinal.recipes import expand
@@ -23,6 +24,11 @@ OF_THE_LOSS = (
     "mining_options",
     "memory",
     "memory_start",
+    "cover",
+    "cover_pool",
+    "cover_every",
+    "hierarchy",
+    "hierarchy_weight",
     "proxies_per_class",
     "proxy_multiplier",
     "ccp",
@@ -37,9 +43,12 @@ DEMANDS = (
     "optimiser",
     "learning_rate",
     "head_multiplier",
+    "betas",
     "weight_decay",
+    "decay_before_clipping",
     "schedule",
     "schedule_every",
+    "schedule_patience",
     "schedule_factor",
     "warm_up",
     "clip_norm",
@@ -54,7 +63,13 @@ STATED = {
     "warm_up": {"warm_up"},
 }
 MEMORY_BATCHES = 25
-EXTRAS = ("memory", "ccp")
+# What may be added to a loss by name, and the settings that this makes.
+EXTRAS: dict[str, dict[str, Any]] = {
+    "memory": {"memory": True},
+    "cover": {"cover": 4},
+    "hierarchy": {"hierarchy": 25},
+    "ccp": {"ccp": "code"},
+}
 
 
 @final
@@ -98,6 +113,7 @@ def contestants(
 
     Args:
         losses: "triplet", "triplet+semi_hard" (with a miner), "contrastive+memory" (with past batches),
+            "contrastive+cover" (with points that cover each class), "proxy_anchor+hierarchy" (with groups of classes),
             "contrastive+ccp" (with chance-constrained proxies), a recipe by its name or path, or a folder of them.
         base: Settings that all share, as `read_tables` returns them; where there are none, those of the first recipe
             among the losses. Those of a loss are kept for that loss alone.
@@ -158,7 +174,7 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_recipe(text: str) -> bool:
     """Whether a person named a recipe or a folder of them, and not a loss."""
-    return text.endswith(".toml") or "/" in text or Path(text).is_dir()
+    return text.endswith(".toml") or ("/" in text and not is_code(text.split("+")[0])) or Path(text).is_dir()
 
 
 def _described(text: str) -> tuple[str, dict[str, Any]]:
@@ -166,18 +182,17 @@ def _described(text: str) -> tuple[str, dict[str, Any]]:
     if is_recipe(text):
         return Path(text).stem, flat(read_tables(text))
     loss, *extras = text.split("+")
-    look_up("loss", loss, {**OBJECTIVES, **ALIASES})
+    known_name("loss", loss, {**OBJECTIVES, **ALIASES})
     own: dict[str, Any] = {"loss": loss}
     for extra in extras:
-        if extra == "memory":
-            own["memory"] = True
-        elif extra == "ccp":
-            own["ccp"] = "code"
-        elif extra in MINERS:
-            own["mining"] = extra
+        if extra in EXTRAS:
+            own |= EXTRAS[extra]
         else:
-            raise UnknownName(f"addition to {loss}", extra, [*EXTRAS, *MINERS])
-    return " + ".join([loss, *extras]), own
+            try:
+                own["mining"] = known_name("miner", extra, MINERS)
+            except UnknownName:
+                raise UnknownName(f"addition to {loss}", extra, [*EXTRAS, *MINERS]) from None
+    return " + ".join(map(short_name, [loss, *extras])), own
 
 
 def _attempt(values: Mapping[str, Any], mistakes: list[str]) -> Recipe | None:
@@ -207,6 +222,10 @@ def needs(recipe: Recipe) -> list[str]:
         words.append(f"miner {recipe.mining}")
     if recipe.memory:
         words.append(f"memory of {recipe.memory} past embeddings")
+    if recipe.cover:
+        words.append(f"cover of {recipe.cover} items per class")
+    if recipe.hierarchy:
+        words.append(f"{recipe.hierarchy} groups of classes")
     if recipe.ccp is not None:
         words.append(f"chance-constrained proxies, {recipe.ccp.proxies_per_class} per class")
     elif recipe.traits.usual == "proxies":

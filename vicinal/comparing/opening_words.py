@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vicinal.comparing.panel import PANEL, panel_in_words
-from vicinal.data import Dataset
+from vicinal.data import Dataset, leak_note
 from vicinal.phrasing import counted, duration
 from vicinal.recipe import Recipe
 from vicinal.results.run_notes import budget_note, colour_note, validation_note
@@ -33,7 +33,12 @@ def opening_words(first: Recipe, data: Dataset, notes: Sequence[str], *, panel: 
     batch = first.classes_per_batch * first.samples_per_class
     images = training.steps * training.accumulate * batch
     yield f"Each run sees {images:,} images in {counted(training.steps, 'step')} of {batch}."
-    known = [validation_note(split), colour_note(first, split.train), budget_note(images, split.train)]
+    known = [
+        leak_note(split),
+        validation_note(split),
+        colour_note(first, split.train),
+        budget_note(images, split.train),
+    ]
     for note in dict.fromkeys([*notes, *known]):
         if note is not None:
             yield f"Note: {note}"
@@ -50,7 +55,7 @@ def time_in_words(runs: int, seconds: float) -> str:
 
 
 def _network(recipe: Recipe) -> str:
-    weights = "random weights" if recipe.weights is None else "pretrained weights"
+    weights = "pretrained weights" if recipe.pretrained else "random weights"
     trained = "; it stands still, and a head on its features is trained" if recipe.freeze is True else ""
     return f"{recipe.backbone} with {weights}{trained}"
 

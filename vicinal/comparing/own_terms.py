@@ -62,7 +62,7 @@ def _proxy_multiplier(recipe: Recipe) -> tuple[dict[str, Any], str]:
 def _warm_up(recipe: Recipe, items: int) -> tuple[dict[str, Any], str]:
     """Where a pretrained network is trained: in the first passes the head and the proxies find their places alone."""
     passes, batch = recipe.traits.warm_up, recipe.classes_per_batch * recipe.samples_per_class
-    if not passes or recipe.weights is None or recipe.freeze is True:
+    if not passes or not recipe.pretrained or recipe.freeze is True:
         return {}, ""
     steps = min(ceil(passes * items / batch), int(LONGEST_WARM_UP * recipe.training.steps))
     return ({"warm_up": steps}, f"warm-up of {steps} steps") if steps > recipe.training.warm_up else ({}, "")

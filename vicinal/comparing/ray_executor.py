@@ -10,6 +10,8 @@ from vicinal.errors import Interrupted, MissingExtra
 
 __all__ = ["run_on_ray"]
 
+LOSSES = 3  # of workers or machines that a run may suffer
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -41,7 +43,9 @@ def run_on_ray(
     mine = not ray.is_initialized()
     if mine:
         ray.init(address=address, include_dashboard=False, log_to_driver=False)
-    do = ray.remote(num_cpus=threads, max_retries=0)(_do)
+    # Ray tries again what it lost with a worker or a machine, and the run goes on from its last checkpoint; what
+    # raises an error of its own is not tried again.
+    do = ray.remote(num_cpus=threads, max_retries=LOSSES)(_do)
     try:
         shared = ray.put(work)
         running = {}

@@ -13,7 +13,7 @@ __all__ = ["call_in_python"]
 
 WIDTH = 88
 # What changes how a comparison runs or is shown, and nothing in its results.
-ASIDE = ("jobs", "ray", "workers", "cache", "keep_models", "retry_failed", "progress", "command")
+ASIDE = ("jobs", "ray", "workers", "cache", "keep_models", "retry_failed", "progress", "command", "allow_code")
 
 
 def call_in_python(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:

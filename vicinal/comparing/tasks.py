@@ -14,6 +14,7 @@ from vicinal.comparing.contestants import Contestant
 from vicinal.data import Dataset
 from vicinal.errors import DataError, Interrupted
 from vicinal.fitting import train
+from vicinal.named_code import allow_code
 from vicinal.results import Journal, Record, RunFiles
 from vicinal.tuning import Tuned, search_space, tune
 
@@ -37,6 +38,7 @@ class RunContestant:
         command: What repeats the comparison.
         notes: What a reader of any of its scores has to know.
         call: The same in Python.
+        allowed: Modules and files whose code may be imported.
     """
 
     data: Dataset
@@ -48,6 +50,7 @@ class RunContestant:
     command: str = ""
     notes: tuple[str, ...] = ()
     call: str = ""
+    allowed: tuple[str, ...] = ()
 
     def key(self, contestant: Contestant) -> str:
         """Return what the run of a contestant is called in the journal."""
@@ -59,6 +62,7 @@ class RunContestant:
 
     def __call__(self, contestant: Contestant) -> Record:
         """Run one contestant; a run that was interrupted goes on from its last checkpoint."""
+        allow_code(*self.allowed)
         files = RunFiles(Journal(self.out).run_folder(self.key(contestant)))
         try:
             run = train(
@@ -131,6 +135,7 @@ class TuneContestant:
         trials: Of each search.
         sampler: Which sampler chooses.
         cache: Where frozen features are kept.
+        allowed: Modules and files whose code may be imported.
     """
 
     data: Dataset
@@ -138,9 +143,11 @@ class TuneContestant:
     trials: int
     sampler: str
     cache: Path | None = None
+    allowed: tuple[str, ...] = ()
 
     def __call__(self, contestant: Contestant) -> Tuned | str:
         """Return what was found, or why nothing was."""
+        allow_code(*self.allowed)
         folder = self.out / "tuning"
         folder.mkdir(parents=True, exist_ok=True)
         name = contestant.name.replace(" ", "")

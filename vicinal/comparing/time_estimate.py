@@ -23,7 +23,8 @@ from vicinal.training.state import TrainingState
 
 __all__ = ["feature_seconds", "runs_seconds"]
 
-STEPS, SECONDS = 20, 3.0  # that are measured, whichever comes first
+STEPS, SECONDS = 20, 3.0  # that are measured, whichever comes first, of all ways together
+MOST = 6  # ways that are measured; others are taken to be as fast as these on average
 IMAGES = 16
 
 
@@ -48,7 +49,7 @@ def feature_seconds(recipe: Recipe, data: Dataset, cache: Path | None) -> float:
 def runs_seconds(
     recipes: Sequence[Recipe], data: Dataset, cache: Path | None, later: int = 0, *, jobs: int, threads: int
 ) -> float:
-    """Return about how long runs take, some of them at a time, if all are as fast as the first.
+    """Return about how long runs take, some of them at a time: a few steps of each way are taken.
 
     Args:
         recipes: Of the runs.
@@ -58,18 +59,28 @@ def runs_seconds(
         jobs: Runs at a time.
         threads: Of each.
     """
+    ways = {_way(recipe): recipe for recipe in recipes}
+    measured = list(ways.items())[:MOST]
     former = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return _run_seconds(recipes[0], data, cache) * math.ceil((len(recipes) + later) / jobs)
+        lasts = {way: _run_seconds(recipe, data, cache, SECONDS / len(measured)) for way, recipe in measured}
     finally:
         torch.set_num_threads(former)
+    usual = sum(lasts.values()) / len(lasts)
+    each = [lasts.get(_way(recipe), usual) for recipe in recipes] + [usual] * later
+    return sum(each) / len(each) * math.ceil(len(each) / jobs)
 
 
-def _run_seconds(recipe: Recipe, data: Dataset, cache: Path | None) -> float:
+def _way(recipe: Recipe) -> tuple[object, ...]:
+    """What runs of about the same length have in common."""
+    return recipe.method, recipe.batch, recipe.backbone, recipe.dim, recipe.training.steps
+
+
+def _run_seconds(recipe: Recipe, data: Dataset, cache: Path | None, most: float) -> float:
     """Return about how long one run takes: a few of its steps are taken, and a few images embedded."""
     split, clock = recipe.split(data), _Clock()
-    short = recipe.changed(steps=STEPS, seconds=SECONDS, evaluate_every=0, log_every=STEPS)
+    short = recipe.changed(steps=STEPS, seconds=most, evaluate_every=0, log_every=STEPS)
     view = replace(split.without_test(), validation=None)
     began = time.perf_counter()
     embedder = fit(view, short, hooks=[clock], cache=cache, progress=False)

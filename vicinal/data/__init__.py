@@ -6,13 +6,28 @@
 from vicinal.data.contact_sheets import contact_sheet
 from vicinal.data.dataset import Dataset
 from vicinal.data.decoded import in_memory, in_memory_once
+from vicinal.data.from_elsewhere import is_foreign, of
 from vicinal.data.image_looks import Looks, looks_of
+from vicinal.data.leaks import find_leaks, leak_note
 from vicinal.data.loader import ItemBatch, batches
 from vicinal.data.lookalikes import Lookalikes, find_lookalikes
 from vicinal.data.opening import READERS, load, recognise
 from vicinal.data.pipelines import PIPELINES, TRANSFORMS, Pipeline, as_transform, describe, pipeline, restore
 from vicinal.data.pixels import PIXELS, to_tensor
-from vicinal.data.readers import arrays, cars196, cub, digits, folder, glyphs, inshop, omniglot, sop, table
+from vicinal.data.readers import (
+    arrays,
+    cars196,
+    cifar,
+    cub,
+    digits,
+    folder,
+    glyphs,
+    inshop,
+    mnist,
+    omniglot,
+    sop,
+    table,
+)
 from vicinal.data.splits import PROTOCOLS, Split, split
 from vicinal.data.transforms import CentreCrop, Fit, RandomAffine, RandomCrop, RandomResizedCrop, Transform
 
@@ -38,18 +53,24 @@ __all__ = [
     "as_transform",
     "batches",
     "cars196",
+    "cifar",
     "contact_sheet",
     "cub",
     "describe",
     "digits",
+    "find_leaks",
     "find_lookalikes",
     "folder",
     "glyphs",
     "in_memory",
     "in_memory_once",
     "inshop",
+    "is_foreign",
+    "leak_note",
     "load",
     "looks_of",
+    "mnist",
+    "of",
     "omniglot",
     "pipeline",
     "recognise",

@@ -7,14 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from io import BytesIO
 from typing import final
 
 import numpy as np
 from PIL import Image
 
 from vicinal.data.dataset import Dataset
-from vicinal.data.files import IMAGE_ERRORS, archive_of, file_size, map_files, read_bytes
+from vicinal.data.files import IMAGE_ERRORS, archive_of, file_size, map_files, open_header, read_bytes
 from vicinal.errors import DataError, InputError
 from vicinal.reading import fault_of_file
 
@@ -190,13 +189,15 @@ def _fault(path: str, *, decode: bool) -> str | None:
             return fault
         if file_size(path) == 0:
             return "empty"
-        with Image.open(BytesIO(read_bytes(path)) if archived else path) as image:
+        with open_header(read_bytes(path) if archived else path) as image:
             if decode:
                 image.load()
             if image.mode == "LAB":
                 return "unreadable (colours in LAB, which cannot be turned into RGB)"
     except FileNotFoundError:
         return "missing"
+    except Image.DecompressionBombError as error:
+        return f"too large ({error})"
     except IMAGE_ERRORS as error:
         return f"unreadable ({type(error).__name__})"
     return None

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from vicinal.data.files import read_bytes, upright
+from vicinal.data.files import open_header, read_bytes, upright
+from vicinal.errors import look_up
 
 Source = Image.Image | str | Path
 Number = int | float
 Box = tuple[Number, Number, Number, Number]
+FILTERS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
 
 
 def open_image(source: Source) -> Image.Image:
     """The image itself, or the one at a path, not decoded yet."""
-    return source if isinstance(source, Image.Image) else upright(Image.open(BytesIO(read_bytes(str(source)))))
+    return source if isinstance(source, Image.Image) else upright(open_header(read_bytes(str(source))))
 
 
 def scaled_size(size: tuple[int, int], short_side: int | None) -> tuple[int, int, float]:
@@ -53,8 +58,8 @@ def draw_part(
     return (width - w) // 2, (height - h) // 2, w, h
 
 
-def cut(image: Image.Image, box: Box, size: tuple[int, int], mode: str) -> Image.Image:
-    """The part `box` (in pixels of the whole image) scaled to `size`, in `mode`.
+def cut(image: Image.Image, box: Box, size: tuple[int, int], mode: str, resampling: str = "bilinear") -> Image.Image:
+    """The part `box` (in pixels of the whole image) scaled to `size`, in `mode`, by a filter of `FILTERS`.
 
     A JPEG that is not decoded yet is decoded at a half, a quarter or an eighth if that is still as
     fine as the result; the rest is scaled in one step, from the pixels of the box only.
@@ -76,4 +81,4 @@ def cut(image: Image.Image, box: Box, size: tuple[int, int], mode: str) -> Image
     converted = image if image.mode == mode else image.convert(mode)
     if size == image.size and part == (0, 0, *size):
         return converted
-    return converted.resize(size, Image.Resampling.BILINEAR, box=part, reducing_gap=2.0)
+    return converted.resize(size, look_up("resampling", resampling, FILTERS), box=part, reducing_gap=2.0)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from io import BytesIO
 from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from vicinal.data.files import IMAGE_ERRORS, digest, map_files, read_bytes, upright
+from vicinal.data.files import IMAGE_ERRORS, digest, map_files, open_header, read_bytes, upright
 from vicinal.errors import DataError, InputError
 from vicinal.notebook_html import html_page, html_picture
 from vicinal.reading import printable
@@ -127,7 +126,7 @@ class Dataset:
             raise InputError(f"{self.name} holds feature vectors; they cannot be opened as images.")
         if not isinstance(self.items, tuple):
             return Image.fromarray(self.items[index])
-        image: Image.Image = Image.open(BytesIO(read_bytes(self.items[index])))
+        image = open_header(read_bytes(self.items[index]))
         if self.boxes is not None and np.isfinite(self.boxes[index]).all():
             return image.crop(tuple(int(edge) for edge in self.boxes[index].round()))  # type: ignore[arg-type]
         return upright(image)

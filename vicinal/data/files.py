@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, lru_cache
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +21,7 @@ from vicinal.reading import fault_of_file, printable, reading
 
 T = TypeVar("T")
 THREADS = 4
+MOST_PIXELS = 50_000_000  # of an image: as RGB they take 150 MB
 MANY = 256
 
 # What Pillow raises for a file that is not an image, is cut short, or is absurdly large: its decoders raise what they
@@ -63,6 +65,30 @@ def read_bytes(path: str) -> bytes:
         raise FileNotFoundError(path) from None
     except Exception as error:  # of an archive that is damaged, encrypted or packed in a way that is not known
         raise OSError(f"{printable(path)}: {error}") from error
+
+
+def open_header(content: bytes | str) -> Image.Image:
+    """An image of which only the header was read: decoded when its pixels are used.
+
+    Args:
+        content: The bytes of a file, or its path.
+
+    Raises:
+        Exception: Whatever Pillow raises for what is not an image; DecompressionBombError where the header promises
+            more than `MOST_PIXELS`: a few kilobytes can ask for gigabytes of memory.
+    """
+    image = Image.open(BytesIO(content) if isinstance(content, bytes) else content)
+    check_pixels(image)
+    return image
+
+
+def check_pixels(image: Image.Image) -> None:
+    """Refuse an image that is not decoded yet and would take too much memory."""
+    if getattr(image, "tile", None) and image.width * image.height > MOST_PIXELS:
+        raise Image.DecompressionBombError(
+            f"its header promises {image.width:,} x {image.height:,} pixels, and {MOST_PIXELS:,} are decoded at most; "
+            "scale it down"
+        )
 
 
 def upright(image: Image.Image) -> Image.Image:

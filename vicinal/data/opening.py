@@ -10,16 +10,19 @@ from typing import Any
 
 from vicinal.data import readers
 from vicinal.data.dataset import Dataset
-from vicinal.errors import DataError, InputError, look_up
+from vicinal.errors import DataError, InputError
+from vicinal.named_code import find, is_code
 
 READERS: dict[str, Callable[..., Dataset]] = {
     "arrays": readers.arrays,
     "cars196": readers.cars196,
+    "cifar": readers.cifar,
     "cub": readers.cub,
     "digits": readers.digits,
     "folder": readers.folder,
     "glyphs": readers.glyphs,
     "inshop": readers.inshop,
+    "mnist": readers.mnist,
     "omniglot": readers.omniglot,
     "sop": readers.sop,
     "table": readers.table,
@@ -35,6 +38,8 @@ PUBLISHED = {
         ["Eval/list_eval_partition.txt", "list_eval_partition.txt"],
     ),
     "omniglot": ("omniglot", ["images_background", "images_background.zip"]),
+    "mnist": ("mnist", ["train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"]),
+    "cifar": ("cifar", ["data_batch_1.bin", "train.bin"]),
 }
 SUFFIXES = {".csv": "table", ".parquet": "table", ".npz": "arrays"}
 
@@ -43,9 +48,10 @@ def load(name_or_path: str | Path, *, skip_bad: bool = False, **options: Any) ->
     """Open a known set by its name, or whatever lies at a path.
 
     Args:
-        name_or_path: A name in `READERS`, a folder (a published layout is recognised), or a `.csv`,
-            `.parquet` or `.npz` file. A published set named without `root` is looked for in the
-            folder that the environment variable VICINAL_DATA names.
+        name_or_path: A name in `READERS` or of an installed package's reader, a folder (a published layout is
+            recognised), a `.csv`, `.parquet` or `.npz` file, or "my_module:my_reader" where that was allowed. A
+            published set named without `root` is looked for in the folder that the environment variable VICINAL_DATA
+            names.
         skip_bad: Leave out what cannot be read, with a warning, instead of raising; sets that are part of vicinal
             have nothing bad in them.
         options: Passed on to the reader (`root`, `check`, ...).
@@ -57,14 +63,20 @@ def load(name_or_path: str | Path, *, skip_bad: bool = False, **options: Any) ->
     name = str(name_or_path)
     if name in PUBLISHED and "root" not in options:
         options["root"] = _customary_root(name)
-    if name in READERS:
-        return _read(name, (), options, skip_bad)
     path = Path(name_or_path)
-    if not os.path.exists(path):
-        if os.sep in name or path.suffix:
-            raise DataError(f"{path} does not exist.", hint="Give a folder, a table, or the name of a known set.")
-        look_up("dataset", name, READERS)
-    return _read(recognise(path), (path,), options, skip_bad)
+    known = name in READERS or is_code(name)
+    if not known and not os.path.exists(path) and (os.sep in name or path.suffix):
+        raise DataError(f"{path} does not exist.", hint="Give a folder, a table, or the name of a known set.")
+    reader = reader_of(name_or_path)
+    return _read(name, reader, () if known or not os.path.exists(path) else (path,), options, skip_bad)
+
+
+def reader_of(name_or_path: str | Path) -> Callable[..., Dataset]:
+    """Return the function that opens a name or a path."""
+    name = str(name_or_path)
+    by_path = os.path.exists(name) and name not in READERS and not is_code(name)
+    reader: Callable[..., Dataset] = READERS[recognise(name)] if by_path else find("dataset", name, READERS)
+    return reader
 
 
 def recognise(path: str | Path) -> str:
@@ -83,14 +95,22 @@ def recognise(path: str | Path) -> str:
     return "folder"
 
 
-def _read(name: str, arguments: tuple[Path, ...], options: dict[str, Any], skip_bad: bool) -> Dataset:
-    reader = READERS[name]
+def _read(
+    name: str, reader: Callable[..., Dataset], arguments: tuple[Path, ...], options: dict[str, Any], skip_bad: bool
+) -> Dataset:
     accepted = inspect.signature(reader).parameters
     if unknown := sorted(set(options) - set(accepted)):
         raise InputError(f"{name} has no option {', '.join(unknown)}; it has {', '.join(accepted)}.")
     if skip_bad and "skip_bad" in accepted:
         options["skip_bad"] = True
-    return reader(*arguments, **options)
+    try:
+        inspect.signature(reader).bind(*arguments, **options)
+    except TypeError as error:
+        raise InputError(f"{name} cannot be opened by its name alone: {error}.") from None
+    data = reader(*arguments, **options)
+    if not isinstance(data, Dataset):
+        raise InputError(f"The reader {name!r} must return a vicinal.Dataset; got {type(data).__name__}.")
+    return data
 
 
 def _customary_root(name: str) -> Path:

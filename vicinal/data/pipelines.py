@@ -58,7 +58,7 @@ def pipeline(name: str, *, size: int | None = None, pixels: str | None = None) -
 
     Example:
         >>> pipeline("thesis", size=112).test
-        CentreCrop(size=112, short_side=128, pixels='imagenet')
+        CentreCrop(size=112, short_side=128, pixels='imagenet', resampling='bilinear')
     """
     train, test = look_up("pipeline", name, PIPELINES)
     return Pipeline(_changed(train, size, pixels), _changed(test, size, pixels))
@@ -123,7 +123,10 @@ def describe(transform: Transform) -> dict[str, Any]:
     kind = type(transform)
     if kind not in TRANSFORMS.values():
         raise InputError(f"a transform of type {kind.__name__} cannot be described; only {', '.join(TRANSFORMS)} can.")
-    return {"name": kind.__name__, **asdict(transform)}  # type: ignore[call-overload]
+    values = asdict(transform)  # type: ignore[call-overload]
+    if values.get("resampling") == "bilinear":  # descriptions that were written before there was another stay true
+        del values["resampling"]
+    return {"name": kind.__name__, **values}
 
 
 def restore(description: dict[str, Any]) -> Transform:
@@ -131,7 +134,7 @@ def restore(description: dict[str, Any]) -> Transform:
 
     Example:
         >>> restore({"name": "Fit", "size": 28})
-        Fit(size=28, pixels='grey')
+        Fit(size=28, pixels='grey', resampling='bilinear')
     """
     kind = look_up("transform", description.get("name", ""), TRANSFORMS)
     fields = {key: value for key, value in description.items() if key != "name"}

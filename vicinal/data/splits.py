@@ -6,12 +6,13 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.data.dataset import Dataset
+from vicinal.data.from_elsewhere import of
 from vicinal.errors import InputError, look_up
 from vicinal.notebook_html import html_page, html_table
 
@@ -137,7 +138,7 @@ class Split:
 
 
 def split(
-    data: Dataset,
+    data: Any,
     protocol: str = "default",
     *,
     seed: int = 0,
@@ -145,7 +146,7 @@ def split(
     folds: int | None = None,
     validation: float = 0.1,
 ) -> Split:
-    """Divide a Dataset by classes, as a protocol has it.
+    """Divide a Dataset (or what `vicinal.data.of` makes one of) by classes, as a protocol has it.
 
     The first half of the classes (rounded up) trains and the second half tests, unless the data has
     official roles. Of the training classes
@@ -174,6 +175,7 @@ def split(
         >>> halves.train.class_names, halves.test.class_names
         (('0', '1', '2', '3', '4'), ('5', '6', '7', '8', '9'))
     """
+    data = of(data)
     usual = look_up("protocol", protocol, PROTOCOLS)
     if usual is None and (fold is not None or folds is not None):
         raise InputError(f"protocol {protocol!r} has no folds; got fold={fold}, folds={folds}.")

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from vicinal.data.cutting import Source, cut, draw_part, open_image, scaled_size
+from vicinal.data.cutting import FILTERS, Source, cut, draw_part, open_image, scaled_size
 from vicinal.data.pixels import PIXELS, to_tensor
 from vicinal.errors import InputError, look_up
 
@@ -36,16 +36,18 @@ class CentreCrop:
     size: int = 224
     short_side: int = 256
     pixels: str = "imagenet"
+    resampling: str = "bilinear"
 
     def __post_init__(self) -> None:
         _check_fits(self.size, self.short_side)
+        look_up("resampling", self.resampling, FILTERS)
 
     def __call__(self, image: Source, rng: np.random.Generator | None = None) -> Float[Tensor, "c h w"]:
         """Transform one image; nothing is random."""
         opened = open_image(image)
         width, height, scale = scaled_size(opened.size, self.short_side)
         left, top = round((width - self.size) / 2), round((height - self.size) / 2)
-        return to_tensor(_square(opened, left, top, self.size, scale, self.pixels), self.pixels)
+        return to_tensor(_square(opened, left, top, self.size, scale, self.pixels, self.resampling), self.pixels)
 
 
 @final
@@ -116,15 +118,20 @@ class RandomResizedCrop:
 @final
 @dataclass(frozen=True)
 class Fit:
-    """Scale the whole of a small image to a square of `size`."""
+    """Scale the whole of an image to a square of `size`."""
 
     size: int = 32
     pixels: str = "grey"
+    resampling: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        look_up("resampling", self.resampling, FILTERS)
 
     def __call__(self, image: Source, rng: np.random.Generator | None = None) -> Float[Tensor, "c h w"]:
         """Transform one image; nothing is random."""
         opened = open_image(image)
-        return to_tensor(cut(opened, (0, 0, *opened.size), (self.size, self.size), _mode(self.pixels)), self.pixels)
+        side = (self.size, self.size)
+        return to_tensor(cut(opened, (0, 0, *opened.size), side, _mode(self.pixels), self.resampling), self.pixels)
 
 
 @final
@@ -176,9 +183,11 @@ def _mode(pixels: str) -> str:
     return look_up("pixel preset", pixels, PIXELS).mode
 
 
-def _square(image: Image.Image, left: int, top: int, size: int, scale: float, pixels: str) -> Image.Image:
+def _square(
+    image: Image.Image, left: int, top: int, size: int, scale: float, pixels: str, resampling: str = "bilinear"
+) -> Image.Image:
     box = (left / scale, top / scale, (left + size) / scale, (top + size) / scale)
-    return cut(image, box, (size, size), _mode(pixels))
+    return cut(image, box, (size, size), _mode(pixels), resampling)
 
 
 def _mirror(image: Image.Image, chance: float, rng: np.random.Generator) -> Image.Image:

@@ -33,6 +33,7 @@ class Card:
         data: Facts on the training data by name (dataset, classes, images, hash).
         recipe: The recipe of the training run, as TOML.
         scores: Test scores by name, as fractions; None where a score is undefined.
+        trained_on: Names of the classes that it was trained on: nothing is promised or measured on them.
     """
 
     title: str = ""
@@ -40,14 +41,16 @@ class Card:
     data: Mapping[str, str | int | float] = field(default_factory=dict)
     recipe: str = ""
     scores: Mapping[str, float | None] = field(default_factory=dict)
+    trained_on: tuple[str, ...] = ()
 
 
-def card_markdown(card: Card, facts: Mapping[str, Any]) -> str:
+def card_markdown(card: Card, facts: Mapping[str, Any], same: str = "") -> str:
     """Write a card as Markdown.
 
     Args:
         card: What the maker says of the embedder.
         facts: What the embedder says of itself: one row each.
+        same: When two items count as the same, where that is known.
 
     Example:
         >>> print(card_markdown(Card(title="Birds", scores={"MAP@R": 0.25}), {"dim": 64}).split("## ")[0])
@@ -75,6 +78,8 @@ def card_markdown(card: Card, facts: Mapping[str, Any]) -> str:
         "## Model",
         _table("fact", "value", facts),
     ]
+    if same:
+        parts += ["## Same or different", f"{plain_markdown(same[0].upper() + same[1:])}."]
     if card.scores:
         shown = {name: "undefined" if value is None else f"{value:.4f}" for name, value in card.scores.items()}
         parts += ["## Scores", _table("score", "value", shown)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -15,17 +17,42 @@ from jaxtyping import Float, Float32
 from PIL import Image
 from torch import Tensor, nn
 
-from vicinal.backbones import Backbone, build_backbone, channels_last, frozen_modules
+from vicinal.backbones import (
+    BACKBONES,
+    Backbone,
+    Fetched,
+    as_backbone,
+    build_backbone,
+    channels_last,
+    frozen_modules,
+    offline_options,
+    rebuilt_by,
+)
+from vicinal.data import is_foreign, of
+from vicinal.embedder.calibration import Calibration, Sameness
 from vicinal.embedder.card import Card
 from vicinal.embedder.choosing import Choice
 from vicinal.embedder.encoding import Precision, embed_in_batches, stack
 from vicinal.embedder.engines import EngineName
-from vicinal.embedder.folder import CONFIG, Config, identity, model_in, read_folder, sealed, write_folder
+from vicinal.embedder.folder import (
+    CONFIG,
+    Config,
+    identity,
+    model_in,
+    read_calibration,
+    read_folder,
+    sealed,
+    write_folder,
+)
 from vicinal.embedder.head import Head, Normalisation, Pooling, pool
 from vicinal.embedder.inputs import Inputs, prepare, reader
+from vicinal.embedder.lora import merged
 from vicinal.embedder.onnx import export_onnx
 from vicinal.embedder.transform import default_transform, describe_transform, restore_transform
 from vicinal.errors import DataError, InputError
+from vicinal.named_code import allow_code as allow
+from vicinal.named_code import is_code, name_of, works_elsewhere
+from vicinal.neighbours.similarity import exact_pairs, readable, vectors
 from vicinal.notebook_html import html_page, html_table
 from vicinal.reading import reading
 
@@ -37,8 +64,9 @@ class Embedder(nn.Module):
     """Map images or feature vectors to embeddings.
 
     Args:
-        backbone: A name in `vicinal.backbones.BACKBONES`, or a `Backbone` of your own (which works
-            like any other but cannot be saved).
+        backbone: A name in `vicinal.backbones.BACKBONES`, or a network of your own: any `torch.nn.Module` from images
+            or vectors to features, or the class or function that makes it. It can be saved where it can be imported by
+            name; a module that is built already also has to be what its class makes without arguments.
         dim: Length of the embeddings; None gives the pooled features of the backbone.
         pooling: "average", "max", or "both" for the sum of the two.
         normalisation: "sphere" (length 1), "ball" (length at most 1), "softmax" (class probabilities) or "none".
@@ -57,7 +85,7 @@ class Embedder(nn.Module):
 
     def __init__(
         self,
-        backbone: str | Backbone,
+        backbone: str | nn.Module | Callable[..., nn.Module],
         *,
         dim: int | None = 128,
         pooling: Pooling = "average",
@@ -72,18 +100,25 @@ class Embedder(nn.Module):
         super().__init__()
         self.name: str | None = None
         self.options = dict(options or {})
-        if isinstance(backbone, str):
-            self.name = backbone
-            backbone = build_backbone(backbone, weights, **self.options)
+        if not isinstance(backbone, nn.Module):
+            self.name = name_of("backbone", backbone, {})
+            backbone = build_backbone(self.name, weights, **self.options)
+            if isinstance(backbone, Fetched):  # it need not be fetched again
+                self.options = dict(backbone.options)
         elif weights is not None or options:
             raise InputError("weights and options are for a backbone given by name; this one is built already.")
-        self.backbone = backbone
+        backbone = as_backbone(backbone)
+        self.backbone: Backbone = backbone
+        if self.name is not None and is_code(self.name):
+            self.options["input"] = asdict(backbone.input)  # which may have been found out by trying
         self.head = Head(
             backbone.channels, dim, pooling=pooling, normalisation=normalisation, bias=bias, kaiming=kaiming
         )
         self.transform = transform or default_transform(backbone.input)
         self.card = card or Card()
         self.frozen: tuple[str, ...] = ()
+        self.calibration: Calibration | None = None  # from which similarity on two items count as the same
+        self.skipped: tuple[int, ...] = ()  # places of the items that the last `encode` could not read
         self.encoded_by = ""  # the engine of the last `encode`, and why it was not another
 
     @property
@@ -155,6 +190,7 @@ class Embedder(nn.Module):
         workers: int | None = None,
         engine: EngineName = "auto",
         precision: Precision = "float32",
+        skip_bad: bool = False,
         progress: bool = False,
     ) -> Float32[np.ndarray, "n d"]:
         """Embed files, images or arrays, in evaluation mode and without gradients.
@@ -164,7 +200,8 @@ class Embedder(nn.Module):
 
         Args:
             inputs: A path, a PIL image, a uint8 image array [h, w] or [h, w, 3], a float vector, a
-                tensor that is transformed already; a sequence or stack of those; or a `Dataset`.
+                tensor that is transformed already; a sequence or stack of those; a `Dataset`, or what
+                `vicinal.data.of` makes one of: torch's of (x, y), a DataLoader, a Hugging Face dataset.
             batch_size: Items per forward pass, at most.
             workers: Threads that open items and run the network; 0 for the calling one alone, None for one per core.
             engine: "eager" (the network as it is), "folded" (batch norm folded, channels last), "onnxruntime",
@@ -172,15 +209,27 @@ class Embedder(nn.Module):
                 long enough for it, and kept in the cache folder.
             precision: "bfloat16" runs convolutions and linear maps of the engine "eager" in it: faster where the
                 processor has it, and slower where it has not. Embeddings come back in float32 either way.
+            skip_bad: Leave out what cannot be read instead of raising: a warning names it, `skipped` has its places.
             progress: Whether to show a bar on standard error.
         """
         count, item = reader(inputs, self.backbone.input)
         expects, transform = self.backbone.input, self.transform
+        unreadable: dict[int, str] = {}
+
+        def opened(position: int) -> Tensor:
+            try:
+                return prepare(item(position), expects, transform)
+            except DataError as error:
+                if not skip_bad:
+                    raise
+                unreadable[position] = str(error).splitlines()[0]
+                return torch.zeros(expects.channels, expects.size, expects.size)
+
         embeddings = np.empty((count, self.dim), dtype=np.float32)
         runs = embed_in_batches(
             nn.Sequential(self.backbone, self.head),
             count,
-            lambda positions: stack([prepare(item(i), expects, transform) for i in positions]),
+            lambda positions: stack([opened(position) for position in positions]),
             batch_size=batch_size,
             workers=workers,
             engine=engine,
@@ -190,10 +239,39 @@ class Embedder(nn.Module):
         )
         for positions, rows in runs:
             embeddings[positions.start : positions.stop] = rows
+        self.skipped = tuple(sorted(unreadable))
+        if unreadable:
+            listed = "\n".join(f"  - {unreadable[position]}" for position in self.skipped[:20])
+            warnings.warn(f"{len(unreadable)} of {count} items are left out:\n{listed}", stacklevel=2)
+            return np.delete(embeddings, list(self.skipped), axis=0)
         return embeddings
+
+    def labelled(self, data: Any) -> Any:
+        """Return a dataset of another library as one that this embedder can be scored on."""
+        return of(data) if is_foreign(data) else data
 
     def _note(self, choice: Choice) -> None:
         self.encoded_by = f"{choice.engine.name} ({choice.note})" if choice.note else choice.engine.name
+
+    def same(self, one: Inputs, other: Inputs) -> Sameness:
+        """Say whether two items are of one class, as the calibration has it.
+
+        Args:
+            one: An item that `encode` takes: a path, an image, a vector.
+            other: Another.
+        """
+        if self.calibration is None:
+            raise InputError(
+                "This embedder has no threshold yet: calibrate it on classes that it was not trained on "
+                "(vicinal calibrate MODEL DATA)."
+            )
+        first, second = (torch.from_numpy(self.encode(item)) for item in (one, other))
+        if len(first) != 1 or len(second) != 1:
+            raise InputError(f"same() compares one item with one other; got {len(first)} and {len(second)}.")
+        left, right = vectors(first, second, distance=self.distance)
+        only = torch.zeros(1, dtype=torch.int64)
+        value = float(readable(exact_pairs(left, only, right, only[:, None]), right))
+        return Sameness.on(value if self.distance == "cosine" else -value, self.calibration)
 
     def identity(self) -> str:
         """Return a hash of all that its embeddings depend on: the same for a copy, another after one more step.
@@ -203,19 +281,16 @@ class Embedder(nn.Module):
             >>> len(embedder.identity())
             64
         """
-        return identity(sealed(self._config(), self.state_dict())[0])
+        return identity(sealed(self._config(), merged(self).state_dict())[0])
 
     def _config(self) -> Config:
-        if self.name is None:
-            raise InputError(
-                f"Only embedders whose backbone was given by name can be saved; this one is a "
-                f"{type(self.backbone).__name__} built elsewhere. Save its state_dict with safetensors instead."
-            )
         linear = self.head.linear
+        name, options = (self.name, self.options) if self.name else (None, {})
+        if name is None or not works_elsewhere(name):
+            name, options = rebuilt_by(self.backbone)
         return Config(
-            backbone=self.name,
-            # loading brings its own weights, so timm need not fetch any again
-            options={key: value for key, value in self.options.items() if key != "pretrained"},
+            backbone=name,
+            options=offline_options(name, options),
             dim=None if linear is None else linear.out_features,
             pooling=self.head.pooling,
             normalisation=self.head.normalisation,
@@ -225,29 +300,33 @@ class Embedder(nn.Module):
         )
 
     def save(self, folder: str | Path) -> None:
-        """Write config.json, model.safetensors and README.md, from which `load` rebuilds all of it."""
+        """Write config.json, model.safetensors, README.md and the calibration, from which `load` rebuilds all of it."""
         config = self._config()
+        plain = {key: value for key, value in config.options.items() if not isinstance(value, Mapping)}
         facts = {
-            "backbone": " ".join([config.backbone, *(f"{key}={value}" for key, value in config.options.items())]),
+            "backbone": " ".join([config.backbone, *(f"{key}={value}" for key, value in plain.items())]),
             "embedding": f"{self.dim} numbers, normalisation: {config.normalisation}",
             "pooling": config.pooling,
             "transform": self.transform,
             "parameters": f"{sum(parameter.numel() for parameter in self.parameters()):,}",
         }
-        write_folder(Path(folder), config, self.state_dict(), facts)
+        write_folder(Path(folder), config, merged(self).state_dict(), facts, self.calibration)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Embedder:
+    def load(cls, folder: str | Path, *, allow_code: Sequence[str] = ()) -> Embedder:
         """Rebuild a saved embedder, in evaluation mode.
 
         Args:
             folder: That `save` wrote; or the folder of a run or of a comparison, whose best embedder it is then.
+            allow_code: Modules or files whose code the folder may name: an embedder whose network does not come with
+                vicinal runs that network's code.
         """
+        allow(*allow_code)
         config, state = read_folder(Path(folder))
         with reading(model_in(Path(folder)) / CONFIG, "the description of an embedder"):
             transform = restore_transform(config.transform)
             # Weights come from the folder: nothing is fetched, whatever it says.
-            options = {name: value for name, value in config.options.items() if name != "pretrained"}
+            options = offline_options(config.backbone, config.options)
             build = partial(
                 cls,
                 config.backbone,
@@ -259,12 +338,14 @@ class Embedder(nn.Module):
                 options=options,
                 card=config.card,
             )
-            if config.backbone != "timm":  # whose networks read their own numbers while they are built
+            # Networks of timm, and perhaps those of others, read their own numbers while they are built.
+            if config.backbone in BACKBONES and config.backbone != "timm":
                 with torch.device("meta"):  # where a network of any size costs nothing
                     _require_fit(build(), state, folder)
             embedder = build()
         _require_fit(embedder, state, folder)
         embedder.load_state_dict(state)
+        embedder.calibration = read_calibration(model_in(Path(folder)), identity(config))
         return embedder.eval()
 
     def export_onnx(self, path: str | Path) -> float:
@@ -279,7 +360,7 @@ class Embedder(nn.Module):
         expects = self.backbone.input
         shape = (expects.channels,) if expects.pixels is None else (expects.channels, expects.size, expects.size)
         sample = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
-        network = copy.deepcopy(self).cpu().eval()
+        network = copy.deepcopy(merged(self)).cpu().eval()
         transform = json.dumps(describe_transform(self.transform))
         return export_onnx(network, sample, Path(path), {"vicinal.transform": transform})
 

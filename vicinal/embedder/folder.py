@@ -1,4 +1,4 @@
-"""The folder that an embedder is saved in: config.json, model.safetensors and README.md."""
+"""The folder that an embedder is saved in: config.json, model.safetensors, README.md, and perhaps calibration.json."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from vicinal.atomic import prepare_output, replacing
+from vicinal.atomic import prepare_output, replacing, write_atomically
+from vicinal.embedder.calibration import Calibration
 from vicinal.embedder.card import Card, card_markdown
 from vicinal.embedder.head import Normalisation, Pooling
-from vicinal.errors import DataError
+from vicinal.errors import DataError, InputError
 from vicinal.reading import read_content, read_json, reading
 
-__all__ = ["Config", "identity", "model_in", "read_folder", "sealed", "write_folder"]
+__all__ = ["Config", "identity", "model_in", "read_calibration", "read_folder", "sealed", "write_folder"]
 
-CONFIG, WEIGHTS, README = "config.json", "model.safetensors", "README.md"
+CONFIG, WEIGHTS, README, CALIBRATION = "config.json", "model.safetensors", "README.md", "calibration.json"
 IN_RUN, IN_COMPARISON = "model", "best"  # where a run and a comparison keep theirs
 VERSION: Final = 1
 
@@ -41,6 +42,7 @@ class Config(BaseModel):
     transform: dict[str, Any] | None
     sha256: str = ""
     card: Card
+    checksum: str = ""  # of all the rest; those of earlier versions have none
 
 
 def sealed(config: Config, state: Mapping[str, Tensor]) -> tuple[Config, bytes]:
@@ -51,25 +53,41 @@ def sealed(config: Config, state: Mapping[str, Tensor]) -> tuple[Config, bytes]:
 
 def identity(config: Config) -> str:
     """Return a hash of all that embeddings depend on: settings, transform and weights, but not what the card says."""
-    content = config.model_dump(mode="json", exclude={"card", "format", "version"})
+    content = config.model_dump(mode="json", exclude={"card", "format", "version", "checksum"})
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def write_folder(folder: Path, config: Config, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write the three files; each appears whole or not at all, and config.json last.
+def write_folder(
+    folder: Path,
+    config: Config,
+    state: Mapping[str, Tensor],
+    facts: Mapping[str, Any],
+    calibration: Calibration | None = None,
+) -> None:
+    """Write the files; each appears whole or not at all, and config.json last.
 
     Args:
         folder: Made if it is not there.
         config: Its hash is filled in here.
         state: Names and tensors.
         facts: What the model card says of the embedder itself.
+        calibration: From which similarity on two items count as the same.
     """
     prepare_output(folder / CONFIG)
     config, weights = sealed(config, state)
+    if calibration is not None and calibration.embedder != identity(config):
+        raise InputError(
+            "The calibration is that of other weights: calibrate anew (vicinal calibrate), or take it away "
+            "(embedder.calibration = None)."
+        )
+    (folder / CALIBRATION).unlink(missing_ok=True)  # of an embedder that was here before
     with replacing(folder / WEIGHTS) as file:
         file.write(weights)
     with replacing(folder / README) as file:
-        file.write(card_markdown(config.card, facts).encode())
+        file.write(card_markdown(config.card, facts, str(calibration or "")).encode())
+    if calibration is not None:
+        write_atomically(folder / CALIBRATION, json.dumps(calibration.as_dict(), indent=2) + "\n")
+    config = config.model_copy(update={"checksum": _checksum(config)})
     with replacing(folder / CONFIG) as file:
         file.write(f"{config.model_dump_json(indent=2)}\n".encode())
 
@@ -107,6 +125,28 @@ def read_folder(folder: Path) -> tuple[Config, dict[str, Tensor]]:
         return config, load(weights)
 
 
+def read_calibration(folder: Path, embedder: str) -> Calibration | None:
+    """Read the calibration in the folder of an embedder, if it has one.
+
+    Args:
+        folder: Of the embedder itself.
+        embedder: Its identity.
+    """
+    path = folder / CALIBRATION
+    if not path.is_file():
+        return None
+    try:
+        calibration = Calibration.of(read_json(path))
+    except DataError as error:
+        raise DataError(f"{path}: {error}", hint="Delete it and calibrate anew: vicinal calibrate.") from None
+    if calibration.embedder != embedder:
+        raise DataError(
+            f"{path} belongs to another embedder than the one beside it.",
+            hint="Delete it and calibrate anew: vicinal calibrate.",
+        )
+    return calibration
+
+
 def _read_config(path: Path) -> Config:
     raw = read_json(path)
     version = raw.get("version") if isinstance(raw, dict) else None
@@ -116,7 +156,17 @@ def _read_config(path: Path) -> Config:
             hint="Load it with the vicinal that saved it, or a newer one.",
         )
     try:
-        return Config.model_validate_json(read_content(path))
+        config = Config.model_validate_json(read_content(path))
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}; got {e['input']!r}" for e in error.errors()]
         raise DataError(f"{path} does not describe an embedder.", problems) from None
+    if config.checksum not in ("", _checksum(config)):
+        raise DataError(
+            f"{path} is damaged or was changed: its content is not what its checksum says.",
+            hint="Copy or save the folder again.",
+        )
+    return config
+
+
+def _checksum(config: Config) -> str:
+    return hashlib.sha256(config.model_dump_json(exclude={"checksum"}).encode()).hexdigest()

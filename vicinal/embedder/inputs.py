@@ -17,14 +17,15 @@ from torch import Tensor
 from vicinal.backbones.backbone import Input
 from vicinal.data.cutting import open_image
 from vicinal.data.dataset import Dataset
-from vicinal.data.files import IMAGE_ERRORS
+from vicinal.data.files import IMAGE_ERRORS, check_pixels
+from vicinal.data.from_elsewhere import is_foreign, of
 from vicinal.data.transforms import CentreCrop, Fit
 from vicinal.errors import DataError, InputError
 
 __all__ = ["Inputs", "Item", "prepare", "reader"]
 
 Item = str | os.PathLike[str] | Image.Image | npt.NDArray[Any] | Tensor
-Inputs = Item | Sequence[Item] | Dataset
+Inputs = Item | Sequence[Item] | Dataset | torch.utils.data.Dataset[Any] | torch.utils.data.DataLoader[Any]
 
 
 def reader(inputs: Inputs, expects: Input) -> tuple[int, Callable[[int], Item]]:
@@ -33,13 +34,14 @@ def reader(inputs: Inputs, expects: Input) -> tuple[int, Callable[[int], Item]]:
     A single path, image or vector counts as one item. Of arrays, [n, d] holds n vectors; for a
     backbone of images, [n, h, w, c] and [n, h, w] hold n images, [h, w] and [h, w, 1 or 3] one.
     """
-    if isinstance(inputs, Dataset):
-        return len(inputs), inputs.item if inputs.boxes is None else partial(_boxed, inputs)
-    if isinstance(inputs, str | os.PathLike | Image.Image):
-        return 1, lambda _: inputs
-    if isinstance(inputs, np.ndarray | Tensor) and _is_one(inputs, expects):
-        return 1, lambda _: inputs
-    return len(inputs), inputs.__getitem__
+    given: Any = of(inputs) if is_foreign(inputs) else inputs
+    if isinstance(given, Dataset):
+        return len(given), given.item if given.boxes is None else partial(_boxed, given)
+    if isinstance(given, str | os.PathLike | Image.Image):
+        return 1, lambda _: given
+    if isinstance(given, np.ndarray | Tensor) and _is_one(given, expects):
+        return 1, lambda _: given
+    return len(given), given.__getitem__
 
 
 def _boxed(dataset: Dataset, index: int) -> Image.Image:
@@ -93,6 +95,7 @@ def _image(item: Item) -> Image.Image:
     if isinstance(item, str | os.PathLike):
         return open_image(Path(item))
     if isinstance(item, Image.Image):
+        check_pixels(item)
         return item
     if not isinstance(item, np.ndarray):
         raise InputError(f"An item must be a path, a PIL image, an array or a tensor; got {_name(item)}.")

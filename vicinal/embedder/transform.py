@@ -19,13 +19,13 @@ def default_transform(expects: Input) -> CentreCrop | Fit | None:
 
     Example:
         >>> default_transform(Input("imagenet", 3, size=224, short_side=256))
-        CentreCrop(size=224, short_side=256, pixels='imagenet')
+        CentreCrop(size=224, short_side=256, pixels='imagenet', resampling='bilinear')
     """
     if expects.pixels is None:
         return None
     if expects.short_side is None:
-        return Fit(expects.size, pixels=expects.pixels)
-    return CentreCrop(expects.size, expects.short_side, pixels=expects.pixels)
+        return Fit(expects.size, pixels=expects.pixels, resampling=expects.resampling)
+    return CentreCrop(expects.size, expects.short_side, pixels=expects.pixels, resampling=expects.resampling)
 
 
 def describe_transform(transform: object) -> dict[str, Any] | None:

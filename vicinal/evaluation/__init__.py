@@ -9,8 +9,10 @@ from __future__ import annotations
 from vicinal.evaluation.chance import chance_scores
 from vicinal.evaluation.clustering import cluster_scores, k_means, pairwise_f1
 from vicinal.evaluation.covering import covering_radius
+from vicinal.evaluation.embedding_sizes import SizeScores, score_sizes
 from vicinal.evaluation.ensemble import concatenate
 from vicinal.evaluation.evaluator import evaluate
+from vicinal.evaluation.few_shot import FewShot, few_shot_accuracy
 from vicinal.evaluation.geometry import (
     alignment,
     class_distances,
@@ -21,10 +23,16 @@ from vicinal.evaluation.geometry import (
     spectral_decay,
     uniformity,
 )
+from vicinal.evaluation.open_set import Identification, identify
 from vicinal.evaluation.scores import Scores
+from vicinal.evaluation.verification import Verification, verify
 
 __all__ = [
+    "FewShot",
+    "Identification",
     "Scores",
+    "SizeScores",
+    "Verification",
     "alignment",
     "chance_scores",
     "class_distances",
@@ -34,10 +42,14 @@ __all__ = [
     "covering_radius",
     "effective_rank",
     "evaluate",
+    "few_shot_accuracy",
     "geometry_scores",
     "hubness",
+    "identify",
     "k_means",
     "pairwise_f1",
+    "score_sizes",
     "spectral_decay",
     "uniformity",
+    "verify",
 ]

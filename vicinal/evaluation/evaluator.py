@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,43 +15,37 @@ from torch import Tensor
 
 from vicinal.errors import InputError
 from vicinal.evaluation import retrieval
+from vicinal.evaluation.better_neighbours import improved_items, reranked_neighbours
 from vicinal.evaluation.clustering import cluster_scores
 from vicinal.evaluation.geometry import collapse_warning, geometry_scores
 from vicinal.evaluation.ranks import positive_ranks
+from vicinal.evaluation.scored_items import Encoder, ScoredItems, as_scored_items
 from vicinal.evaluation.scores import Scores
+from vicinal.evaluation.verification import verify_items
+from vicinal.named_code import find, name_of, short_name, told
 from vicinal.neighbours.blocked_search import search
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
-from vicinal.neighbours.exclusion import Exclusion, exclusion
-from vicinal.neighbours.similarity import Vectors, vectors
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes
+from vicinal.neighbours.exclusion import Exclusion
+from vicinal.neighbours.reranking import Reranking
+from vicinal.neighbours.similarity import Vectors
+from vicinal.neighbours.whitening import Whitening
 from vicinal.statistics.intervals import Interval, class_bootstrap, class_sums
 
-__all__ = ["Encoder", "LabelledItems", "by_role", "evaluate"]
+__all__ = ["evaluate"]
 
 Report: TypeAlias = Callable[[str, float], None]
 
+RANKED: dict[str, Callable[..., Tensor]] = {
+    "mAP": retrieval.average_precision,
+    "MRR": retrieval.reciprocal_rank,
+    "nDCG": retrieval.discounted_gain,
+}
 FULL_RANKING_LIMIT = 100_000_000  # pairs of query and reference that are ranked in a few seconds
-
-
-@runtime_checkable
-class Encoder(Protocol):
-    """What embeds items and knows how its embeddings are compared: an `Embedder`, say."""
-
-    @property
-    def distance(self) -> str: ...  # noqa: D102 (said above)
-    def encode(self, inputs: Any, /) -> NDArray[np.float32]: ...  # noqa: D102
-
-
-@runtime_checkable
-class LabelledItems(Protocol):
-    """Items with labels, and roles where queries are searched in a gallery: a `Dataset`, say."""
-
-    labels: NDArray[np.int64]
-    roles: NDArray[Any] | None
 
 
 def evaluate(
     embeddings: ArrayLike | Encoder,
-    labels: Labels | LabelledItems,
+    labels: Any,
     *,
     gallery: ArrayLike | None = None,
     gallery_labels: Labels | None = None,
@@ -60,6 +56,12 @@ def evaluate(
     full_ranking: bool | None = None,
     clustering: bool = False,
     geometry: bool = False,
+    verification: bool = False,
+    scores: Sequence[str | Callable[..., Tensor]] = (),
+    whitening: Whitening | None = None,
+    augment: int = 0,
+    expand: int = 0,
+    rerank: Reranking | None = None,
     draws: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -85,6 +87,13 @@ def evaluate(
         full_ranking: Also mAP, MRR and nDCG; by default for up to 10,000 queries and references.
         clustering: Also NMI, AMI and pairwise F1 of k-means; minutes for 60,000 items of 11,000 classes.
         geometry: Also the shape of the space: covering radius, density, uniformity and others.
+        verification: Also how well a threshold tells pairs of one class from others: AUC, EER and others of `verify`.
+        scores: More of them, of your own: functions of (hits, relevant) or of (ranks) as those in
+            `vicinal.evaluation.retrieval`, which return a number for each query; or "my_module:my_score".
+        whitening: What all vectors go through first, learned on training classes: `learn_whitening`.
+        augment: References that each reference is drawn towards, once; costs a search of all in all.
+        expand: References that each query is drawn towards before it is searched; costs a second search.
+        rerank: Put the nearest in the order of shared neighbours; costs a search of all in all. No full ranking.
         draws: Resamples of the intervals; 0 for no intervals.
         confidence: Of the intervals.
         seed: Of the resamples and of k-means.
@@ -104,45 +113,48 @@ def evaluate(
         <BLANKLINE>
         4 of 4 queries scored against 4 references, 2 classes; none left out.
     """
-    if isinstance(embeddings, Encoder):
-        if not isinstance(labels, LabelledItems):
-            raise InputError(f"An embedder is scored on a Dataset; got {type(labels).__name__}.")
-        distance = distance or embeddings.distance
-        embeddings = embeddings.encode(labels)
-    if isinstance(labels, LabelledItems):
-        rows = np.asarray(embeddings)
-        embeddings, labels, gallery, gallery_labels = by_role(rows, labels.labels, labels.roles)
-    distance = distance or "cosine"
-    items = as_embeddings(embeddings)
-    others = None if gallery is None else as_embeddings(gallery, "gallery embeddings")
+    scored = as_scored_items(
+        embeddings,
+        labels,
+        gallery=gallery,
+        gallery_labels=gallery_labels,
+        sequences=sequences,
+        gallery_sequences=gallery_sequences,
+        distance=distance,
+    )
+    scored = improved_items(scored, whitening=whitening, augment=augment, expand=expand)
+    if rerank is not None and (augment or expand or full_ranking):
+        raise InputError("Re-ranking orders the nearest alone: it goes without expand, augment and a full ranking.")
+    queries, references, ignored = scored.queries, scored.references, scored.ignored
+    codes, reference_codes, classes = scored.codes, scored.reference_codes, scored.classes
+    distance = queries.distance
     ks = _checked_ks(k)
     if draws < 0 or seed < 0 or not 0 < confidence < 1:
         raise InputError(
             f"draws and seed must not be negative and 0 < confidence < 1; got {draws}, {seed} and {confidence}."
         )
-    classes, codes, reference_codes = _joint_codes(items, labels, others, gallery_labels)
-    queries, references = vectors(items, others, distance=distance)
-    ignored = exclusion(len(queries), len(references), gallery is None, sequences, gallery_sequences)
     relevant = _relevant(codes, reference_codes, ignored)
     if not bool(relevant.any()):
         raise InputError(
-            f"None of the {len(items)} queries has a reference of its class; check that the labels of one class "
+            f"None of the {len(queries)} queries has a reference of its class; check that the labels of one class "
             "are equal and that each class has at least two items (or one in the gallery)."
         )
-    per_query = _neighbour_scores(
-        queries, references, codes, reference_codes, ignored, relevant, ks, lambda done: progress("neighbours", done)
-    )
+    on_hits, on_ranks = _own_scores(scores)
+    per_query = _neighbour_scores(scored, relevant, ks, on_hits, rerank, lambda done: progress("neighbours", done))
+    if rerank is not None:
+        full_ranking = False
     if full_ranking is None:
         full_ranking = len(queries) * len(references) <= FULL_RANKING_LIMIT
-    if full_ranking:
+    if full_ranking or on_ranks:
+        functions = (RANKED if full_ranking else {}) | on_ranks
         per_query |= _ranking_scores(
-            queries, references, codes, reference_codes, ignored, lambda done: progress("full ranking", done)
+            queries, references, codes, reference_codes, ignored, functions, lambda done: progress("full ranking", done)
         )
     code_array = codes.numpy()
     means, intervals = _overall(per_query, code_array, len(classes), draws, confidence, seed)
     if clustering or geometry:
-        every = items if others is None else torch.cat([items.double(), others.double()])
-        every_label = codes if others is None else torch.cat([codes, reference_codes])
+        every = queries.rows if ignored.itself else torch.cat([queries.rows.double(), references.rows.double()])
+        every_label = codes if ignored.itself else torch.cat([codes, reference_codes])
     if clustering:
         progress("clustering", 0.0)
         means |= cluster_scores(every, every_label, distance=distance, seed=seed)
@@ -151,7 +163,14 @@ def evaluate(
         progress("geometry", 0.0)
         means |= geometry_scores(every, every_label, distance=distance)
         progress("geometry", 1.0)
-    warning = collapse_warning(references.rows, distance=distance)
+    notes = [collapse_warning(references.rows, distance=distance)]
+    if verification:
+        same = verify_items(
+            scored, draws=draws, confidence=confidence, seed=seed, progress=lambda done: progress("pairs", done)
+        )
+        means |= same.overall
+        intervals |= same.intervals
+        notes += same.notes
     return Scores(
         overall=means,
         intervals=intervals,
@@ -161,28 +180,53 @@ def evaluate(
         references=len(references),
         settings={
             "distance": distance,
-            "gallery": gallery is not None,
+            "gallery": not ignored.itself,
             "sequences": sequences is not None,
             "draws": draws,
             "confidence": confidence,
             "seed": seed,
+            **_better_settings(whitening, augment, expand, rerank),
         },
-        notes=(warning,) if warning else (),
+        notes=tuple(note for note in notes if note),
     )
 
 
-def by_role(
-    embeddings: NDArray[np.float32], labels: NDArray[np.int64], roles: NDArray[Any] | None
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32] | None, NDArray[np.int64] | None]:
-    """Divide items into queries and gallery where their roles name both; all items are both where they do not.
+def _better_settings(
+    whitening: Whitening | None, augment: int, expand: int, rerank: Reranking | None
+) -> dict[str, Any]:
+    """What was done for better neighbours; nothing is said of what was not."""
+    said = {
+        "whitening": None if whitening is None else len(whitening.axes),
+        "augment": augment or None,
+        "expand": expand or None,
+        "rerank": None if rerank is None else asdict(rerank),
+    }
+    return {name: value for name, value in said.items() if value is not None}
 
-    Returns:
-        Embeddings and labels of the queries, and of the gallery.
-    """
-    if roles is None or not {"query", "gallery"} <= set(roles.tolist()):
-        return embeddings, labels, None, None
-    query, gallery = roles == "query", roles == "gallery"
-    return embeddings[query], labels[query], embeddings[gallery], labels[gallery]
+
+def _own_scores(
+    scores: Sequence[str | Callable[..., Tensor]],
+) -> tuple[dict[str, Callable[..., Tensor]], dict[str, Callable[..., Tensor]]]:
+    """Return the user's own scores by name: those of the neighbours, and those of the full ranking."""
+    told(*scores)
+    on_hits: dict[str, Callable[..., Tensor]] = {}
+    on_ranks: dict[str, Callable[..., Tensor]] = {}
+    for score in scores:
+        name = name_of("score", score, {})
+        function = find("score", name, {})
+        of_ranks = next(iter(inspect.signature(function).parameters), "") == "ranks"
+        (on_ranks if of_ranks else on_hits)[short_name(name)] = function
+    return on_hits, on_ranks
+
+
+def _per_query(name: str, values: Any, queries: int) -> Tensor:
+    """Return a score as float64, or say what an own one should have returned."""
+    if not isinstance(values, Tensor) or values.shape != (queries,):
+        got = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise InputError(
+            f"The score {name} must return a tensor with one number for each of {queries} queries; got {got}."
+        )
+    return values.double()
 
 
 def _checked_ks(k: Sequence[int]) -> list[int]:
@@ -190,20 +234,6 @@ def _checked_ks(k: Sequence[int]) -> list[int]:
     if ks and ks[0] < 1:
         raise InputError(f"Each k of R@k must be at least 1, got {ks[0]}.")
     return ks
-
-
-def _joint_codes(
-    items: Tensor, labels: Labels, others: Tensor | None, gallery_labels: Labels | None
-) -> tuple[list[int] | list[str], Tensor, Tensor]:
-    if others is None:
-        if gallery_labels is not None:
-            raise InputError("gallery_labels came without a gallery; give both or neither.")
-        classes, (codes,) = as_codes(labels, sizes=[len(items)])
-        return classes, codes, codes
-    if gallery_labels is None:
-        raise InputError("A gallery needs gallery_labels, one label per reference.")
-    classes, (codes, reference_codes) = as_codes(labels, gallery_labels, sizes=[len(items), len(others)])
-    return classes, codes, reference_codes
 
 
 def _relevant(codes: Tensor, reference_codes: Tensor, ignored: Exclusion) -> Int64[Tensor, " n"]:
@@ -219,28 +249,31 @@ def _relevant(codes: Tensor, reference_codes: Tensor, ignored: Exclusion) -> Int
 
 
 def _neighbour_scores(
-    queries: Vectors,
-    references: Vectors,
-    codes: Tensor,
-    reference_codes: Tensor,
-    ignored: Exclusion,
+    scored: ScoredItems,
     relevant: Tensor,
     ks: list[int],
+    more: Mapping[str, Callable[..., Tensor]],
+    rerank: Reranking | None,
     progress: Callable[[float], None],
 ) -> dict[str, NDArray[np.float64]]:
     """P@1, R@k, P@R and MAP@R, band by band: the neighbours themselves are not kept."""
+    queries, references, codes = scored.queries, scored.references, scored.codes
     many = min(len(references), max([int(relevant.max()), *ks, 1]))
-    names = ["P@1", *(f"R@{k}" for k in ks), "P@R", "MAP@R"]
+    names = ["P@1", *(f"R@{k}" for k in ks), "P@R", "MAP@R", *more]
     scores = torch.empty(len(names), len(queries), dtype=torch.float64)
 
     def consume(rows: Tensor, columns: Tensor) -> None:
-        hits = (reference_codes[columns] == codes[rows, None]) & (columns >= 0)
+        hits = (scored.reference_codes[columns] == codes[rows, None]) & (columns >= 0)
         here = relevant[rows]
         recalls = [retrieval.recall_at(hits, here, min(k, many)) for k in ks]
         at_r = [retrieval.r_precision(hits, here), retrieval.average_precision_at_r(hits, here)]
-        scores[:, rows] = torch.stack([retrieval.precision_at_1(hits, here), *recalls, *at_r])
+        own = [_per_query(name, function(hits, here), len(here)) for name, function in more.items()]
+        scores[:, rows] = torch.stack([retrieval.precision_at_1(hits, here), *recalls, *at_r, *own])
 
-    search(queries, references, ignored, many, consume, progress=progress)
+    if rerank is None:
+        search(queries, references, scored.ignored, many, consume, progress=progress)
+    else:
+        consume(torch.arange(len(queries)), reranked_neighbours(scored, many, rerank).indices[:, :many])
     return dict(zip(names, scores.numpy(), strict=True))
 
 
@@ -250,18 +283,15 @@ def _ranking_scores(
     codes: Tensor,
     reference_codes: Tensor,
     ignored: Exclusion,
+    functions: Mapping[str, Callable[..., Tensor]],
     progress: Callable[[float], None],
 ) -> dict[str, NDArray[np.float64]]:
-    """mAP, MRR and nDCG, band by band."""
-    functions = {
-        "mAP": retrieval.average_precision,
-        "MRR": retrieval.reciprocal_rank,
-        "nDCG": retrieval.discounted_gain,
-    }
+    """Scores of the full ranking, band by band."""
     scores = torch.empty(len(functions), len(queries), dtype=torch.float64)
 
     def consume(rows: Tensor, ranks: Tensor) -> None:
-        scores[:, rows] = torch.stack([function(ranks) for function in functions.values()])
+        found = [_per_query(name, function(ranks), len(ranks)) for name, function in functions.items()]
+        scores[:, rows] = torch.stack(found)
 
     positive_ranks(queries, references, codes, reference_codes, ignored, consume, progress)
     return dict(zip(functions, scores.numpy(), strict=True))

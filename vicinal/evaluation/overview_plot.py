@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from vicinal.errors import InputError
+from vicinal.figure_style import ACCENT, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["overview", "recall_curve", "worst_classes"]
 
-COLOUR, BAND = "#2a6f97", "#a9d6e5"
+COLOUR, BAND = ACCENT, f"{ACCENT}40"
 
 
 def overview(scores: Scores) -> Figure:
@@ -24,7 +25,7 @@ def overview(scores: Scores) -> Figure:
     left, right = figure.subplots(1, 2)
     recall_curve(scores, left)
     worst_classes(scores, right)
-    return figure
+    return styled(figure)
 
 
 def recall_curve(scores: Scores, axes: Axes) -> None:

@@ -204,11 +204,14 @@ class Catalogue:
         columns = self.columns()
         return {row[0]: _item(row, columns) for row in found}
 
-    def ordered(self, condition: Condition | None = None) -> Iterator[tuple[int, Item]]:
-        """All items that pass a filter in the order of their ids, with their rows."""
+    def ordered(
+        self, condition: Condition | None = None, limit: int = -1, offset: int = 0
+    ) -> Iterator[tuple[int, Item]]:
+        """The items that pass a filter in the order of their ids, with their rows: all, or some of them."""
         sql, values = ("1 = 1", []) if condition is None else self._sql(condition)
         columns = self.columns()
-        for row in self.connection.execute(f"SELECT * FROM items WHERE {sql} ORDER BY id", values):
+        asked = f"SELECT * FROM items WHERE {sql} ORDER BY id LIMIT ? OFFSET ?"
+        for row in self.connection.execute(asked, [*values, limit, offset]):
             yield row[0], _item(row, columns)
 
     def blocks(self) -> list[Block]:
@@ -218,6 +221,17 @@ class Catalogue:
     def longest(self) -> float:
         """At least the length of every vector."""
         return float(self.connection.execute("SELECT coalesce(max(longest), 0) FROM blocks").fetchone()[0])
+
+    def labels(self, most: int) -> list[Value]:
+        """The labels that items have, in order, and at most so many."""
+        kind = self.columns()["label"]
+        asked = "SELECT DISTINCT label FROM items WHERE label IS NOT NULL ORDER BY label LIMIT ?"
+        return [_read(label, kind) for (label,) in self.connection.execute(asked, (most,))]
+
+    def path_range(self) -> tuple[str, str] | None:
+        """The first and the last path of items in the order of texts; None if no item has one."""
+        first, last = self.connection.execute("SELECT min(path), max(path) FROM items").fetchone()
+        return None if first is None else (first, last)
 
     def columns(self) -> dict[str, Kind | None]:
         """What each column holds, those of every item first; None for one that is empty so far."""

@@ -9,13 +9,18 @@ from vicinal.errors import InputError
 from vicinal.index.durable_files import sync_file
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.item import Header
+from vicinal.index.milvus_store import MilvusStore
 from vicinal.index.postgres_store import PostgresStore
 from vicinal.index.store import Store
 
-__all__ = ["begin_store", "open_store"]
+__all__ = ["begin_store", "open_store", "server_of"]
 
 ELSEWHERE = "store.json"  # names the server
-SCHEMES = ("postgresql://", "postgres://")
+SERVERS: dict[str, type[PostgresStore] | type[MilvusStore]] = {
+    "postgresql": PostgresStore,
+    "postgres": PostgresStore,
+    "milvus": MilvusStore,
+}
 
 
 def begin_store(folder: Path, header: Header, url: str = "", name: str = "") -> Store:
@@ -29,8 +34,7 @@ def begin_store(folder: Path, header: Header, url: str = "", name: str = "") -> 
     """
     if not url:
         return EmbeddedStore.open_or_create(folder, header)
-    if not url.startswith(SCHEMES):
-        raise InputError(f"A store is named by a URL such as postgresql://user@host/database; got {url!r}.")
+    server = _server(url)
     place = folder / ELSEWHERE
     if place.is_file():
         store = open_store(folder)
@@ -39,7 +43,7 @@ def begin_store(folder: Path, header: Header, url: str = "", name: str = "") -> 
         store.close()
     place.write_text(json.dumps({"url": url, "name": name}) + "\n", encoding="utf-8")
     sync_file(place)
-    return PostgresStore.create(url, header, name)
+    return server.create(url, header, name)
 
 
 def open_store(folder: Path) -> Store:
@@ -48,4 +52,18 @@ def open_store(folder: Path) -> Store:
     if not place.is_file():
         return EmbeddedStore(folder)
     named = json.loads(place.read_text(encoding="utf-8"))
-    return PostgresStore(named["url"], named["name"])
+    return _server(named["url"])(named["url"], named["name"])
+
+
+def server_of(store: Store) -> str:
+    """The URL of the server that keeps a store; empty for a folder."""
+    return store.url if isinstance(store, PostgresStore | MilvusStore) else ""
+
+
+def _server(url: str) -> type[PostgresStore] | type[MilvusStore]:
+    scheme = url.split("://")[0]
+    if "://" not in url or scheme not in SERVERS:
+        raise InputError(
+            f"A store is named by a URL such as postgresql://user@host/database or milvus://host:19530; got {url!r}."
+        )
+    return SERVERS[scheme]

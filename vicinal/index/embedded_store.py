@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,10 +18,11 @@ from vicinal.index.catalogue import Catalogue, State
 from vicinal.index.columns import Kind
 from vicinal.index.fast_codes import FastCodes
 from vicinal.index.item import Header, Id, Item
+from vicinal.index.layout_file import LayoutFile
 from vicinal.index.row_search import RowSearch, by_similarity
 from vicinal.index.store import Answer
 from vicinal.index.vector_file import append_rows, damaged_blocks, map_rows
-from vicinal.index.where import Condition
+from vicinal.index.where import Condition, Value
 
 __all__ = ["EmbeddedStore"]
 
@@ -43,7 +45,8 @@ class EmbeddedStore:
         self.folder = folder
         self._threads = threading.local()
         self._catalogues: list[Catalogue] = []
-        self._rows = RowSearch(self._catalogue.header.distance)
+        weakref.finalize(self, _close_all, self._catalogues)
+        self._rows = RowSearch(self._catalogue.header.distance, LayoutFile(folder))
         self._codes = FastCodes(folder, self.header.distance)
         self._filters: OrderedDict[tuple[int, str], Bool[np.ndarray, " m"] | None] = OrderedDict()
         self._filters_lock = threading.Lock()
@@ -82,9 +85,7 @@ class EmbeddedStore:
 
     def close(self) -> None:
         """Close the connections of all threads."""
-        for catalogue in self._catalogues:
-            catalogue.close()
-        self._catalogues.clear()
+        _close_all(self._catalogues)
         self._threads = threading.local()
 
     def add(self, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
@@ -105,9 +106,15 @@ class EmbeddedStore:
         self, where: Condition | None = None, *, vectors: bool = True
     ) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
         """The items that pass a filter in the order of their ids, and their vectors (or none of them)."""
+        return self.page(where, vectors=vectors)
+
+    def page(
+        self, where: Condition | None = None, *, vectors: bool = True, limit: int = -1, offset: int = 0
+    ) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
+        """The same, from the offset on and at most as many as the limit says; -1 for all."""
         catalogue = self._catalogue
         with catalogue.reading() as state:
-            found = list(catalogue.ordered(where))
+            found = list(catalogue.ordered(where, limit, offset))
         items = [item for _, item in found]
         if not vectors:
             return items, np.empty((0, self.header.dim), np.float32)
@@ -135,14 +142,14 @@ class EmbeddedStore:
             if fast:
 
                 def exactly(some: Float32[np.ndarray, "n d"], many: int) -> Int64[np.ndarray, "n k"]:
-                    return self._rows.nearest(rows, some, many, longest, catalogue.ids)[0]
+                    return self._rows.nearest(rows, some, many, longest, catalogue.ids, catalogue.blocks)[0]
 
                 candidates = self._codes.candidates(rows, queries, k, allowed, exactly)
                 if candidates is not None:
                     distance = self.header.distance
                     found, values, _ = by_similarity(rows, queries, candidates, k, distance, catalogue.ids)
                     return self._answer(catalogue, found, values, items, self._codes.recall)
-            found, values = self._rows.nearest(rows, queries, k, longest, catalogue.ids, allowed)
+            found, values = self._rows.nearest(rows, queries, k, longest, catalogue.ids, catalogue.blocks, allowed)
             return self._answer(catalogue, found, values, items)
 
     def count(self, where: Condition | None = None) -> int:
@@ -150,6 +157,24 @@ class EmbeddedStore:
         catalogue = self._catalogue
         with catalogue.reading():
             return catalogue.count(where)
+
+    def version(self) -> int:
+        """Rises with every change."""
+        catalogue = self._catalogue
+        with catalogue.reading() as state:
+            return state.version
+
+    def labels(self, most: int) -> list[Value]:
+        """The labels that items have, in order, and at most so many."""
+        catalogue = self._catalogue
+        with catalogue.reading():
+            return catalogue.labels(most)
+
+    def path_range(self) -> tuple[str, str] | None:
+        """The first and the last path of items in the order of texts; None if no item has one."""
+        catalogue = self._catalogue
+        with catalogue.reading():
+            return catalogue.path_range()
 
     def columns(self) -> Mapping[str, Kind | None]:
         """What each column holds."""
@@ -236,3 +261,9 @@ class EmbeddedStore:
         names: list[Id] = [by_row[row].id if items else by_row[row] for row in distinct.tolist()]
         ids = np.array(names)[places.reshape(found.shape)]
         return Answer(ids, values, {item.id: item for item in by_row.values()} if items else {}, recall)
+
+
+def _close_all(catalogues: list[Catalogue]) -> None:
+    for catalogue in catalogues:
+        catalogue.close()
+    catalogues.clear()

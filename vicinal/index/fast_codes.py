@@ -78,7 +78,7 @@ class FastCodes:
         if allowed is None:
             return found if found.shape[1] >= k else None
         may = allowed[found] & (found < len(rows))
-        many = int(may.sum(axis=1).min(initial=0))
+        many = int(may.sum(axis=1).min())
         if many < k:
             return None
         return np.take_along_axis(found, np.argsort(~may, axis=1, kind="stable")[:, :many], axis=1)

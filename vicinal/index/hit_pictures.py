@@ -1,23 +1,22 @@
-"""Queries and what was found for them, as one picture."""
+"""Queries and what was found for them, as one picture or, in a notebook, as pictures in a row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image
 
-from vicinal.data.cutting import open_image
-from vicinal.data.files import IMAGE_ERRORS
-from vicinal.errors import VicinalError
-from vicinal.index.hits import Hits
+from vicinal.data.picture_rows import BLUE, GAP, GREY, SIZE, Cell, draw_rows, thumbnail
+from vicinal.index.hits import Hit, Hits
+from vicinal.notebook_html import html_page, html_picture
 
-__all__ = ["draw_hits"]
+__all__ = ["draw_hits", "hits_html"]
 
-SIZE = 128  # of one picture
-GAP, LINE = 8, 13
-INK, GREY, FRAME = "#1b1b1b", "#8a8a8a", "#2f6fb0"
+SHOWN = 30  # hits that a notebook shows
+ONE_LINE = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 
 
 def draw_hits(queries: Sequence[tuple[str, Any]], answers: Sequence[Hits]) -> Image.Image:
@@ -27,40 +26,30 @@ def draw_hits(queries: Sequence[tuple[str, Any]], answers: Sequence[Hits]) -> Im
         queries: A caption, and a path or an image or None for what has none.
         answers: One for each query.
     """
-    across = 1 + max((len(hits) for hits in answers), default=0)
-    wide, high = SIZE + GAP, SIZE + 2 * LINE + GAP
-    page = Image.new("RGB", (across * wide + GAP, len(answers) * high + GAP), "white")
-    pen, font = ImageDraw.Draw(page), ImageFont.load_default(11)
-    for row, ((caption, image), hits) in enumerate(zip(queries, answers, strict=True)):
-        top = GAP + row * high
-        _put(page, pen, font, (GAP, top), image, ["query", caption])
-        pen.rectangle((GAP - 2, top - 2, GAP + SIZE + 1, top + SIZE + 1), outline=FRAME, width=2)
-        for column, hit in enumerate(hits, start=1):
+    rows = []
+    for (caption, image), hits in zip(queries, answers, strict=True):
+        row = [Cell(image, ["query", caption], BLUE)]
+        for hit in hits:
             label = "" if hit.label is None else str(hit.label)
-            words = [f"{hit.similarity:.4f}", label or Path(str(hit.id)).name]
-            _put(page, pen, font, (GAP + column * wide, top), hit.path, words)
-    return page
+            row.append(Cell(hit.path, [f"{hit.similarity:.4f}", label or Path(str(hit.id)).name]))
+        rows.append(row)
+    return draw_rows(rows)
 
 
-def _put(
-    page: Image.Image, pen: ImageDraw.ImageDraw, font: Any, corner: tuple[int, int], image: Any, words: Sequence[str]
-) -> None:
-    left, top = corner
-    small = _small(image)
-    if small is None:
-        pen.rectangle((left, top, left + SIZE - 1, top + SIZE - 1), outline=GREY)
-        pen.text((left + SIZE // 2, top + SIZE // 2), "no picture", fill=GREY, font=font, anchor="mm")
-    else:
-        page.paste(small, (left + (SIZE - small.width) // 2, top + (SIZE - small.height) // 2))
-    for line, text in enumerate(words):
-        while pen.textlength(text, font=font) > SIZE and len(text) > 2:
-            text = text[:-2] + "…"
-        pen.text((left, top + SIZE + 2 + line * LINE), text, fill=INK, font=font)
+def hits_html(hits: Hits) -> str:
+    """Show what was found as pictures in a row, nearest first, with similarity, label and file under each."""
+    title = f"{len(hits)} nearest items" if hits.recall == 1 else f"{len(hits)} near items, recall {hits.recall:.4f}"
+    rest = f"<p>... and {len(hits) - SHOWN:,} more</p>" if len(hits) > SHOWN else ""
+    row = "".join(_figure(hit) for hit in hits[:SHOWN])
+    return html_page(title, f'<div style="display:flex;flex-wrap:wrap;gap:{GAP}px">{row}</div>', rest)
 
 
-def _small(image: Any) -> Image.Image | None:
-    try:
-        opened = image if isinstance(image, Image.Image) else None if image is None else open_image(Path(image))
-        return None if opened is None else ImageOps.contain(opened.convert("RGB"), (SIZE, SIZE))
-    except (VicinalError, *IMAGE_ERRORS):
-        return None
+def _figure(hit: Hit) -> str:
+    small, name = thumbnail(hit.path), Path(str(hit.path or hit.id)).name
+    box = f"width:{SIZE}px;height:{SIZE}px;display:flex;align-items:center;justify-content:center"
+    shown = html_picture(small, name) if small is not None else f'<span style="color:{GREY}">no picture</span>'
+    sure = "" if hit.probability is None else f" ({'same' if hit.same else 'other'}, {hit.probability:.0%})"
+    words = [f"{hit.similarity:.4f}{sure}", "" if hit.label is None else str(hit.label), name]
+    lines = "".join(f'<div style="{ONE_LINE}" title="{escape(text)}">{escape(text)}</div>' for text in words if text)
+    caption = f'<figcaption style="font-size:11px;line-height:1.3">{lines}</figcaption>'
+    return f'<figure style="margin:0;width:{SIZE}px"><div style="{box}">{shown}</div>{caption}</figure>'

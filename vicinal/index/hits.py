@@ -23,6 +23,8 @@ class Hit:
         label: Its class, if it has one.
         similarity: The cosine with the query, or minus the Euclidean distance: the larger, the nearer.
         metadata: Its other values.
+        same: Whether it counts as being of the query's class, where the embedder is calibrated.
+        probability: Of that, where both answers are equally likely beforehand.
     """
 
     id: Id
@@ -30,6 +32,8 @@ class Hit:
     label: Value | None
     similarity: float
     metadata: Mapping[str, Value] = field(default_factory=dict)
+    same: bool | None = None
+    probability: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Its fields, for JSON."""
@@ -39,6 +43,8 @@ class Hit:
             "label": self.label,
             "similarity": self.similarity,
             "metadata": dict(self.metadata),
+            "same": self.same,
+            "probability": self.probability,
         }
 
 
@@ -65,6 +71,12 @@ class Hits(Sequence[Hit]):
 
     def __len__(self) -> int:
         return len(self.hits)
+
+    def _repr_html_(self) -> str:
+        """Pictures of what was found, for notebooks."""
+        from vicinal.index.hit_pictures import hits_html
+
+        return hits_html(self)
 
 
 @dataclass(frozen=True)

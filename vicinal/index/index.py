@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 import os
-import re
-import secrets
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float32, Float64
 from numpy.typing import NDArray
 
 from vicinal.data.readers.layout import images_below
-from vicinal.embedder import Embedder
-from vicinal.embedder.folder import identity, read_folder
-from vicinal.errors import InputError, NotFinite, look_up
+from vicinal.embedder import Calibration, Embedder
+from vicinal.embedder.folder import identity, read_calibration, read_folder
+from vicinal.embedder.query_embedding import embed_queries
+from vicinal.errors import InputError, look_up
+from vicinal.index.better_search import KeptReranker, expanded_rows, without
 from vicinal.index.choosing_store import begin_store, open_store
 from vicinal.index.columns import plain_value
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.exchange import export_items
+from vicinal.index.given_rows import add_rows, as_rows, check_dim, check_directions, checked_rows, source_of_rows
 from vicinal.index.hits import Changes, Hit, Hits
 from vicinal.index.index_folder import IndexFolder, is_index
 from vicinal.index.item import Header, Id, Item
-from vicinal.index.item_embedding import embed_items
 from vicinal.index.measurement import Measurement, measure_store
-from vicinal.index.postgres_store import PostgresStore
+from vicinal.index.new_generation import name_in_server, write_compacted, write_reembedded
 from vicinal.index.sources import Source, as_source, described
 from vicinal.index.store import Answer, Store
+from vicinal.index.taking_in import take_in
 from vicinal.index.where import Compare, Condition, In, Where, as_condition
+from vicinal.neighbours.reranking import Reranking
 from vicinal.neighbours.similarity import DISTANCES
 
 __all__ = ["Index"]
 
-StoreT = TypeVar("StoreT", bound=Store)
-
 MODEL = "model"
-COMMIT_AFTER = 256  # items, and
-COMMIT_SECONDS = 5.0  # whichever comes first: what a kill may cost
-COPIED = 1 << 16  # items copied at a time into a new generation
 
 
 @final
@@ -55,6 +52,8 @@ class Index:
 
     Args:
         path: The folder of an index.
+        follow: Whether to go on in a new generation (after `compact`, `reembed`, `rollback`) once there is one;
+            otherwise everything is asked of the one that served when it was opened.
 
     Example:
         >>> import tempfile
@@ -67,17 +66,20 @@ class Index:
         'b'
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, follow: bool = True) -> None:
         self._folder = IndexFolder(path)
         self._generation = self._folder.current()
         self._store = open_store(self._generation)
-        self._former: list[Store] = []  # other threads may still be searching in them
+        self._follow = follow
+        self._changing = threading.Lock()
         self._embedder: tuple[str, Embedder] | None = None
+        self._reranker = KeptReranker()
+        self._calibration: tuple[Path, Calibration | None] | None = None
 
     @classmethod
-    def open(cls, path: str | Path) -> Index:
+    def open(cls, path: str | Path, *, follow: bool = True) -> Index:
         """Open an index that `build` or `of_vectors` made."""
-        return cls(path)
+        return cls(path, follow=follow)
 
     @classmethod
     def build(
@@ -99,7 +101,8 @@ class Index:
             data: What is to be found: see `refresh`. None makes an empty index.
             labels: In place of those that the data has.
             metadata: Further values by column, one per item.
-            store: Where items and vectors are kept: `postgresql://user@host/database`; by default in the folder.
+            store: Where items and vectors are kept: `postgresql://user@host/database` or
+                `milvus://host:19530`; by default in the folder.
             progress: Whether to show a bar on standard error.
         """
         model = embedder if isinstance(embedder, Embedder) else Embedder.load(embedder)
@@ -108,12 +111,15 @@ class Index:
             index = cls(path)
             if index.embedder_hash != known:
                 raise index._other_embedder("was built with")
+            if model.calibration is not None and model.calibration != index.calibration:
+                index.calibrate(model.calibration)
         else:
             folder = IndexFolder(path)
             with folder.writing():
                 building = folder.building("new")
                 model.save(building / MODEL)
-                begin_store(building, Header(model.dim, model.distance, known), store, _table_name(folder.path)).close()
+                header = Header(model.dim, model.distance, known)
+                begin_store(building, header, store, name_in_server(folder.path)).close()
                 folder.finish(building)
             index = cls(path)
         index._embedder = (known, model)
@@ -147,15 +153,14 @@ class Index:
         if is_index(path):
             raise InputError(f"{path} is an index already; open it with Index.open and add to it.")
         look_up("distance", distance, dict.fromkeys(DISTANCES))
-        rows = _checked(vectors, "vectors")
-        source = _of_rows(rows, ids, labels, metadata)
+        rows = checked_rows(vectors, "vectors")
+        source = source_of_rows(rows, ids, labels, metadata)
         folder = IndexFolder(path)
         with folder.writing():
             building = folder.building("new")
-            with _closing(
-                begin_store(building, Header(rows.shape[1], distance), store, _table_name(folder.path))
-            ) as kept:
-                _add_rows(kept, source, rows)
+            header = Header(rows.shape[1], distance)
+            with closing(begin_store(building, header, store, name_in_server(folder.path))) as kept:
+                add_rows(kept, source, rows)
             folder.finish(building)
         return cls(path)
 
@@ -182,6 +187,18 @@ class Index:
         return self._latest().header.embedder
 
     @property
+    def store(self) -> Store:
+        """Where its items are kept."""
+        return self._latest()
+
+    @property
+    def generation(self) -> str:
+        """A name of what is in it now: another after every change."""
+        store = self._latest()
+        version = store.version() if isinstance(store, EmbeddedStore) else store.count()
+        return f"{self._generation.name.rpartition('-')[2]}.{version}"
+
+    @property
     def columns(self) -> dict[str, str | None]:
         """What can be asked for in a filter, and what kind of values each column holds."""
         return dict(self._latest().columns())
@@ -201,12 +218,30 @@ class Index:
 
     def close(self) -> None:
         """Let go of its files."""
-        for store in (*self._former, self._store):
-            store.close()
+        self._store.close()
 
     def embedder(self) -> Embedder:
         """The index's own copy of its embedder."""
         return self._embedder_of(self._latest())
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """From which similarity on a hit counts as the same; None if its embedder was not calibrated."""
+        return self._calibration_of(self._latest())
+
+    def calibrate(self, calibration: Calibration) -> None:
+        """Give the index's copy of its embedder a calibration, by which hits are called the same or not.
+
+        Args:
+            calibration: Of the same embedder, as `vicinal calibrate` makes it.
+        """
+        with self._writing() as store:
+            if calibration.embedder != store.header.embedder:
+                raise self._other_embedder("has")
+            model = self._embedder_of(store)
+            model.calibration = calibration
+            model.save(self._generation / MODEL)
+            self._calibration = (self._generation, calibration)
 
     def search(
         self,
@@ -217,6 +252,8 @@ class Index:
         vector: Any = None,
         item: Id | None = None,
         fast: bool = False,
+        expand: int = 0,
+        rerank: Reranking | None = None,
     ) -> Any:
         """Find the k items nearest to a query, nearest first, ties by id.
 
@@ -229,6 +266,8 @@ class Index:
             item: The id of an item in place of a query; it does not find itself.
             fast: By codes of faiss: a few milliseconds for a million items, and nearly always the same; how nearly
                 is in the `recall` of the answer. Without it every answer is exact.
+            expand: Items that a query is drawn towards before it is searched; costs a second search.
+            rerank: Put what is found in the order of shared neighbours; costs a search of all items in all, once.
 
         Returns:
             `Hits` for one query, a list of them for several.
@@ -238,13 +277,21 @@ class Index:
         _check_k(k)
         store = self._latest()
         condition = None if where is None else as_condition(where)
+        key, single = None, True
         if item is not None:
             key, rows = self._vector_of(store, item)
-            answer = store.search(rows, k + 1, condition, fast=fast)
-            hits = [hit for hit in _hits(answer)[0] if hit.id != key][:k]
-            return Hits(tuple(hits), answer.recall)
-        rows, single = self._encoded(store, query) if vector is None else _as_rows(vector, store.header.dim)
-        answers = _hits(store.search(rows, k, condition, fast=fast))
+        elif vector is None:
+            rows, single = self._encoded(store, query)
+        else:
+            rows, single = as_rows(vector, store.header.dim)
+        check_directions(rows, store.header.distance)
+        asked = rows if not expand else expanded_rows(store, rows, expand, condition, key)
+        many = k if rerank is None else max(k, rerank.shortlist)
+        answer = without(store.search(asked, many + (key is not None), condition, fast=fast), key)
+        if rerank is not None:
+            answer = self._reranker.reordered(self, asked, answer, rerank, None if expand else key)
+        answer = replace(answer, ids=answer.ids[:, :k], similarities=answer.similarities[:, :k])
+        answers = _hits(answer, self._calibration_of(store))
         return answers[0] if single else answers
 
     def nearest(
@@ -259,7 +306,8 @@ class Index:
             fast: See `search`.
         """
         store = self._latest()
-        rows, _ = _as_rows(queries, store.header.dim)
+        rows, _ = as_rows(queries, store.header.dim)
+        check_directions(rows, store.header.distance)
         _check_k(k)
         condition = None if where is None else as_condition(where)
         answer = store.search(rows, k, condition, fast=fast, items=False)
@@ -299,21 +347,21 @@ class Index:
             raise InputError("Give items or vectors.")
         if vectors is None:
             with self._writing() as store:
-                self._embedder_of(store)
+                model = self._embedder_of(store)
                 keys = None if ids is None else list(ids)
                 source = as_source(items, ids=keys, labels=labels, metadata=metadata)
                 if ids is None and len(source) and not source.paths:
                     raise InputError("Items that are not files need ids, by which they can be found and removed again.")
-                return self._take(store, replace(source, name=None), progress)
-        rows = _checked(vectors, "vectors")
+                return take_in(store, model, replace(source, name=None), progress)
+        rows = checked_rows(vectors, "vectors")
         if ids is None:
             raise InputError("Vectors need ids, by which they can be found and removed again.")
         with self._writing() as store:
             self._check_embedder(store, embedder)
-            _check_dim(rows, store.header.dim)
-            source = _of_rows(rows, ids, labels, metadata)
+            check_dim(rows, store.header.dim)
+            source = source_of_rows(rows, ids, labels, metadata)
             before = store.count(In("id", tuple(source.ids)))
-            _add_rows(store, source, rows)
+            add_rows(store, source, rows)
             return Changes(added=len(rows) - before, updated=before)
 
     def update(self, where: Where, values: Mapping[str, Any]) -> int:
@@ -370,7 +418,7 @@ class Index:
         """
         source = as_source(data, labels=labels, metadata=metadata)
         with self._writing() as store:
-            changes = self._take(store, source, progress)
+            changes = take_in(store, self._embedder_of(store), source, progress)
             if source.name is None:
                 return changes
             before, _ = store.get(Compare("source", "=", source.name), vectors=False)
@@ -415,12 +463,7 @@ class Index:
         with self._writing() as store:
             dead = self._embedded(store).dead()
             building = self._folder.building("compact")
-            for path in building.glob("items.sqlite*"):  # of a compaction that was killed
-                path.unlink()
-            with _closing(EmbeddedStore.create(building, store.header)) as target:
-                items, rows = store.get()
-                for start in range(0, len(items), COPIED):
-                    target.add(items[start : start + COPIED], rows[start : start + COPIED])
+            write_compacted(store, building)
             if store.header.embedder:
                 self._embedder_of(store).save(building / MODEL)
             self._folder.finish(building)
@@ -441,21 +484,12 @@ class Index:
         with self._writing() as store:
             if known == store.header.embedder:
                 raise InputError(f"{self.path} has this embedder already; there is nothing to embed anew.")
-            items, _ = store.get(vectors=False)
-            source = _again(items, data)
             building = self._folder.building(known[:16])
-            header = Header(model.dim, model.distance, known)
-            with _closing(begin_store(building, header, *_place_of(store, self.path))) as target:
-                wanted = {item.id: item for item in items}
-                done = {item.id for item in target.get(vectors=False)[0] if item == wanted.get(item.id)}
-                places = [place for place, key in enumerate(source.ids) if key in wanted and key not in done]
-                skipped = _embed(target, model, source, places, wanted.__getitem__, progress)
-                if gone := {item.id for item in target.get(vectors=False)[0]} - set(wanted):
-                    target.delete(In("id", tuple(gone)))
+            changes = write_reembedded(store, building, self.path, model, data, progress)
             model.save(building / MODEL)
             self._folder.finish(building)
             self._embedder = (known, model)
-            return Changes(updated=len(places) - len(skipped), unchanged=len(done), skipped=skipped)
+            return changes
 
     def rollback(self) -> None:
         """Go back to what the index was before `compact` or `reembed`; what was changed since then is not in it."""
@@ -463,12 +497,14 @@ class Index:
             self._folder.rollback()
 
     def _latest(self) -> Store:
-        """The generation that serves now; who searches in the one before goes on there."""
-        current = self._folder.current()
-        if current != self._generation:
-            self._former.append(self._store)
-            self._generation, self._store = current, open_store(current)
-        return self._store
+        """The generation that serves now; who searches in the one before goes on there, and lets go of it at last."""
+        if not self._follow:
+            return self._store
+        with self._changing:
+            current = self._folder.current()
+            if current != self._generation:
+                self._generation, self._store = current, open_store(current)
+            return self._store
 
     def _embedded(self, store: Store) -> EmbeddedStore:
         if not isinstance(store, EmbeddedStore):
@@ -495,21 +531,32 @@ class Index:
             self._embedder = (known, model)
         return self._embedder[1]
 
+    def _calibration_of(self, store: Store) -> Calibration | None:
+        """Read by itself: a search with vectors needs no network."""
+        if not store.header.embedder:
+            return None
+        if self._calibration is None or self._calibration[0] != self._generation:
+            self._calibration = (
+                self._generation,
+                read_calibration(self._generation / MODEL, store.header.embedder),
+            )
+        return self._calibration[1]
+
     def _encoded(self, store: Store, query: Any) -> tuple[Float32[np.ndarray, "n d"], bool]:
         """Queries as vectors, and whether there is one alone."""
         if not store.header.embedder:
-            return _as_rows(query, store.header.dim)
+            return as_rows(query, store.header.dim)
         if isinstance(query, str | os.PathLike) and Path(query).is_dir():
             query = list(images_below(Path(query)))
             if not query:
                 raise InputError("That folder has no images to search for.")
         model = self._embedder_of(store)
-        rows = model.encode(query)
+        rows = embed_queries(model, query)
         if isinstance(query, str | os.PathLike) or not hasattr(query, "__len__"):
             single = True
         else:
             single = hasattr(query, "ndim") and len(rows) == 1 and len(query) != 1  # one image or vector as an array
-        return _checked(rows, "the embeddings of the queries"), single
+        return checked_rows(rows, "the embeddings of the queries"), single
 
     def _vector_of(self, store: Store, key: Id) -> tuple[Id, Float32[np.ndarray, "1 d"]]:
         names: list[Id] = [key, os.path.abspath(key)] if isinstance(key, str) else [key]
@@ -518,52 +565,6 @@ class Index:
             if len(rows):
                 return name, rows
         raise InputError(f"{self.path} has no item {key!r}; search for it as a query, or add it first.")
-
-    def _take(self, store: Store, source: Source, progress: bool) -> Changes:
-        """Embed what is new or changed of a source."""
-        model = self._embedder_of(store)
-        known = {item.id: item for item in store.get(In("id", tuple(source.ids)), vectors=False)[0]}
-        items: dict[Id, Item] = {}
-        skipped: list[tuple[str, str]] = []
-        again: list[Item] = []
-        other = 0
-        places: list[int] = []
-        for place, key in enumerate(source.ids):
-            try:
-                before = known.get(key)
-                item = source.with_stamp(place)
-                if before is not None and item.stamp is not None and item.stamp == before.stamp:
-                    item = replace(item, hash=before.hash)
-                elif item.hash is None:
-                    item = source.item(place)
-            except OSError as error:
-                skipped.append((str(key), f"{error.strerror or error}"))
-                continue
-            if before is not None:  # what the source does not say stays as it is
-                item = _merged(before, item, labelled=bool(source.labels))
-            if before is None or before.hash != item.hash:
-                items[key] = item
-                places.append(place)
-            elif before != item:
-                again.append(item)
-                other += replace(before, stamp=item.stamp) != item
-        if again:
-            self._store_again(store, again)
-        failed = _embed(store, model, source, places, items.__getitem__, progress)
-        new = sum(key not in known for key in items)
-        lost = sum(key not in known for key in (name for name, _ in failed))
-        return Changes(
-            added=new - lost,
-            updated=len(items) - new - (len(failed) - lost) + other,
-            unchanged=len(source) - len(items) - other - len(skipped),
-            skipped=(*skipped, *failed),
-        )
-
-    def _store_again(self, store: Store, items: list[Item]) -> None:
-        """Give items other values, with the vectors that they have."""
-        by_id = {item.id: item for item in items}
-        found, rows = store.get(In("id", tuple(by_id)))
-        store.add([by_id[item.id] for item in found], rows)
 
     def _check_embedder(self, store: Store, embedder: Embedder | str | None) -> None:
         known = store.header.embedder
@@ -585,139 +586,29 @@ class Index:
         )
 
 
-def _table_name(path: Path) -> str:
-    """A name for a new generation in a server that may hold many indexes."""
-    plain = re.sub(r"[^a-z0-9]+", "_", path.name.lower()).strip("_")[:24] or "index"
-    return f"i_{plain}_{secrets.token_hex(4)}"
-
-
-def _place_of(store: Store, path: Path) -> tuple[str, str]:
-    """Where the next generation goes: to the server that the present one is in, or to the folder."""
-    return (store.url, _table_name(path)) if isinstance(store, PostgresStore) else ("", "")
-
-
-def _embed(
-    store: Store,
-    model: Embedder,
-    source: Source,
-    places: list[int],
-    item: Callable[[Id], Item],
-    progress: bool,
-) -> tuple[tuple[str, str], ...]:
-    """Embed and store some of a source, a few hundred at a time; return what could not be read."""
-    ready: list[tuple[Item, NDArray[np.float32]]] = []
-    failed: list[tuple[str, str]] = []
-    last = time.monotonic()
-
-    def commit() -> None:
-        if ready:
-            store.add([one for one, _ in ready], np.stack([row for _, row in ready]))
-            ready.clear()
-
-    try:
-        for place, row in embed_items(model, source.inputs, places, progress=progress):
-            key = source.ids[place]
-            if isinstance(row, str):
-                failed.append((str(key), row))
-                continue
-            ready.append((item(key), row))
-            if len(ready) >= COMMIT_AFTER or time.monotonic() - last > COMMIT_SECONDS:
-                commit()
-                last = time.monotonic()
-    finally:
-        commit()
-    return tuple(failed)
-
-
-def _again(items: list[Item], data: Any) -> Source:
-    """What items are embedded from a second time."""
-    if data is not None:
-        return as_source(data)
-    lost = [item.id for item in items if item.path is None or item.id != item.path]
-    if lost:
-        raise InputError(
-            f"{len(lost):,} items, such as {lost[0]!r}, are not whole files; to embed them anew, give the data that "
-            "they came from."
-        )
-    paths = [str(item.path) for item in items]
-    return Source(paths, paths, paths)
-
-
-def _merged(before: Item, now: Item, labelled: bool) -> Item:
-    label = now.label if labelled else before.label
-    return replace(now, label=label, metadata={**before.metadata, **now.metadata}, source=now.source or before.source)
-
-
 def _changed(item: Item, values: Mapping[str, Any]) -> Item:
     metadata = {**item.metadata, **{name: value for name, value in values.items() if name != "label"}}
     kept = {name: value for name, value in metadata.items() if value is not None}
     return replace(item, label=values.get("label", item.label), metadata=kept)
 
 
-def _of_rows(
-    rows: Float32[np.ndarray, "n d"],
-    ids: Sequence[Id] | NDArray[Any] | None,
-    labels: Sequence[Any] | None,
-    metadata: Mapping[str, Sequence[Any]] | None,
-) -> Source:
-    keys = range(len(rows)) if ids is None else ids
-    bare = Source(rows, list(range(len(rows))))
-    return as_source(bare, ids=list(keys), labels=None if labels is None else list(labels), metadata=metadata)
-
-
-def _add_rows(store: Store, source: Source, rows: Float32[np.ndarray, "n d"]) -> None:
-    items = []
-    names = list(source.metadata)
-    columns = [[plain_value(value, name) for value in source.metadata[name]] for name in names]
-    labels = [plain_value(label, "label") for label in source.labels] or [None] * len(rows)
-    for key, label, *values in zip(source.ids, labels, *columns, strict=True):
-        metadata = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-        items.append(Item(key, None, label, metadata))
-    store.add(items, rows)
-
-
-def _hits(answer: Answer) -> list[Hits]:
+def _hits(answer: Answer, rule: Calibration | None) -> list[Hits]:
     found = []
     for names, values in zip(answer.ids.tolist(), answer.similarities.tolist(), strict=True):
         hits = [
-            Hit(item.id, item.path, item.label, value, item.metadata)
+            Hit(
+                item.id,
+                item.path,
+                item.label,
+                value,
+                item.metadata,
+                None if rule is None else rule.same(value),
+                None if rule is None else rule.probability(value),
+            )
             for item, value in zip((answer.items[name] for name in names), values, strict=True)
         ]
         found.append(Hits(tuple(hits), answer.recall))
     return found
-
-
-def _as_rows(values: Any, dim: int) -> tuple[Float32[np.ndarray, "n d"], bool]:
-    array = np.asarray(values)
-    single = array.ndim == 1
-    rows = _checked(array[None] if single else array, "queries")
-    _check_dim(rows, dim)
-    return rows, single
-
-
-def _checked(values: Any, name: str) -> Float32[np.ndarray, "n d"]:
-    """Finite float32 rows."""
-    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    if array.ndim != 2 or array.dtype.kind not in "fiub":
-        raise InputError(f"{name} must be a matrix of numbers, one row each; got {array.dtype} {list(array.shape)}.")
-    if not array.shape[1]:
-        raise InputError(f"{name} have no numbers in them: the shape is {list(array.shape)}.")
-    with np.errstate(over="ignore"):
-        rows = np.ascontiguousarray(array, dtype=np.float32)
-    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    if len(bad):
-        raise NotFinite(
-            f"{len(bad)} of {len(rows)} rows of {name} hold NaN or infinity (or are too large for float32), the first "
-            f"of them row {int(bad[0])}; leave them out."
-        )
-    return rows
-
-
-def _check_dim(rows: NDArray[np.float32], dim: int) -> None:
-    if rows.shape[1] != dim:
-        raise InputError(
-            f"The vectors of this index have {dim} numbers; got {rows.shape[1]}. Embed with the same model."
-        )
 
 
 def _check_k(k: int) -> None:
@@ -727,12 +618,3 @@ def _check_k(k: int) -> None:
 
 def _plain_ids(ids: Iterable[Id]) -> tuple[Id, ...]:
     return tuple(described(Source([], list(dict.fromkeys(ids)))).ids)
-
-
-@contextmanager
-def _closing(store: StoreT) -> Iterator[StoreT]:
-    """A folder is renamed only when nobody has its files open."""
-    try:
-        yield store
-    finally:
-        store.close()

@@ -24,10 +24,14 @@ from filelock import FileLock, Timeout
 from vicinal.errors import DataError, InputError
 from vicinal.index.durable_files import rename, sync_file, sync_folder
 
-__all__ = ["IndexFolder", "is_index"]
+__all__ = ["BeingWritten", "IndexFolder", "is_index"]
 
 CURRENT, LOCK = "current", "writer.lock"
 DONE, BUILDING = "generation-", "building-"
+
+
+class BeingWritten(InputError):
+    """Another process writes to the index now."""
 
 
 def is_index(folder: str | Path) -> bool:
@@ -64,7 +68,7 @@ class IndexFolder:
             try:
                 self._lock.acquire()
             except Timeout:
-                raise InputError(
+                raise BeingWritten(
                     f"{self.path} is being written by another process; an index has one writer at a time. Wait until "
                     "that one is done (searching is possible meanwhile)."
                 ) from None

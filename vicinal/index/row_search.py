@@ -18,8 +18,10 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 from numpy.typing import NDArray
 
+from vicinal.index.catalogue import Block
 from vicinal.index.float64_similarity import similarities
 from vicinal.index.item import Id
+from vicinal.index.layout_file import WORTHWHILE, LayoutFile
 from vicinal.neighbours.searcher import Searcher
 from vicinal.neighbours.similarity import rounding_error
 
@@ -51,10 +53,11 @@ class RowSearch:
 
     Args:
         distance: "cosine" or "euclidean".
+        kept: Where the layout of the first part outlives the process.
     """
 
-    def __init__(self, distance: str) -> None:
-        self.distance = distance
+    def __init__(self, distance: str, kept: LayoutFile) -> None:
+        self.distance, self.kept = distance, kept
         self._parts: list[Part] = []
         self._lock = Lock()
 
@@ -70,6 +73,7 @@ class RowSearch:
         k: int,
         longest: float,
         ids: Ids,
+        blocks: Callable[[], Sequence[Block]],
         allowed: Bool[np.ndarray, " m"] | None = None,
     ) -> tuple[Int64[np.ndarray, "n k"], Float64[np.ndarray, "n k"]]:
         """Find the k nearest rows of each query, nearest first, ties by id.
@@ -80,12 +84,13 @@ class RowSearch:
             k: At most the number of rows that are allowed.
             longest: At least the length of every row.
             ids: Gives the ids of some rows.
+            blocks: Gives the checksums of all rows.
             allowed: The rows that may be found.
 
         Returns:
             Rows, and their similarities in float64.
         """
-        parts = self._prepared(rows)
+        parts = self._prepared(rows, blocks)
         longest = max(longest, float(np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1).max())))
         wanted = k + SPARE
         found, values = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
@@ -98,9 +103,12 @@ class RowSearch:
             left, wanted = left[~sure], 4 * wanted
         return found, values
 
-    def _prepared(self, rows: Float32[np.ndarray, "m d"]) -> list[Part]:
+    def _prepared(self, rows: Float32[np.ndarray, "m d"], blocks: Callable[[], Sequence[Block]]) -> list[Part]:
         with self._lock:
             parts = [part for part in self._parts if part.finish <= len(rows)]
+            if not self._parts and len(rows) >= WORTHWHILE and (saved := self.kept.read(blocks())) is not None:
+                many, layout = saved
+                parts = [Part(0, Searcher.from_layout(rows[:many], self.distance, layout))]
             first = parts[-1].finish if parts else 0
             if first < len(rows):
                 while parts and (len(rows) - first) * GROWTH > len(parts[-1].searcher):
@@ -108,6 +116,8 @@ class RowSearch:
                 while parts and len(parts[-1].searcher) < FEW:
                     first = parts.pop().first
                 parts.append(Part(first, Searcher(rows[first:], self.distance)))
+                if not first and len(rows) >= WORTHWHILE and (made := parts[0].searcher.layout()) is not None:
+                    self.kept.write(blocks(), made)
             if len(rows) >= sum(len(part.searcher) for part in self._parts):
                 self._parts = parts  # a reader of an older state must not undo the work of others
             return parts

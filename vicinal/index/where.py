@@ -30,6 +30,7 @@ Value: TypeAlias = str | int | float | bool
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 
 DEEPEST = 50  # brackets in brackets: far more than a person writes, far fewer than stop Python
+MOST_DIGITS = 400  # of a whole number: more are no number that a column holds, and Python refuses thousands
 SAME = {"==": "=", "<>": "!="}
 TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>\"(?:[^\"]|\"\")*\")"
@@ -218,7 +219,8 @@ class _Parser:
         if kind == "text":
             return text[1:-1].replace("''", "'")
         if kind == "number":
-            return _plain(float(text) if any(mark in text for mark in ".eE") else int(text), "a column")
+            whole = not any(mark in text for mark in ".eE") and len(text) <= MOST_DIGITS
+            return _plain(int(text) if whole else float(text), "a column")
         if kind == "word" and text.lower() in ("true", "false"):
             return text.lower() == "true"
         self.place -= kind != "end"

@@ -22,6 +22,7 @@ from torch import Tensor
 from vicinal.errors import look_up
 from vicinal.neighbours.exact_order import ROW_BUDGET, every_reference, finish
 from vicinal.neighbours.exclusion import Exclusion
+from vicinal.neighbours.few_queries import FEW, MOST_NEIGHBOURS, search_few
 from vicinal.neighbours.int8_filter import int8_filter
 from vicinal.neighbours.int8_products import int8_is_fast
 from vicinal.neighbours.int8_references import WIDTH
@@ -76,9 +77,15 @@ def search(
             _search_once(queries, references, exclusion, k, consume, steps, block, progress)
             return
         references = prepare(references, precision if k <= SCAN_LIMIT else "float32", block)
+    rows = torch.arange(len(queries))
+    codes = references.codes
+    if codes is not None and codes.plain and len(rows) <= FEW and k <= MOST_NEIGHBOURS and exclusion.by_mask_alone:
+        rows = search_few(queries, references, codes, k, exclusion.allowed, consume)
+        if not len(rows):
+            progress(1.0)
+            return
     left = lay_out(queries, references.mean, "float32")
     width = widths(left, references.bounds)
-    rows = torch.arange(len(queries))
     task = Task(queries, references.vectors, exclusion, k, left, references.layout, width, rows, consume)
     if references.codes is not None and references.pilot is not None and k <= SCAN_LIMIT:
         scan(task, references.codes, references.pilot, references.mean, block, progress)

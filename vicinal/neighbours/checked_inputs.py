@@ -17,7 +17,7 @@ from vicinal.errors import InputError, NotFinite
 FINITE_CHUNK = 1 << 20  # numbers that are checked at a time
 LARGEST = 1e140  # whose square, summed over all dimensions, is far from float64's limits, as that of its inverse is
 
-__all__ = ["ArrayLike", "Labels", "as_codes", "as_embeddings"]
+__all__ = ["ArrayLike", "Labels", "as_codes", "as_embeddings", "read_only"]
 
 ArrayLike: TypeAlias = Tensor | NDArray[np.generic] | Sequence[Sequence[float]] | Sequence[Sequence[int]]
 Labels: TypeAlias = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str]
@@ -45,7 +45,7 @@ def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool
             raise InputError(f"{name} must be numbers of at most 64 bits, got an array of {array.dtype}.")
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
-        matrix = _read_only(array) if as_given else torch.from_numpy(array if array.flags.writeable else array.copy())
+        matrix = read_only(array) if as_given else torch.from_numpy(array if array.flags.writeable else array.copy())
     if matrix.ndim != 2:
         raise InputError(f"{name} must be a matrix, one row per item; got the shape {tuple(matrix.shape)}.")
     if 0 in matrix.shape:
@@ -89,7 +89,7 @@ def as_codes(
     return distinct.tolist(), [torch.from_numpy(part) for part in np.split(codes.astype(np.int64), ends)]
 
 
-def _read_only(array: NDArray[np.generic]) -> Tensor:
+def read_only(array: NDArray[np.generic]) -> Tensor:
     """A tensor on the same memory, which nobody may write to."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")

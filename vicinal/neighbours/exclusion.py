@@ -30,6 +30,11 @@ class Exclusion:
     references: Int64[Tensor, " m"] | None = None
     allowed: Bool[Tensor, " m"] | None = None
 
+    @property
+    def by_mask_alone(self) -> bool:
+        """Whether all queries may find the same references."""
+        return not self.itself and (self.queries is None or self.references is None)
+
     def apply(self, block: Tensor, rows: Int64[Tensor, " r"], first: int) -> None:
         """Put minus infinity where `rows`, in rising order, must not find the references from `first` on.
 

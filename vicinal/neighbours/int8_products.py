@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float64, Int8
 from torch import Tensor
 
-__all__ = ["FINEST", "LARGEST", "LEVELS", "Levels", "int8_is_fast", "int8_works", "multiply", "pack"]
+__all__ = ["FINEST", "LARGEST", "LEVELS", "Levels", "int8_is_fast", "int8_works", "multiply", "pack", "unpack"]
 
 Levels: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -41,6 +41,12 @@ def pack(integers: Int8[Tensor, "m d"], step: float, bias: Float64[Tensor, " m"]
     with ONE_AT_A_TIME, _engine():
         wrapped = torch._make_per_tensor_quantized_tensor(integers, step, 0)
         return torch.ops.quantized.linear_prepack(wrapped, bias.float())
+
+
+def unpack(packed: Any) -> tuple[Int8[Tensor, "m d"], Float64[Tensor, " m"]]:
+    """The integers and the bias that were packed; the bias was rounded to float32."""
+    wrapped, bias = torch.ops.quantized.linear_unpack(packed)
+    return wrapped.int_repr(), bias.double()
 
 
 def multiply(integers: Int8[Tensor, "r d"], step: float, packed: Any, level: float, zero: int) -> Levels:

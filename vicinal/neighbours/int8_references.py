@@ -26,12 +26,13 @@ from jaxtyping import Bool, Float32, Float64, Int8, Int64
 from torch import Tensor
 
 from vicinal.neighbours.int8_filter import MOST_HITS, best_step, code
-from vicinal.neighbours.int8_products import FINEST, LEVELS, multiply, pack
+from vicinal.neighbours.int8_products import FINEST, LEVELS, int8_is_fast, multiply, pack
+from vicinal.neighbours.int32_products import FEWEST_COLUMNS, PlainBlock, int32_is_fast
 from vicinal.neighbours.layout import LOWEST
 from vicinal.neighbours.parallel import side_by_side
 from vicinal.neighbours.similarity import Vectors, chunks, rounding_error
 
-__all__ = ["CodedQueries", "Int8References", "int8_references"]
+__all__ = ["CodedQueries", "Int8References", "int8_pays", "int8_references", "laid_block"]
 
 WIDTH = 1 << 16  # references of a block: below, one query spends more time on calls than on products
 PRODUCTS = 1 << 21  # at a time: more would leave the cache
@@ -46,19 +47,21 @@ class CodedQueries:
         integers: ĉ / step.
         step: What one integer stands for.
         excess: u.
+        length: The larger of |c| and |ĉ|.
     """
 
     integers: Int8[Tensor, "n d"]
     step: float
     excess: Float64[Tensor, " n"]
+    length: Float64[Tensor, " n"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Int8References:
-    """The packed integers of all references, and the norms that the bound of a query needs.
+    """The integers of all references, and the norms that the bound of a query needs.
 
     Args:
-        packed: The integers and biases of each block.
+        blocks: The integers and biases of each block: plain where the processor multiplies these fast, else packed.
         columns: The references of each block.
         step: What one integer stands for.
         typical: L.
@@ -66,9 +69,10 @@ class Int8References:
         highest: At least every |h'|.
         worst: At least every |c' - ĉ'|.
         largest_bias: At least every |u'|.
+        in_vain: Single queries that needed more than the first half of all integers, less those that did not.
     """
 
-    packed: list[Any]
+    blocks: list[Any]
     columns: list[slice]
     step: float
     typical: float
@@ -76,6 +80,7 @@ class Int8References:
     highest: float
     worst: float
     largest_bias: float
+    in_vain: int = 0
 
     def coded(self, queries: Vectors, mean: Float64[Tensor, " d"]) -> CodedQueries:
         """Prepare queries for `hits`; `mean` is that of the references."""
@@ -88,7 +93,8 @@ class Int8References:
             + 2 * rounding_error(len(mean))
             for part in parts
         ]
-        return CodedQueries(torch.cat([part.integers for part in parts]), step, torch.cat(excess))
+        length = torch.cat([part.length for part in parts])
+        return CodedQueries(torch.cat([part.integers for part in parts]), step, torch.cat(excess), length)
 
     def hits(
         self, queries: CodedQueries, rows: Int64[Tensor, " r"], block: int, bars: Float32[Tensor, " r"]
@@ -108,6 +114,10 @@ class Int8References:
         columns = self.columns[block]
         across = columns.stop - columns.start
         most = across * max(1.0, len(rows) * MOST_HITS)
+        if self.plain:
+            if bool((bars <= LOWEST).all()):
+                return None
+            return self._plain_hits(queries, rows, block, bars, most)
         some = max(1, PRODUCTS // across)
         found, many = [], 0
         for start in range(0, len(rows), some):
@@ -133,8 +143,29 @@ class Int8References:
         level = max((high - low) / LEVELS, (abs(low) + abs(high) + size) * FINEST)
         zero = 2 - int(np.floor(low / level))
         thresholds = (lowered / level).floor().add(zero - 1).where(is_set, torch.zeros(())).to(torch.uint8)
-        products = multiply(integers, queries.step, self.packed[block], level, zero)
+        products = multiply(integers, queries.step, self.blocks[block], level, zero)
         return torch.from_numpy(products >= thresholds.numpy()[:, None])
+
+    @property
+    def plain(self) -> bool:
+        """Whether the integers are stored as they are."""
+        return isinstance(self.blocks[0], PlainBlock)
+
+    def slack(self, queries: CodedQueries) -> Float64[Tensor, " n"]:
+        """More than float32 may round off a product and its bias, all steps together."""
+        return (queries.length * (self.longest + self.worst) + self.largest_bias) * 2.0**-20
+
+    def _plain_hits(
+        self, queries: CodedQueries, rows: Int64[Tensor, " r"], block: int, bars: Float32[Tensor, " r"], most: float
+    ) -> tuple[Int64[Tensor, " hits"], Int64[Tensor, " hits"]] | None:
+        lowered = bars.double() - queries.excess[rows] - self.slack(queries)[rows]
+        step = queries.step * self.step
+        found = self.blocks[block].clear(queries.integers[rows], step, lowered, most)
+        if found is None:
+            return None
+        row, column = found
+        order = row.argsort(stable=True)
+        return row[order], column[order] + self.columns[block].start
 
 
 def int8_references(references: Vectors, mean: Float64[Tensor, " d"], width: int = WIDTH) -> Int8References | None:
@@ -153,9 +184,25 @@ def int8_references(references: Vectors, mean: Float64[Tensor, " d"], width: int
         norms = [
             max(float(getattr(part, name).abs().max()) for part in parts) for name in ("length", "height", "residual")
         ]
-        packed = pack(torch.cat([part.integers for part in parts]), step, bias)
-        return packed, norms[0], norms[1], norms[2], float(bias.abs().max())
+        block_of = laid_block(torch.cat([part.integers for part in parts]), step, bias)
+        return block_of, norms[0], norms[1], norms[2], float(bias.abs().max())
 
-    packed, *norms = zip(*side_by_side(laid, columns), strict=True)
+    blocks, *norms = zip(*side_by_side(laid, columns), strict=True)
     longest, highest, worst, largest_bias = (max(values) for values in norms)
-    return Int8References(list(packed), columns, step, typical, longest, highest, worst, largest_bias)
+    return Int8References(list(blocks), columns, step, typical, longest, highest, worst, largest_bias)
+
+
+def laid_block(integers: Int8[Tensor, "c d"], step: float, bias: Float64[Tensor, " c"]) -> Any:
+    """Integers and biases of some references as this processor multiplies them fastest."""
+    if _plain_pays(integers.shape[1]):
+        return PlainBlock.of(integers, bias)
+    return pack(integers, step, bias)
+
+
+def int8_pays(dimensions: int) -> bool:
+    """Whether this processor and this torch multiply 8-bit integers faster than float32."""
+    return _plain_pays(dimensions) or int8_is_fast()
+
+
+def _plain_pays(dimensions: int) -> bool:
+    return dimensions >= FEWEST_COLUMNS and int32_is_fast()

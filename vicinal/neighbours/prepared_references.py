@@ -8,12 +8,11 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from vicinal.neighbours.int8_products import int8_is_fast
-from vicinal.neighbours.int8_references import WIDTH, Int8References, int8_references
+from vicinal.neighbours.int8_references import WIDTH, Int8References, int8_pays, int8_references
 from vicinal.neighbours.layout import PADDING, BoundedLayout, Bounds, centre, lay_out
 from vicinal.neighbours.similarity import Vectors
 
-__all__ = ["Pilot", "PreparedReferences", "pilot", "prepare"]
+__all__ = ["Pilot", "PreparedReferences", "pilot", "prepare", "with_pilot"]
 
 INT8_FROM = 3  # blocks of references; with fewer, most of them set the bar
 PILOT = 1 << 14  # references that set the first bars, at most
@@ -65,7 +64,7 @@ class PreparedReferences:
         n, d = self.vectors.rows.shape
         total = sum(side.untyped_storage().nbytes() for side in (self.vectors.scale, self.vectors.offset, self.mean))
         if self.codes is not None:
-            total += n * (d + 4 + 4)  # the integers, a bias and the sum of the integers in 4 bytes each
+            total += n * (d + 4 + 4)  # the integers, a bias, and a length (or the sum of the integers), in 4 bytes each
         for laid in (self.kept, self.pilot.layout if self.pilot else None):
             if laid is not None:
                 total += sum(part.nbytes for part in (laid.matrix, laid.length, laid.residual, laid.height))
@@ -81,18 +80,23 @@ def prepare(references: Vectors, precision: str, block: int) -> PreparedReferenc
         block: Rows and columns of the float32 products.
     """
     mean = centre(references)
-    if precision == "int8" and int8_is_fast() and len(references) > INT8_FROM * block:
+    if precision == "int8" and int8_pays(len(mean)) and len(references) > INT8_FROM * block:
         most = min(WIDTH, BLOCKS_TO_SCAN * block)
         parts = max(PARTS_TO_SCAN, -(-len(references) // most))
         width = -(-len(references) // parts)
         codes = int8_references(references, mean, width + -width % PADDING)
         if codes is not None:
-            bounds = Bounds.in_float32(codes.longest, codes.highest, len(mean))
-            size = min(PILOT, max(PADDING, int(PILOT_SHARE * len(references))))
-            sample = torch.linspace(0, len(references) - 1, size, dtype=torch.float64).long()
-            return PreparedReferences(references, mean, bounds, codes, pilot(references, mean, sample))
+            return with_pilot(references, mean, codes)
     kept = lay_out(references, mean, "float32")
     return PreparedReferences(references, mean, kept.bounds, kept=kept)
+
+
+def with_pilot(references: Vectors, mean: Float64[Tensor, " d"], codes: Int8References) -> PreparedReferences:
+    """References whose integers are laid out, with some of them to set the first bars."""
+    bounds = Bounds.in_float32(codes.longest, codes.highest, len(mean))
+    size = min(PILOT, max(PADDING, int(PILOT_SHARE * len(references))))
+    sample = torch.linspace(0, len(references) - 1, size, dtype=torch.float64).long()
+    return PreparedReferences(references, mean, bounds, codes, pilot(references, mean, sample))
 
 
 def pilot(references: Vectors, mean: Float64[Tensor, " d"], index: Int64[Tensor, " p"]) -> Pilot:

@@ -48,11 +48,12 @@ def scan(
         block: Queries that share a shortlist.
         progress: Called with the fraction done so far.
     """
+    task.hush()  # before there are threads
     coded = codes.coded(task.queries, mean)
     bands = torch.split(task.rows, block)
     begun: list[Shortlist | None] = [None] * len(bands)
-    to_do = [len(codes.packed)] * len(bands)
-    items = list(product(range(len(bands)), range(len(codes.packed))))
+    to_do = [len(codes.blocks)] * len(bands)
+    items = list(product(range(len(bands)), range(len(codes.blocks))))
     done, lock = count(1), Lock()
 
     def work(item: tuple[int, int]) -> None:
@@ -142,7 +143,7 @@ def _all_candidates(
     """
     kept = []
     many = 0
-    for number in range(len(codes.packed)):
+    for number in range(len(codes.blocks)):
         pairs = codes.hits(coded, row, number, bar)
         if pairs is None:
             return False

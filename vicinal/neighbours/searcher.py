@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from vicinal.errors import InputError
 from vicinal.neighbours.blocked_search import BLOCK
-from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
+from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings, read_only
 from vicinal.neighbours.exclusion import Exclusion
 from vicinal.neighbours.nearest import Neighbours, check_k, collect
 from vicinal.neighbours.prepared_references import PILOT, PreparedReferences, pilot, prepare
+from vicinal.neighbours.saved_layout import as_arrays, from_arrays
 from vicinal.neighbours.similarity import Vectors, vectors, vectors_like
 
 __all__ = ["Among", "Searcher"]
@@ -74,6 +75,28 @@ class Searcher:
         rows = as_embeddings(references, "references", as_given=True)
         self.block = block
         self._prepared = prepare(vectors(rows, distance=distance)[0], precision, block)
+
+    @classmethod
+    def from_layout(
+        cls, references: ArrayLike, distance: str, layout: Mapping[str, NDArray[Any]], *, block: int = BLOCK
+    ) -> Searcher:
+        """A searcher for references that were prepared before, without a pass over them.
+
+        Args:
+            references: The same rows as then, which is not checked.
+            distance: The same.
+            layout: What `layout` returned.
+            block: As for a new one.
+        """
+        searcher = cls.__new__(cls)
+        searcher.block = block
+        rows = references if isinstance(references, Tensor) else read_only(np.asarray(references))
+        searcher._prepared = from_arrays(rows, distance, layout)
+        return searcher
+
+    def layout(self) -> dict[str, NDArray[Any]] | None:
+        """What is slow to prepare, as arrays; None where it is not slow."""
+        return as_arrays(self._prepared)
 
     def __len__(self) -> int:
         return len(self._prepared.vectors)

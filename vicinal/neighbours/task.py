@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from threading import Lock, local
 from typing import TypeAlias
 
@@ -138,6 +139,14 @@ class Task:
         )
         product = torch.sparse.sampled_addmm(pattern, self._left(rows), self.right.matrix[columns].T, beta=0.0)
         return product.values()
+
+    @staticmethod
+    @cache
+    def hush() -> None:
+        """Have torch say now, unheard, what it says once in a process: that sparse tensors may change."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="(?s).*Sparse CSR.*")
+            torch.eye(1).to_sparse_csr()
 
     def _left(self, rows: Int64[Tensor, " r"]) -> Tensor:
         """The left-hand side of `rows`, kept while the thread asks for the same ones."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from vicinal.named_code import find
 from vicinal.objectives.arcface import arcface
 from vicinal.objectives.binomial_deviance import binomial_deviance
 from vicinal.objectives.circle import circle
@@ -78,12 +79,25 @@ ALIASES: dict[str, str] = {
     "supcon": "supervised_contrastive",
 }
 
+
+def find_objective(name: str) -> Callable[..., Tensor]:
+    """Return the loss of a name: one of `OBJECTIVES`, of an installed package, or `module:name` that was allowed.
+
+    Example:
+        >>> find_objective("supcon").__name__
+        'supervised_contrastive'
+    """
+    function: Callable[..., Tensor] = find("loss", ALIASES.get(name, name), OBJECTIVES)
+    return function
+
+
 __all__ = [
     "ALIASES",
     "OBJECTIVES",
     "Traits",
     "centre_merging",
     "embedding_norm",
+    "find_objective",
     "objective",
     "options_of",
     "raw",

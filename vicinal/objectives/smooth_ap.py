@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from vicinal.objectives.stable import mean
+from vicinal.objectives.stable import mean, most_positives
 from vicinal.objectives.traits import objective
 
 __all__ = ["smooth_ap"]
@@ -48,7 +48,7 @@ def smooth_ap(
         >>> smooth_ap(torch.tensor([[0.5, 0.5]]), same, ~same)
         tensor(0.3333)
     """
-    most = int(positive.sum(1).max()) if positive.numel() else 0
+    most = most_positives(positive)
     columns = positive.to(torch.uint8).topk(most, dim=1).indices
     average_precision = matrix.new_zeros(len(matrix)) + 0.0 * matrix.sum(1)
     for rank in range(most):

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vicinal.objectives.stable import log1p_exp
+from vicinal.objectives.stable import log1p_exp, most_positives
 from vicinal.objectives.traits import objective
 
 __all__ = ["soft_triplet"]
@@ -49,7 +49,7 @@ def soft_triplet(
         >>> soft_triplet(torch.tensor([[0.5, 0.5]]), same, ~same)
         tensor(0.6931)
     """
-    most = int(positive.sum(1).max()) if positive.numel() else 0
+    most = most_positives(positive)
     near = matrix.masked_fill(~positive, torch.inf).topk(most, dim=1, largest=False).values
     held = near.isfinite()
     near = torch.where(held, near, 0.0)

@@ -15,6 +15,7 @@ __all__ = [
     "log_sum_exp",
     "mean",
     "mean_of_nonzero",
+    "most_positives",
     "softmax_against_negatives",
 ]
 
@@ -110,6 +111,18 @@ def mean(values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Float
         tensor(2.)
     """
     return torch.where(mask, values, 0.0).sum() / mask.sum().clamp_min(1)
+
+
+def most_positives(positive: Bool[Tensor, "n m"]) -> int:
+    """Return how many positives an anchor has at most; in a compiled graph, where no value is known, how many it could.
+
+    Example:
+        >>> most_positives(torch.tensor([[True, True, False], [False, True, False]]))
+        2
+    """
+    if torch.compiler.is_compiling():
+        return positive.shape[1]
+    return int(positive.sum(1).max()) if positive.numel() else 0
 
 
 def mean_of_nonzero(values: Float[Tensor, "*shape"]) -> Float[Tensor, ""]:

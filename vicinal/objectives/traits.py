@@ -98,7 +98,7 @@ def check_options(name: str, options: dict[str, Any]) -> None:
 def objective(
     *,
     geometry: str,
-    paper: str,
+    paper: str = "",
     usual: Kind = "batch",
     references: tuple[Kind, ...] = EVERY_KIND,
     needs: tuple[Need, ...] = (),

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.errors import UnknownName
+from vicinal.objectives.stable import most_positives
 from vicinal.objectives.traits import objective
 
 __all__ = ["triplet", "violated_triplets"]
@@ -83,7 +84,7 @@ def violated_triplets(
         with fewer has arbitrary columns at the end, with count zero), the count of each of those positives, and
         the count of every entry of the matrix as a negative.
     """
-    most = int(positive.sum(1).max()) if positive.numel() else 0
+    most = most_positives(positive)
     ladder, columns = matrix.masked_fill(~positive, torch.inf).topk(most, dim=1, largest=False)
     # The triplets of a negative are those with the positives on some consecutive rungs of the ladder.
     # A tie counts as hard; with no margin it violates nothing.

@@ -45,7 +45,7 @@ class RecipeSummary:
         select_on_test: Whether the step is chosen by the test classes, which leaks.
         loss: Of a whole recipe or of a loss.
         backbone: The network.
-        freeze: Whether only its head is trained.
+        freeze: Whether only its head is trained; "trunk" where its last stages are too.
         dim: Length of the embeddings.
         images_seen: Steps times images in a batch: what one run on one fold costs.
         stops_early: Whether that is a bound, since training ends when validation scores have long not improved.
@@ -58,7 +58,7 @@ class RecipeSummary:
     select_on_test: bool
     loss: str | None
     backbone: str | None
-    freeze: bool
+    freeze: bool | str
     dim: int | None
     images_seen: int | None
     stops_early: bool
@@ -149,7 +149,7 @@ def describe_recipe(name: str | Path) -> RecipeSummary:
         select_on_test=values.get("select_on_test", False),
         loss=values.get("loss"),
         backbone=values.get("backbone"),
-        freeze=bool(values.get("freeze", False)),
+        freeze=values.get("freeze", False),
         dim=values.get("dim"),
         images_seen=_images_seen(values),
         stops_early=values.get("patience", "none") != "none",

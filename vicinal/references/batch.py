@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vicinal.objectives.traits import Kind
@@ -28,7 +28,10 @@ class Batch(nn.Module):
     kind: ClassVar[Kind] = "batch"
 
     def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Int[Tensor, " n"] | Bool[Tensor, "n c"],
+        ids: Int[Tensor, " n"] | None = None,
     ) -> View:
         """Return the batch, with the diagonal marked as items compared with themselves.
 

@@ -111,7 +111,10 @@ class Cover(nn.Module):
         self.chosen.fill_(True)
 
     def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Int[Tensor, " n"] | Bool[Tensor, "n c"],
+        ids: Int[Tensor, " n"] | None = None,
     ) -> View:
         """Return the points chosen last."""
         if not self.chosen:

@@ -83,6 +83,11 @@ class Memory(nn.Module):
         # Copies, because the queue moves on before the backward pass of a later term may read them.
         return View(self.vectors[:filled].to(embeddings.dtype, copy=True), self.labels[:filled].clone(), itself)
 
+    def past(self) -> View:
+        """Return what the queue holds, without storing anything."""
+        filled = int(self.filled)
+        return View(self.vectors[:filled].clone(), self.labels[:filled].clone())
+
     def _store(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
         """Put the last items of a batch into the queue, over the oldest ones, and return their places."""
         size = len(self.labels)

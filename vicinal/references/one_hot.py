@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vicinal.errors import InputError
@@ -44,7 +44,10 @@ class OneHot(nn.Module):
         self.register_buffer("labels", torch.arange(classes), persistent=False)
 
     def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Int[Tensor, " n"] | Bool[Tensor, "n c"],
+        ids: Int[Tensor, " n"] | None = None,
     ) -> View:
         """Return all labels."""
         check_probabilities(embeddings, self.classes)
@@ -59,6 +62,8 @@ def check_probabilities(embeddings: Tensor, classes: int) -> None:
             f"Comparing with one-hot labels of {classes} classes needs embeddings of {classes} class probabilities; "
             f"got {embeddings.shape[1]} dimensions. Use Embedder(..., dim={classes}, normalisation='softmax')."
         )
+    if torch.compiler.is_compiling():  # what depends on values cannot be asked in a graph
+        return
     rows = embeddings.detach()
     off = (rows.sum(1) - 1.0).abs() > 1e-3
     bad = (off | (rows < 0).any(1)).nonzero().flatten().tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vicinal.errors import InputError
@@ -59,7 +59,10 @@ class Proxies(nn.Module):
         self.register_buffer("labels", torch.arange(classes).repeat_interleave(per_class), persistent=False)
 
     def forward(
-        self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
+        self,
+        embeddings: Float[Tensor, "n d"],
+        labels: Int[Tensor, " n"] | Bool[Tensor, "n c"],
+        ids: Int[Tensor, " n"] | None = None,
     ) -> View:
         """Return all proxies."""
         check_against_classes(embeddings, labels, self.vectors, self.classes)
@@ -84,7 +87,13 @@ def check_against_classes(embeddings: Tensor, labels: Tensor, vectors: Tensor, c
 
 
 def check_labels(labels: Tensor, classes: int) -> None:
-    """Raise `InputError` unless all labels are 0 .. classes - 1."""
+    """Raise `InputError` unless all labels are 0 .. classes - 1, or sets of so many."""
+    if labels.ndim == 2:
+        if labels.shape[1] != classes:
+            raise InputError(f"Sets of labels must be [items, {classes} classes]; got {list(labels.shape)}.")
+        return
+    if torch.compiler.is_compiling():  # what depends on values cannot be asked in a graph
+        return
     if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
         raise InputError(
             f"Labels must be 0..{classes - 1} for {classes} classes; got {int(labels.min())}..{int(labels.max())}. "

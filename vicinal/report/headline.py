@@ -15,6 +15,7 @@ WORTH = {
     "yes": "; training was worth it",
     "no": "; training was not worth it",
     "unknown": "; it is open whether training was worth it",
+    "divided": "; validation and test classes disagree whether training was worth it",
 }
 
 
@@ -23,7 +24,8 @@ def headline(board: Leaderboard) -> str:
     data = Path(board.first.dataset).name
     if not board.entries:
         return f"No run on {data} was done"
-    if board.best_entry in board.baselines:
+    divided = board.gain is not None and board.gain.answer == "divided"
+    if board.best_entry in board.baselines and not divided:
         return f"Nothing beats the untrained network on {data}"
     return _winner(board, data) + ("" if board.gain is None else WORTH[board.gain.answer])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
@@ -17,6 +17,7 @@ from rich.progress import Progress
 
 from vicinal.atomic import write_atomically
 from vicinal.errors import DataError
+from vicinal.named_code import brought_along, find, name_of, told
 from vicinal.phrasing import capitalised, in_words, percent
 from vicinal.report.blocks import Chapter, Chart
 from vicinal.report.chapters import CHAPTERS
@@ -50,7 +51,13 @@ class Part:
     chapters: tuple[Chapter, ...]
 
 
-def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *, progress: bool = True) -> Path:
+def write_report(
+    folders: Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    chapters: Sequence[str | Callable[[Leaderboard], list[Chapter]]] = (),
+    progress: bool = True,
+) -> Path:
     """Write one self-contained page about comparisons, and its twin in Markdown beside it.
 
     Args:
@@ -58,6 +65,8 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *
             of different data or protocols get parts of their own.
         out: Where the page goes, by default `report.html` in the first folder. The twin has the same name and ends
             in `.md`; its figures are in a folder beside it.
+        chapters: More of them at the end, after those of installed packages: functions from a leaderboard to a list of
+            `vicinal.report.Chapter`, or "my_module:my_chapter".
         progress: Whether to show a bar.
 
     Returns:
@@ -70,18 +79,21 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None, *
     places = [Path(folder) for folder in folders]
     boards = leaderboards(places)
     out = places[0] / "report.html" if out is None else Path(out)
+    told(*chapters)
+    named = {name: find("chapter", name, CHAPTERS) for name in (name_of("chapter", one, CHAPTERS) for one in chapters)}
+    every: dict[str, Callable[[Leaderboard], list[Chapter]]] = CHAPTERS | brought_along("chapter") | named
     bar = Progress(console=Console(stderr=True), disable=not progress, transient=True)
     parts = []
     with bar:
-        task = bar.add_task("report", total=len(boards) * len(CHAPTERS))
+        task = bar.add_task("report", total=len(boards) * len(every))
         for number, board in enumerate(boards):
-            chapters: list[Chapter] = []
-            for name, chapter in CHAPTERS.items():
+            written: list[Chapter] = []
+            for name, chapter in every.items():
                 bar.update(task, description=name)
                 # Without a single score there is nothing to say but what went wrong.
-                chapters += chapter(board) if board.entries or name == "failed runs" else []
+                written += chapter(board) if board.entries or name == "failed runs" else []
                 bar.advance(task)
-            parts.append(_part(number, board, chapters))
+            parts.append(_part(number, board, written))
     values = {"parts": parts, "written": datetime.now(UTC).strftime("%d %B %Y")}
     figures = out.with_name(f"{out.stem}-figures")
     try:

@@ -23,7 +23,7 @@ __all__ = ["Advice", "Need", "NextStep", "advise", "next_step"]
 MANY_SEEDS, MANY_CLASSES = 12, 5  # how many seeds, and how many times the classes, are worth the trouble
 SEEDS = 3  # the fewest that say how far luck goes
 
-Need = Literal["repair", "methods", "classes", "budget", "conditions", "seeds", "choice", "nothing"]
+Need = Literal["repair", "methods", "classes", "budget", "validation", "conditions", "seeds", "choice", "nothing"]
 
 
 class Advice(NamedTuple):
@@ -87,9 +87,16 @@ def next_step(board: Leaderboard) -> NextStep:
         steps = 2 * max(record.steps for entry in entries for record in entry.records)
         text = f"more budget. The validation scores of {listed(rising)} were still rising at the end, and more may "
         return NextStep("budget", f"{text}change the order: compare again with --budget {steps} and another --out.")
+    if board.gain is not None and board.gain.answer == "divided":
+        text = "more classes to choose by. Validation and test classes disagree about the untrained network: compare "
+        return NextStep(
+            "validation", f"{text}again with a larger --validation, or with more classes and --seeds {SEEDS}."
+        )
     if board.gain is not None and board.gain.answer == "no":
         text = "other conditions. No way here beats the untrained network, so which is best matters little: try "
-        return NextStep("conditions", f"{text}more budget, more training classes, or a network that is not frozen.")
+        frozen = any(record.recipe.get("freeze") is True for entry in entries for record in entry.records)
+        other = "a network that is not frozen" if frozen else "another network, or a pretrained one with --freeze"
+        return NextStep("conditions", f"{text}more budget, more training classes, or {other}.")
     if any(test.seeds == 1 and test.unit == "class" for test in tests.values()):
         text = "more seeds. One run of each way compares these models and not the ways: give the same command with "
         return NextStep("seeds", f"{text}--seeds {SEEDS}, and only what is missing will run.")

@@ -22,6 +22,7 @@ ANSWERS = {
     "yes": "Training was worth it",
     "no": "Training was not worth it",
     "unknown": "Whether training was worth it cannot be told",
+    "divided": "Whether training was worth it is open, since validation and test classes disagree",
 }
 
 
@@ -48,6 +49,7 @@ class Gain:
         baseline_score: Of the untrained network.
         test: Of the difference; None where the two share no seed, fold or two scored classes.
         first: The same for the first neighbour (P@1), where it is another score and known.
+        validated: Which of the two the validation classes prefer; None where they do not choose.
     """
 
     trained: Entry
@@ -57,15 +59,24 @@ class Gain:
     baseline_score: float
     test: PairTest | None
     first: PairTest | None = None
+    validated: Entry | None = None
 
     def __str__(self) -> str:
         return self.sentence()
 
     @property
-    def answer(self) -> Literal["yes", "no", "unknown"]:
-        """Whether training was worth it: "yes" needs a proof, and "no" none, since the untrained network is free."""
+    def answer(self) -> Literal["yes", "no", "unknown", "divided"]:
+        """Whether training was worth it: "yes" needs a proof, and "no" none, since the untrained network is free.
+
+        Both need the validation classes too, which choose the model to use: a reader who is told to use a trained
+        network must not be told that training was not worth it.
+        """
         if self.test is None:
             return "unknown"
+        if self.validated is not None and self.validated is not (
+            self.trained if self.test.difference > 0 else self.baseline
+        ):
+            return "divided"
         if self.test.difference <= 0:
             return "no"
         return "yes" if self.test.p_value < LEVEL else "unknown"
@@ -87,6 +98,8 @@ class Gain:
             f"({_interval(found, number)}, over {found.basis})."
         )
         few = too_few({one: found}, 1, LEVEL) if self.answer == "unknown" else ""
+        if self.answer == "divided":
+            few = f"The validation classes prefer {one if self.validated is self.trained else other}."
         return " ".join(text for text in (said, few, self._otherwise(number)) if text)
 
     def _otherwise(self, number: Callable[..., str]) -> str:
@@ -99,14 +112,14 @@ class Gain:
         return f"By {FIRST} it is {which} than the untrained network: {shown}."
 
 
-def gain_of(trained: Entry, baseline: Entry, score: str) -> Gain:
+def gain_of(trained: Entry, baseline: Entry, score: str, validated: Entry | None = None) -> Gain:
     """Compare a method with a baseline, class by class and seed by seed, as any two methods are compared."""
     found = _tested(trained, baseline, score)
     if found is None:
         return Gain(trained, baseline, score, trained.mean(score), baseline.mean(score), None)
     test, scores = found
     beside = None if score == FIRST else _tested(trained, baseline, FIRST)
-    return Gain(trained, baseline, score, *scores, test, None if beside is None else beside[0])
+    return Gain(trained, baseline, score, *scores, test, None if beside is None else beside[0], validated)
 
 
 def _tested(trained: Entry, baseline: Entry, score: str) -> tuple[PairTest, tuple[float, float]] | None:

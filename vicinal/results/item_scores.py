@@ -5,11 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from vicinal.evaluation import Scores, evaluate
-from vicinal.evaluation.evaluator import by_role
+from vicinal.evaluation.scored_items import by_role
 from vicinal.results.run import EmbeddedItems
 from vicinal.statistics.intervals import class_sums
 
-__all__ = ["queries_by_class", "score_test_items", "scores_by_class"]
+__all__ = ["queries_by_class", "recall_at", "score_test_items", "scores_by_class"]
+
+# The k of R@k that the literature reports on each dataset.
+RECALL_AT = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30)}
+
+
+def recall_at(data: str) -> tuple[int, ...]:
+    """Return the k of R@k that are reported on a dataset.
+
+    Example:
+        >>> recall_at("sop"), recall_at("cub")
+        ((1, 10, 100, 1000), (1, 2, 4, 8))
+    """
+    return RECALL_AT.get(data, (1, 2, 4, 8))
 
 
 def score_test_items(items: EmbeddedItems, distance: str, **options: Any) -> Scores:

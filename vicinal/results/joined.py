@@ -23,7 +23,7 @@ from vicinal.errors import DataError
 from vicinal.evaluation import concatenate
 from vicinal.pairs import to_ball
 from vicinal.phrasing import counted, listed
-from vicinal.results.item_scores import queries_by_class, score_test_items, scores_by_class
+from vicinal.results.item_scores import queries_by_class, recall_at, score_test_items, scores_by_class
 from vicinal.results.journal import Journal
 from vicinal.results.record import Network, Record
 from vicinal.results.run import EmbeddedItems, Run
@@ -112,7 +112,7 @@ def _join(members: Sequence[Run], key: str) -> Record | str:
     if roles is None and _searched_a_gallery(first, labels):
         return "the test items were kept without their roles (query, gallery), by an earlier version of vicinal"
     joined = EmbeddedItems(_side_by_side(first, folds), labels, roles)
-    scores = score_test_items(joined, first.distance, full_ranking=False, draws=0)
+    scores = score_test_items(joined, first.distance, k=recall_at(first.dataset), full_ranking=False, draws=0)
     classes = len(first.classes) or int(labels.max()) + 1
     return first.model_copy(
         update={

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +16,11 @@ from vicinal.embedder.folder import IN_COMPARISON
 from vicinal.errors import DataError, InputError
 from vicinal.results.record import Record
 from vicinal.results.run import Run
+from vicinal.sealing import sealed, unsealed
 
 __all__ = ["Journal", "read_journals"]
 
 JOURNAL, LOCK, RUNS = "journal.jsonl", ".journal.lock", "trials"
-DIGITS = 16
-SEAL = b',"sha256":"%s"}'
-EMPTY_SEAL = SEAL % (b"0" * DIGITS)
 
 
 @final
@@ -57,7 +54,7 @@ class Journal:
         Raises:
             DataError: Where it cannot be written; the journal is then as it was.
         """
-        line = _sealed(record.model_dump_json().encode()) + b"\n"
+        line = sealed(record.model_dump_json().encode()) + b"\n"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             # The system lets go of the lock when its process ends, however it ends.
@@ -109,17 +106,10 @@ def read_journals(folders: Sequence[str | Path]) -> list[Run]:
     ]
 
 
-def _sealed(text: bytes) -> bytes:
-    """Return a record's line: JSON whose last field is the checksum of the rest."""
-    return text[:-1] + SEAL % hashlib.sha256(text).hexdigest()[:DIGITS].encode()
-
-
 def _record(path: Path, number: int, line: bytes) -> Record | None:
     """Return the record of a line; None for one that a killed process left half-written."""
-    text = (
-        line[: -len(EMPTY_SEAL)] + b"}" if b'"sha256":"' in line[-len(EMPTY_SEAL) :] else line
-    )  # none in old journals
-    if text is not line and _sealed(text) != line:
+    text, seal = unsealed(line)
+    if seal == "damaged":
         raise _damaged(path, number)
     try:
         return Record.model_validate_json(text)

@@ -8,7 +8,7 @@ from functools import cached_property
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
-from typing import Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 from rich.console import Console
@@ -220,7 +220,12 @@ class Leaderboard:
     def gain(self) -> Gain | None:
         """What training gained: the best trained entry against the best baseline of its network; None without one."""
         baselines = [baseline for baseline in self.baselines_of() if usable(baseline)] if self.entries else []
-        return gain_of(self.best_trained, self._chosen(baselines), self.score) if baselines else None
+        if not baselines:
+            return None
+        trained, baseline = self.best_trained, self._chosen(baselines)
+        both = all(entry.validation(self.score) is not None for entry in (trained, baseline))
+        preferred = self._chosen([baseline, trained]) if self.chosen_by == "validation" and both else None
+        return gain_of(trained, baseline, self.score, preferred)
 
     def baselines_of(self, network: Network | None = None) -> list[Entry]:
         """The baselines of one network, by its features as they are or of the same length; by default the main one."""
@@ -244,6 +249,12 @@ class Leaderboard:
     def advice(self, number: Callable[..., str] = fraction, unit: str = "") -> list[Advice]:
         """What to use, whether training was worth it and what to do next, with scores written by `number`."""
         return advise(self, number, unit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data, as `vicinal compare --json` prints it."""
+        from vicinal.results.leaderboard_data import leaderboard_data
+
+        return leaderboard_data(self)
 
     def best_probabilities(self, network: Network | None = None) -> BestProbabilities | None:
         """How probable it is that each method is the best; None where they share no seed and fold, or one is alone."""

@@ -22,12 +22,16 @@ class Published:
         dataset: vicinal's name of it.
         protocol: How test and validation classes were used; see `vicinal.split`. Under "default" the sources chose
             the best epoch on the test classes.
-        backbone: vicinal's name of it.
+        backbone: vicinal's name of it; "" where the source does not say.
         dim: Of the embedding; None where the source does not say.
         method: vicinal's name of the loss, followed by " + " and what it was used with: "memory" (XBM), "ccp",
             "hierarchy" (HPL), or a miner.
-        score: "R@1", "P@1", "P@R", "MAP@R" or "validation MAP@R".
-        value: From 0 to 1.
+        score: "R@1" (and at other k), "P@1", "P@R", "MAP@R", "validation R@1", "validation MAP@R", or "steps" of
+            training.
+        value: From 0 to 1; a number of steps.
+        part: Of which part of an experiment, where a source tells them apart: "fold 3", or "90/10" for the training
+            and validation classes.
+        note: What is wrong with it.
     """
 
     source: str
@@ -38,6 +42,8 @@ class Published:
     method: str
     score: str
     value: float
+    part: str = ""
+    note: str = ""
 
 
 def published(
@@ -109,15 +115,16 @@ def same_method(own: str, theirs: str) -> bool:
     return own_loss == loss and set(own_extras) == named
 
 
-def thesis_tables(dataset: str = "cub") -> dict[str, dict[str, float]]:
-    """R@1 of 10 losses with several networks and embedding sizes, from Psomas' thesis of 2020.
+def thesis_tables(dataset: str = "cub", score: str = "R@1") -> dict[str, dict[str, float]]:
+    """R@1, or at another k, of 10 losses with several networks and embedding sizes, from Psomas' thesis of 2020.
 
     Args:
         dataset: "cub" (Tables 6-8: 3 networks, 4 sizes), "cars196" (Tables 9, 20, 21: the same) or "sop" (Table 10:
             BN-Inception, 4 sizes). The thesis' own tournament, its Table 11, is that of CUB.
+        score: "R@1", "R@2", "R@4" or "R@8"; of SOP "R@1", "R@10", "R@100" or "R@1000".
 
     Returns:
-        Experiment -> loss -> R@1, as `tournament` takes it.
+        Experiment -> loss -> score, as `tournament` takes it.
 
     Example:
         >>> tables = thesis_tables()
@@ -125,7 +132,7 @@ def thesis_tables(dataset: str = "cub") -> dict[str, dict[str, float]]:
         (12, 0.6293)
     """
     tables: dict[str, dict[str, float]] = {}
-    for row in published(dataset, protocol="default", score="R@1", source="Psomas"):
+    for row in published(dataset, protocol="default", score=score, source="Psomas"):
         if row.method != "proxy_gram":  # the thesis' own loss was run in one experiment only
             tables.setdefault(f"{row.backbone} {row.dim}", {})[row.method] = row.value
     if not tables:
@@ -145,7 +152,10 @@ def _rows() -> tuple[Published, ...]:
             dim=int(row["dim"]) if row["dim"] else None,
             method=row["method"],
             score=row["score"],
-            value=round(float(row["value"]) / 100, 6),  # printed in per cent
+            # Scores are printed in per cent.
+            value=float(row["value"]) if row["score"] == "steps" else round(float(row["value"]) / 100, 6),
+            part=row["part"],
+            note=row["note"],
         )
         for row in csv.DictReader(text.splitlines())
     )

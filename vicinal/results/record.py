@@ -52,6 +52,7 @@ class Record(BaseModel):
         seconds: Training time.
         peak_memory_mib: Of the process.
         instances: What is known of each converged instance of chance-constrained proxies.
+        code: SHA-256 of the code that the recipe names and that does not come with vicinal, by its name.
         versions: Of everything that matters.
         command: What repeats the comparison.
         call: The same in Python.
@@ -90,6 +91,7 @@ class Record(BaseModel):
     seconds: float = 0.0
     peak_memory_mib: float = 0.0
     instances: tuple[dict[str, float | None], ...] = ()
+    code: dict[str, str] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     command: str = ""
     call: str = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from vicinal.atomic import replacing
+from vicinal.atomic import replacing, write_atomically
 from vicinal.embedder import Embedder
 from vicinal.embedder.folder import IN_RUN
 from vicinal.errors import DataError, InputError
 from vicinal.reading import read_arrays
 from vicinal.recipe import Recipe
 from vicinal.results.record import Record
+from vicinal.sealing import sealed, unsealed
+from vicinal.training.log import read_log
 
 __all__ = ["EmbeddedItems", "Run", "RunFiles"]
 
@@ -122,7 +123,8 @@ class Run:
         """
         files = RunFiles(Path(folder))
         try:
-            record = Record.model_validate_json(files.record.read_bytes())
+            content, seal = unsealed(files.record.read_bytes().strip())
+            record = Record.model_validate_json(content)
         except OSError as error:
             raise DataError(
                 f"{folder} holds no finished run: {files.record} cannot be read ({error.strerror}).",
@@ -133,6 +135,11 @@ class Run:
                 f"{files.record} is not a record that this vicinal reads: {error.errors()[0]['msg']}.",
                 hint="Read it with the vicinal that wrote it, or train anew.",
             ) from None
+        if seal == "damaged":
+            raise DataError(
+                f"{files.record} is damaged: its content is not what its checksum says.",
+                hint="Put back a copy of it, or train anew.",
+            )
         return cls(record, Path(folder))
 
     def __repr__(self) -> str:
@@ -156,15 +163,7 @@ class Run:
     @cached_property
     def log(self) -> list[dict[str, Any]]:
         """Losses and scores by step; a line that a killed process left half-written is passed over."""
-        if self.folder is None or not self.files.log.exists():
-            return []
-        lines = []
-        for text in self.files.log.read_bytes().splitlines():
-            try:
-                lines.append(json.loads(text))
-            except (ValueError, RecursionError):
-                continue
-        return lines
+        return [] if self.folder is None else read_log(self.files.log)
 
     @property
     def has_test_items(self) -> bool:
@@ -186,6 +185,11 @@ class Run:
     def embedder(self) -> Embedder:
         """The trained embedder, in evaluation mode."""
         return self._trained if self._trained is not None else Embedder.load(self.files.model)
+
+    def save_record(self) -> None:
+        """Keep the record in the run's folder."""
+        text = sealed(self.record.model_dump_json(indent=2).encode()).decode()
+        write_atomically(self.files.record, text + "\n")
 
     def save_test_items(self, items: EmbeddedItems) -> None:
         """Keep the test items in the run's folder."""

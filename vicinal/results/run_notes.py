@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from vicinal.backbones import small_images
 from vicinal.data import Dataset, Split, looks_of
 from vicinal.phrasing import counted
 from vicinal.recipe import Recipe
 
-__all__ = ["batch_note", "budget_note", "colour_note", "validation_note"]
+__all__ = ["batch_note", "budget_note", "colour_note", "proxies_note", "validation_note"]
+ONE_DIRECTION = 0.95  # mean cosine of proxies of different classes above which there is little to tell them apart by
 
 
 def batch_note(asked: Recipe, used: Recipe, train: Dataset) -> str | None:
@@ -43,6 +46,27 @@ def budget_note(images: int, train: Dataset) -> str | None:
         f"The budget trains next to nothing: {counted(images, 'image')} seen, less than one pass over the "
         f"{counted(len(train), 'training item')}. Give more (--budget, steps) before you believe an order."
     )
+
+
+def proxies_note(first: Mapping[str, float], instances: Sequence[Mapping[str, float]]) -> str:
+    """How chance-constrained proxies went: whether each of the assumptions that they rest on was met."""
+    said = [f"Chance-constrained proxies completed {counted(len(instances), 'instance')}"]
+    if not instances:
+        said.append("so that nothing was alternated: give more steps, or a smaller patience of ccp")
+    said.append(f"the first proxies had a mean cosine of {first['proxy cosine']:.3f} between classes")
+    if first["proxy cosine"] > ONE_DIRECTION:
+        said.append("which is one direction for all: centre the features, or train the network first")
+    if instances:
+        began, last = instances[0], instances[-1]
+        said.append(
+            f"proxies of a class were {began['proxy spread']:.3f} apart at the end of the first instance and "
+            f"{last['proxy spread']:.3f} at that of the last, their covering radius {began['proxy radius']:.3f} and "
+            f"{last['proxy radius']:.3f}"
+        )
+    if len(instances) > 1:
+        pull = last["proximal pull"]
+        said.append(f"lambda x distance moved was {pull:.2g} in the last (distance {last['distance moved']:.3g})")
+    return "; ".join(said) + "."
 
 
 def colour_note(recipe: Recipe, data: Dataset) -> str | None:

@@ -85,10 +85,13 @@ def best_in_words(board: Leaderboard) -> str:
         chosen = f"{run}, chosen by validation scores"
     else:
         chosen = f"{run}, chosen by test scores, since there are no validation scores: they flatter it"
+    divided = board.gain is not None and board.gain.answer == "divided"
+    if record.role == "baseline" and divided:
+        return f"{chosen}, on which no trained model is ahead of it; on the test classes one is."
     if record.role == "baseline":
         return f"{chosen}. No trained model is better than this untrained network, which costs no training."
-    if board.gain is not None and board.gain.answer == "no" and board.chosen_by == "validation":
-        return f"{chosen}, on which it is ahead of the untrained network."
+    if divided:
+        return f"{chosen}, on which it is ahead of the untrained network; on the test classes it is not."
     return f"{chosen}."
 
 

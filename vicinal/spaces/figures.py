@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vicinal.figure_style import ACCENT, CONTRAST, GREEN, PLUM, styled
 from vicinal.spaces.any_distance import distances_in_blocks
 from vicinal.spaces.condition import p_max
 from vicinal.spaces.label_bounds import Bounds
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["audit_figures", "pair_distances", "slack_surface", "worst_triple"]
 
-X, Y, Z, BAD = "#0969da", "#1a7f37", "#8250df", "#cf222e"
+X, Y, Z, BAD = ACCENT, GREEN, PLUM, CONTRAST
 
 
 def audit_figures(
@@ -86,7 +87,7 @@ def slack_surface(metric: LabelMetric | None = None, *, points: int = 161) -> Fi
     panel.set_title("Slack half way between two labels, over their distance", fontsize=10)
     panel.set(xlim=(0, 1.02), ylim=(0, 1.3))
     figure.colorbar(drawn, ax=panel, label="below 0 the triangle inequality fails", extend="both")
-    return figure
+    return styled(figure)
 
 
 def worst_triple(verdict: MetricVerdict) -> Figure:
@@ -108,7 +109,7 @@ def worst_triple(verdict: MetricVerdict) -> Figure:
     left.legend(frameon=False, ncols=3, loc="upper center", fontsize=8)
     _ways(right, triple.first, triple.second, triple.direct, fails=triple.slack < 0)
     figure.suptitle(f"{verdict.subject} on {verdict.domain}", fontsize=10)
-    return figure
+    return styled(figure)
 
 
 def pair_distances(found: Bounds, items: Float[Tensor, "n c"], *, compare: int = 500, seed: int = 0) -> Figure:
@@ -141,7 +142,7 @@ def pair_distances(found: Bounds, items: Float[Tensor, "n c"], *, compare: int =
         panel.axvline(value, color=colour, linestyle="--", label=f"proved for {name}")
     panel.set(xlabel="distance of two items", ylabel="share of pairs", yscale="log", title="Distances and their bounds")
     figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower center")
-    return figure
+    return styled(figure)
 
 
 def _new_figure(width: float, height: float) -> Figure:

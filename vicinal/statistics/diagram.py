@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from vicinal.figure_style import ACCENT, INK, QUIET
 from vicinal.phrasing import counted, p_text
 from vicinal.statistics.ranking import Tournament
 
@@ -25,8 +26,8 @@ class Theme(NamedTuple):
 
 
 THEMES = {
-    "light": Theme("#1f2328", "#818b98", "#0969da", "#ffffff"),
-    "dark": Theme("#e6edf3", "#7d8590", "#4493f8", "#0d1117"),
+    "light": Theme(INK, QUIET, ACCENT, "#fdfcf9"),
+    "dark": Theme("#ebe9e3", "#a5a39c", "#6db8f2", "#161614"),
 }
 # In inches: the rank axis, between labels, between bars, above the axis, and one letter of a label.
 AXIS, ROW, STEP, HEAD, LETTER = 5.0, 0.27, 0.13, 1.15, 0.088

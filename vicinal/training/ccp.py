@@ -18,7 +18,7 @@ from vicinal.training.hooks import Hook
 from vicinal.training.settings import CCP
 from vicinal.training.state import TrainingState
 
-__all__ = ["ChanceConstrainedProxies", "proxy_radius", "proxy_spread"]
+__all__ = ["ChanceConstrainedProxies", "mutual_cosine", "proxy_radius", "proxy_spread"]
 
 Pool = Callable[[nn.Module, int], Tensor]
 
@@ -33,7 +33,8 @@ class ChanceConstrainedProxies(Hook):
 
     Formula:
         theta_k, rho_k = argmin L(theta, rho) + (lambda / 2) |theta - theta_(k-1)|^2, with lambda = 0 in the first
-        instance; rho starts at greedy k-Center picks of each class, with rho_(k-1) as centres picked already.
+        instance and times the proximal decay from each instance to the next; rho starts at greedy k-Center picks of
+        each class, with rho_(k-1) as centres picked already.
 
     Args:
         settings: How to alternate.
@@ -42,6 +43,7 @@ class ChanceConstrainedProxies(Hook):
     Attributes:
         instance: The number of the present instance, from 0.
         history: What is known of each converged instance.
+        first: The geometry of the proxies that the first instance started with.
 
     Reference:
         Gurbuz, Can and Alatan, "Deep metric learning with chance constraints", WACV 2024, Algorithm 1.
@@ -51,6 +53,7 @@ class ChanceConstrainedProxies(Hook):
         self.settings, self.pool = settings, pool
         self.instance = 0
         self.history: list[dict[str, float]] = []
+        self.first: dict[str, float] = {}
         self._anchor: dict[str, Tensor] = {}
         self._weights: dict[str, Tensor] = {}
         self._best: dict[str, float] = {}
@@ -58,17 +61,26 @@ class ChanceConstrainedProxies(Hook):
         self._latest: float | None = None
 
     def start(self, state: TrainingState) -> None:
-        """Put the proxies of the first instance on items that cover their classes, far from the origin."""
+        """Put the proxies of the first instance on items that cover their classes, far from the origin.
+
+        The pool has to come from a network whose batch norm has seen batches; `embed_pool` shows it some.
+        """
         if not state.scored or not state.settings.evaluate_every:
             raise InputError(
                 "Chance-constrained proxies judge by scores when to move on: train with validation classes and "
                 "evaluate_every above 0."
             )
-        self._place(state, torch.zeros_like(_proxies(state.criterion).vectors))
+        about = self._place(state, torch.zeros_like(_proxies(state.criterion).vectors))
+        self.first = {name.removeprefix("next "): value for name, value in about.items() if name.startswith("next ")}
+
+    @property
+    def proximal_weight(self) -> float:
+        """Lambda of the present instance."""
+        return self.settings.proximal_weight * self.settings.proximal_decay**self.instance if self._anchor else 0.0
 
     def before_step(self, state: TrainingState) -> None:
         """Add the gradient of the proximal term, lambda (theta - theta_prev), to that of the loss."""
-        weight = self.settings.proximal_weight * state.loss_scale
+        weight = self.proximal_weight * state.loss_scale
         for name, parameter in state.model.named_parameters() if self._anchor else ():
             if parameter.grad is not None and name in self._anchor:
                 parameter.grad.add_(parameter.detach() - self._anchor[name], alpha=weight)
@@ -93,7 +105,7 @@ class ChanceConstrainedProxies(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that resuming in the midst of an instance needs, but for the proxies (the criterion has them)."""
-        names = ("instance", "history", "_anchor", "_weights", "_best", "_misses", "_latest")
+        names = ("instance", "history", "first", "_anchor", "_weights", "_best", "_misses", "_latest")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, values: dict[str, Any], state: TrainingState) -> None:
@@ -106,6 +118,9 @@ class ChanceConstrainedProxies(Hook):
     def _end(self, state: TrainingState) -> dict[str, float]:
         moving = _moving(state.model)
         converged = self._weights or {name: tensor.detach().clone() for name, tensor in moving.items()}
+        steps_taken = [float((converged[name].to(was) - was).square().sum()) for name, was in self._anchor.items()]
+        moved = math.sqrt(sum(steps_taken))
+        pulled = {"distance moved": moved, "proximal pull": self.proximal_weight * moved} if self._anchor else {}
         self._anchor = {
             name: converged[name].to(parameter.device, copy=True)
             for name, parameter in state.model.named_parameters()
@@ -117,7 +132,8 @@ class ChanceConstrainedProxies(Hook):
                     tensor.copy_(converged[name])
         self.instance += 1
         about = self._place(state, _proxies(state.criterion).vectors.detach().clone())
-        self.history.append({"instance": float(self.instance), "last step": float(state.step), **self._best, **about})
+        steps = {"instance": float(self.instance), "last step": float(state.step)}
+        self.history.append({**steps, **self._best, **pulled, **about})
         self._best, self._weights, self._misses = {}, {}, 0
         return self.history[-1]
 
@@ -137,8 +153,10 @@ class ChanceConstrainedProxies(Hook):
         pool, centres, chosen = (_normalised(vectors, criterion) for vectors in (pool, centres, chosen))
         return {
             "proxy spread": proxy_spread(centres),
+            "proxy cosine": mutual_cosine(centres),
             "proxy radius": proxy_radius(pool, centres),
             "next proxy spread": proxy_spread(chosen),
+            "next proxy cosine": mutual_cosine(chosen),
             "next proxy radius": proxy_radius(pool, chosen),
         }
 
@@ -154,6 +172,22 @@ def proxy_spread(proxies: Float[Tensor, "c k d"]) -> float:
     """
     k = proxies.shape[1]
     return float(torch.cdist(proxies, proxies).sum(dim=(1, 2)).mean() / (k * (k - 1))) if k > 1 else math.nan
+
+
+def mutual_cosine(proxies: Float[Tensor, "c k d"]) -> float:
+    """Return the mean cosine of two proxies of different classes; NaN for a single class.
+
+    Near one all classes point in one direction, and there is nothing to tell them apart by.
+
+    Example:
+        >>> mutual_cosine(torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]]]))
+        0.0
+    """
+    c, k, _ = proxies.shape
+    units = to_sphere(proxies.flatten(0, 1))
+    own = units.view(c, k, -1).sum(1)
+    between = units.sum(0).square().sum() - own.square().sum()
+    return float(between / (c * (c - 1) * k * k)) if c > 1 else math.nan
 
 
 def proxy_radius(pool: Float[Tensor, "c b d"], proxies: Float[Tensor, "c k d"]) -> float:

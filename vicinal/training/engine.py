@@ -71,6 +71,7 @@ def run_training(
     files: TrainingFiles | None = None,
     resume: bool = False,
     identity: str = "",
+    recipe: str = "",
     progress: bool = True,
     tensorboard: bool = False,
     fabric: Fabric | None = None,
@@ -89,6 +90,7 @@ def run_training(
         files: Where checkpoints and the log go; None keeps nothing on disk.
         resume: Go on from the last checkpoint: bit for bit as if the run had never stopped, on a CPU.
         identity: Names the data that the run is about; a checkpoint of other data is refused.
+        recipe: Names the settings that the run is made of; a checkpoint of others is refused.
         progress: Whether to show a bar.
         tensorboard: Whether to write TensorBoard events.
         fabric: Devices, precision and processes; made from the settings where none is given.
@@ -119,6 +121,11 @@ def run_training(
                 f"The run in {files.folder} was trained on other data, or on another split of it: give the same data, "
                 "protocol, fold and seed to go on with it, or start a new run in another folder."
             )
+        if former.get("recipe", recipe) != recipe:  # earlier checkpoints do not know theirs
+            raise InputError(
+                f"The run in {files.folder} was started with other settings than its recipe.toml has now: put back "
+                "that file, or start a new run in another folder."
+            )
         if len(former["hooks"]) != len(hooks):
             raise InputError(
                 f"The run in {files.folder} was started with {len(former['hooks'])} hooks; got {len(hooks)}: give the "
@@ -143,6 +150,7 @@ def run_training(
         if files is not None and main:
             rest = {
                 "identity": identity,
+                "recipe": recipe,
                 "threads": torch.get_num_threads(),
                 "random": random_state(),
                 "progress": state.progress(),
@@ -191,7 +199,7 @@ def run_training(
                 criterion.watch = due
                 embeddings = network(batch.images.to(fabric.device))
                 with _explained(state.step, batch.indices, settings, files):
-                    loss = criterion(embeddings, batch.labels.to(fabric.device), batch.indices.to(fabric.device))
+                    loss = criterion(embeddings, batch.labels.to(fabric.device), ids=batch.indices.to(fabric.device))
                     value = float(loss.detach())
                     if not math.isfinite(value):
                         raise NotFinite(f"The loss is {value}.")
@@ -205,7 +213,7 @@ def run_training(
                 micro = 0
                 for hook in hooks:
                     hook.before_step(state)
-                _prepare_step(fabric, network, steered, state.step, settings)
+                _prepare_step(network, steered, state)
                 steered.step()
                 steered.zero_grad()
                 state.step += 1
@@ -265,17 +273,20 @@ def _threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _prepare_step(fabric: Fabric, network: nn.Module, optimiser: Any, step: int, settings: Settings) -> None:
-    """Set learning rates, hold back what is not trained in the warm-up, and clip gradients."""
-    factor = learning_rate_factor(step, settings)
+def _prepare_step(network: nn.Module, optimiser: Any, state: TrainingState) -> None:
+    """Set learning rates, hold back what is not trained in the warm-up, add weight decay, and clip gradients."""
+    settings, fabric = state.settings, state.fabric
+    factor = learning_rate_factor(state.step, settings, [value for _, value in state.curve])
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * factor
-        if step < settings.warm_up and not group["warms_up"]:
-            for parameter in group["params"]:
+        for parameter in group["params"]:
+            if state.step < settings.warm_up and not group["warms_up"]:
                 parameter.grad = None
+            elif group["decay"] and parameter.grad is not None:
+                parameter.grad.add_(parameter.detach(), alpha=group["decay"] * state.loss_scale)
     if settings.clip_norm is not None:
         fabric.clip_gradients(network, optimiser, max_norm=settings.clip_norm, error_if_nonfinite=False)
-    elif settings.clip_value is not None:
+    if settings.clip_value is not None:
         fabric.clip_gradients(network, optimiser, clip_val=settings.clip_value)
 
 

@@ -13,9 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from vicinal.atomic import write_atomically
 from vicinal.errors import DataError, MissingExtra
 from vicinal.live_bar import LiveBar
+from vicinal.sealing import sealed, unsealed
 from vicinal.training.state import TrainingFiles
 
-__all__ = ["Log"]
+__all__ = ["Log", "read_log"]
 
 
 SHOWN = {"loss": "loss {:.4f}", "score": "score {:.4f}", "images_per_second": "{:.0f} images/s"}
@@ -38,8 +39,8 @@ class Log:
     ) -> None:
         self._file = None if files is None else files.log
         if self._file is not None:
-            kept = [line for line in self._lines() if line["step"] <= step]
-            write_atomically(self._file, "".join(json.dumps(line) + "\n" for line in kept))
+            kept = [line for line in read_log(self._file) if line["step"] <= step]
+            write_atomically(self._file, "".join(map(_written, kept)))
         self._writer = _tensorboard(files.folder, step) if tensorboard and files is not None else None
         self._bar = LiveBar(
             TextColumn("[bold]{task.description}"),
@@ -74,7 +75,7 @@ class Log:
             plain = {name: value if math.isfinite(value) else None for name, value in values.items()}
             try:
                 with self._file.open("a") as file:
-                    file.write(json.dumps({"step": step, **plain}) + "\n")
+                    file.write(_written({"step": step, **plain}))
             except OSError as error:
                 raise DataError(
                     f"Could not write the log {self._file}: {error}.",
@@ -84,16 +85,34 @@ class Log:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, step)
 
-    def _lines(self) -> list[dict[str, Any]]:
-        if self._file is None or not self._file.exists():
-            return []
-        lines = []
-        for text in self._file.read_bytes().splitlines():
-            try:
-                lines.append(json.loads(text))
-            except (ValueError, RecursionError):
-                continue  # the line that was being written when the process was killed
-        return lines
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Read losses and scores by step; a line that a killed process left half-written is passed over.
+
+    Raises:
+        DataError: Where a line is not what was written.
+    """
+    lines = []
+    for number, text in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
+        content, seal = unsealed(text)
+        try:
+            line = json.loads(content)
+        except (ValueError, RecursionError):
+            line = None
+        known = isinstance(line, dict) and isinstance(line.get("step"), int)
+        odd = known and any(isinstance(value, str) for value in line.values())  # all that is logged is a number
+        if seal == "damaged" or odd or (not known and text.endswith(b'"}')):
+            raise DataError(
+                f"Line {number} of {path} is damaged: its content is not what its checksum says.",
+                hint="Put back a copy of the file, or delete that line: the curves then have one point less.",
+            )
+        if known:
+            lines.append(line)
+    return lines
+
+
+def _written(line: Mapping[str, Any]) -> str:
+    return sealed(json.dumps(line).encode()).decode() + "\n"
 
 
 def _tensorboard(folder: Path, step: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,14 +13,14 @@ from vicinal.criterion import Criterion
 from vicinal.errors import InputError
 from vicinal.training.settings import Settings
 
-__all__ = ["build_optimiser", "learning_rate_factor", "parameter_groups"]
+__all__ = ["build_optimiser", "learning_rate_factor", "parameter_groups", "plateaus"]
 
 
 def parameter_groups(model: nn.Module, criterion: Criterion, settings: Settings) -> list[dict[str, Any]]:
     """Split all that is trained into groups: backbone and head, with and without weight decay, and the criterion's own.
 
-    Each group carries its `base` learning rate, from which a schedule computes the present one, and whether it is
-    trained during the warm-up.
+    Each group carries its `base` learning rate, from which a schedule computes the present one, whether it is trained
+    during the warm-up, and the `decay` that is added to its gradients where the optimiser's own comes too late.
     """
     head = {id(parameter) for parameter in getattr(model, "head", model).parameters()}
     parts: dict[tuple[bool, bool], list[nn.Parameter]] = {}
@@ -27,7 +28,7 @@ def parameter_groups(model: nn.Module, criterion: Criterion, settings: Settings)
         if parameter.requires_grad:
             parts.setdefault((id(parameter) in head, parameter.ndim > 1), []).append(parameter)
     rate = settings.learning_rate
-    groups = [
+    groups: list[dict[str, Any]] = [
         {
             "params": parameters,
             "base": rate * (settings.head_multiplier if is_head else 1.0),
@@ -49,6 +50,9 @@ def parameter_groups(model: nn.Module, criterion: Criterion, settings: Settings)
         raise InputError(
             "Every parameter is frozen: nothing would be trained. Free some, or give the embedder a head (dim=)."
         )
+    for group in groups:
+        group["decay"] = group["weight_decay"] if settings.decay_before_clipping else 0.0
+        group["weight_decay"] -= group["decay"]
     return groups
 
 
@@ -60,11 +64,11 @@ def build_optimiser(model: nn.Module, criterion: Criterion, settings: Settings) 
     if settings.optimiser == "sgd":
         return torch.optim.SGD(groups, lr=settings.learning_rate, momentum=0.9, fused=fused)
     kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
-    return kind(groups, lr=settings.learning_rate, fused=fused)
+    return kind(groups, lr=settings.learning_rate, betas=settings.betas, fused=fused)
 
 
-def learning_rate_factor(step: int, settings: Settings) -> float:
-    """Return what the schedule multiplies base learning rates by at a step.
+def learning_rate_factor(step: int, settings: Settings, scores: Sequence[float] = ()) -> float:
+    """Return what the schedule multiplies base learning rates by at a step, given the scores of all evaluations so far.
 
     Example:
         >>> settings = Settings(steps=100, schedule="step", schedule_every=40, schedule_factor=0.1)
@@ -75,4 +79,23 @@ def learning_rate_factor(step: int, settings: Settings) -> float:
         return settings.schedule_factor ** (step // settings.schedule_every)
     if settings.schedule == "cosine":
         return 0.5 * (1.0 + math.cos(math.pi * step / settings.steps))
+    if settings.schedule == "plateau":
+        return settings.schedule_factor ** plateaus(scores, settings.schedule_patience, settings.min_improvement)
     return 1.0
+
+
+def plateaus(scores: Sequence[float], patience: int, min_improvement: float = 0.0) -> int:
+    """Count how often scores have gone `patience` evaluations without a new best.
+
+    Example:
+        >>> plateaus([0.1, 0.3, 0.2, 0.3, 0.1, 0.2, 0.4], patience=2)
+        2
+    """
+    best, misses, count = -math.inf, 0, 0
+    for score in scores:
+        misses += 1
+        if score > best + min_improvement:
+            best, misses = score, 0
+        elif misses == patience:
+            count, misses = count + 1, 0
+    return count

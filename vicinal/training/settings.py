@@ -16,6 +16,7 @@ Count = Annotated[int, Field(ge=0, le=MOST)]
 AtLeastOne = Annotated[int, Field(ge=1, le=MOST)]
 Positive = Annotated[float, Field(gt=0, le=LARGEST)]
 AtLeastZero = Annotated[float, Field(ge=0, le=LARGEST)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 Items = Annotated[int, Field(ge=1, le=10**6)]  # of each class
 
 
@@ -28,13 +29,18 @@ class Settings(BaseModel):
         optimiser: "adam", "adamw" or "sgd" (with momentum 0.9).
         learning_rate: Of the backbone.
         head_multiplier: Learning rate of the head over that of the backbone.
+        betas: Of "adam" and "adamw": how much of the averages of gradients and of their squares is kept in a step.
         weight_decay: On matrices and kernels; biases and batch norm are left alone.
-        schedule: "constant"; "step", times `schedule_factor` every `schedule_every` steps; "cosine", to zero.
+        decay_before_clipping: Add the weight decay to the gradients before they are clipped, instead of leaving it to
+            the optimiser.
+        schedule: "constant"; "step", times `schedule_factor` every `schedule_every` steps; "plateau", times
+            `schedule_factor` after `schedule_patience` evaluations without improvement; "cosine", to zero.
         schedule_every: Steps between two drops of "step".
-        schedule_factor: Factor of "step".
+        schedule_patience: Evaluations without improvement before a drop of "plateau".
+        schedule_factor: Factor of "step" and "plateau".
         warm_up: Steps in which only the head and the criterion's own parameters are trained.
         clip_norm: Largest norm of all gradients together; None for any.
-        clip_value: Largest single gradient, where there is no clip_norm; None for any.
+        clip_value: Largest single gradient, after clip_norm has been seen to; None for any.
         accumulate: Batches whose gradients are averaged into one step.
         evaluate_every: Steps between two evaluations; 0 for one at the end only.
         score: What the best model has most of: "MAP@R", "P@R" or "P@1".
@@ -54,9 +60,12 @@ class Settings(BaseModel):
     optimiser: Literal["adam", "adamw", "sgd"] = "adamw"
     learning_rate: Positive = 1e-4
     head_multiplier: Positive = 1.0
+    betas: tuple[Share, Share] = (0.9, 0.999)
     weight_decay: AtLeastZero = 1e-4
-    schedule: Literal["constant", "step", "cosine"] = "constant"
+    decay_before_clipping: bool = False
+    schedule: Literal["constant", "step", "plateau", "cosine"] = "constant"
     schedule_every: AtLeastOne = 1000
+    schedule_patience: AtLeastOne = 5
     schedule_factor: Positive = 0.5
     warm_up: Count = 0
     clip_norm: Positive | None = None
@@ -88,8 +97,11 @@ class CCP(BaseModel):
     Attributes:
         proxies_per_class: Proxies of each class (#proxy).
         pool: Items of each class (b) among which new proxies are looked for; fewer than proxies are multiplied by them.
+        pool_order: Whether the pools of one instance after the other go through a class as a "queue", so that every
+            item has its turn before any comes again, or are "drawn" anew.
         proximal_weight: Weight (lambda) of half the squared distance of the network's weights to those of the last
             converged instance.
+        proximal_decay: Factor of the weight from one instance to the next.
         patience: Evaluations without improvement after which an instance has converged.
         proxy_multiplier: Learning rate of the proxies over that of the network.
         pair_weight: Weight of the loss on pairs within the batch; that on pairs with proxies weighs 1.
@@ -112,7 +124,9 @@ class CCP(BaseModel):
 
     proxies_per_class: Items = 8
     pool: Items = 12
+    pool_order: Literal["queue", "drawn"] = "queue"
     proximal_weight: AtLeastZero = 2e-4
+    proximal_decay: Positive = 1.0
     patience: AtLeastOne = 3
     proxy_multiplier: Positive = 1.0
     pair_weight: AtLeastZero = 0.1

@@ -9,12 +9,13 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from vicinal.figure_style import ACCENT, CONTRAST, OTHER, styled
 from vicinal.tuning.ranges import Range
 from vicinal.tuning.tuned import Attempt, Tuned
 
 __all__ = ["plot_search"]
 
-COMPLETE, PRUNED, BEST = "#0969da", "#8c959f", "#cf222e"
+COMPLETE, PRUNED, BEST = ACCENT, OTHER, CONTRAST
 
 
 def plot_search(tuned: Tuned, *, columns: int = 3) -> Figure:
@@ -54,10 +55,10 @@ def plot_search(tuned: Tuned, *, columns: int = 3) -> Figure:
     for panel in panels[panels_needed:]:
         panel.set_axis_off()
     figure.supylabel(f"{tuned.score}, validation")
-    figure.suptitle(f"{tuned.recipe.loss}: {len(tuned.trials)} trials by {tuned.sampler}")
+    figure.suptitle(f"{tuned.recipe.method}: {len(tuned.trials)} trials by {tuned.sampler}")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    return figure
+    return styled(figure)
 
 
 def _draw(panel: Any, trials: list[Attempt], best: Attempt, across: Sequence[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,13 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from vicinal.data import Split
+from vicinal.defaults import suited_settings
 from vicinal.errors import InputError, Interrupted, look_up
 from vicinal.fitting import fit
 from vicinal.live_bar import LiveBar
 from vicinal.masking import masked
+from vicinal.named_code import allow_code as allow
+from vicinal.named_code import short_name, told
 from vicinal.recipe import Recipe
 from vicinal.tuning.claims import ERROR, LostTrials, claim, running, signs_of_life, unclaimed
 from vicinal.tuning.in_turn import SAMPLERS, InTurn, places
@@ -47,7 +50,7 @@ class _Failed(Exception):
 
 def tune(
     split: Split,
-    recipe: Recipe,
+    recipe: Recipe | None = None,
     *,
     trials: int,
     sampler: str = "tpe",
@@ -59,6 +62,8 @@ def tune(
     prune: bool = True,
     progress: bool = True,
     cache: Path | None = None,
+    allow_code: Sequence[str] = (),
+    **changes: Any,
 ) -> Tuned:
     """Search for the settings of a recipe that score best on the validation classes of a split.
 
@@ -67,7 +72,7 @@ def tune(
 
     Args:
         split: Classes to train on and to score by.
-        recipe: What is not varied, and where the search starts.
+        recipe: What is not varied, and where the search starts; by default one that suits the data.
         trials: How many settings to try, those of earlier calls with the same storage included.
         sampler: "tpe" (tree-structured Parzen estimators), "gp" (a Gaussian process), "random", or "grid": one setting
             after the other goes through its levels and keeps the best.
@@ -80,6 +85,8 @@ def tune(
         prune: Whether to give up trials whose score stays below the median of the others at the same step.
         progress: Whether to show progress.
         cache: Where frozen features are kept, by default the user's cache folder.
+        allow_code: Modules or files whose code the recipe may name.
+        **changes: Names of a recipe on top of it, as `fit` takes them: `loss=my_loss, steps=500`.
 
     Raises:
         InputError: Where the split has fewer than three validation classes, or every trial failed.
@@ -97,7 +104,10 @@ def tune(
     if trials < 1:
         raise InputError(f"trials must be at least 1; got {trials}.")
     look_up("sampler", sampler, SAMPLERS)
-    recipe = recipe.changed(score=score or recipe.training.score)
+    allow(*allow_code)
+    told(*changes.values())
+    recipe = Recipe.of(suited_settings(view.train, changes)) if recipe is None else recipe
+    recipe = recipe.changed(changes).changed(score=score or recipe.training.score)
     space = search_space(recipe, classes=len(view.train.classes)) if space is None else space
     start = start_of(recipe, space)
     space = {name: entry.including(start[name]) for name, entry in space.items()}
@@ -188,7 +198,8 @@ def _name(view: Split, recipe: Recipe, space: Space, sampler: str, seed: int, tr
     """Name a search by all that defines it, so that different ones never mix in a storage."""
     # A grid is made to fit the number of trials; the others can go on.
     parts = [view.hash(), recipe.toml(), repr(space), sampler, seed, trials if sampler == "grid" else None]
-    return f"{recipe.loss}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]}"
+    parts += [recipe.code()] if recipe.code() else []
+    return f"{short_name(recipe.loss)}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]}"
 
 
 def _finished(study: Study, limit: int) -> dict[int, FrozenTrial]:

@@ -76,6 +76,22 @@ class Tuned:
         """Return the best recipe as TOML, for `vicinal train --recipe`."""
         return self.recipe.toml()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the search as plain data, as `vicinal tune --json` prints it."""
+        return {
+            "score": self.score,
+            "value": self.value,
+            "best": dict(self.best.values),
+            "trials": [
+                {"place": trial.place, "state": trial.state, "values": dict(trial.values), "score": trial.score,
+                 "seconds": trial.seconds, "error": trial.error}
+                for trial in self.trials
+            ],
+            "importance": dict(self.importance),
+            "sampler": self.sampler,
+            "recipe": self.recipe.model_dump(mode="json"),
+        }  # fmt: skip
+
     def summary(self, name: str) -> SearchRecord:
         """Return what a comparison keeps of the search, under the name that its tables call the method."""
         scores = [trial.score for trial in self.trials if trial.state == "complete" and trial.score is not None]
@@ -111,7 +127,7 @@ class Tuned:
             [
                 *table,
                 "",
-                f"{self.recipe.loss}: {self.score} {self.value:.4f} on the validation classes in trial "
+                f"{self.recipe.method}: {self.score} {self.value:.4f} on the validation classes in trial "
                 f"{self.best.place}; as given {before}. {len(self.trials)} trials by {self.sampler}: {told}.",
                 *failures,
             ]

@@ -16,6 +16,7 @@ from vicinal.report.chapters.equal_conditions import conditions, failures
 from vicinal.report.chapters.pair_weights import pair_weight_curves
 from vicinal.report.chapters.papers import published_numbers
 from vicinal.report.chapters.proxy_curves import proxy_instances
+from vicinal.report.chapters.same_or_different import verification_chapter
 from vicinal.report.chapters.space_use import spectral
 from vicinal.report.chapters.standings import leaderboard_tables
 from vicinal.report.chapters.what_mattered import influence_chapter
@@ -36,6 +37,7 @@ CHAPTERS: dict[str, Callable[[Leaderboard], list[Chapter]]] = {
     # The science behind it.
     "training": training_curves,
     "recall": recall_curves,
+    "same or different": verification_chapter,
     "dimensions": dimension_curves,
     "proxies": proxy_instances,
     "pair weights": pair_weight_curves,

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from vicinal.errors import VicinalError
-from vicinal.mining import MINERS
-from vicinal.objectives import ALIASES, OBJECTIVES, options_of
+from vicinal.mining import find_miner
+from vicinal.objectives import find_objective, options_of
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose
 from vicinal.report.charts import Curve, small_lines
 from vicinal.results import Leaderboard, Record
@@ -55,15 +55,13 @@ def _traced(record: Record) -> tuple[WeightCurves, bool]:
     """Return the curves of a recipe's loss, and whether its miner is in them."""
     recipe = record.recipe
     name = str(recipe.get("loss", record.name))
-    if ALIASES.get(name, name) not in OBJECTIVES:
-        raise VicinalError(f"no loss is called {name}")
-    function = OBJECTIVES[ALIASES.get(name, name)]
+    function = find_objective(name)
     options = {key: value for key, value in recipe.get("loss_options", {}).items() if key in options_of(function)}
     mining = recipe.get("mining")
     miner: Callable[..., tuple[Tensor, Tensor]] | None = None
-    if mining in MINERS and mining not in RANDOM:
+    if mining is not None and mining not in RANDOM:
         known: dict[str, Any] = recipe.get("mining_options", {})
-        miner = partial(MINERS[mining], **known)
+        miner = partial(find_miner(mining), **known)
     return weight_curves(function, mining=miner, points=POINTS, **options), mining not in RANDOM
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vicinal.data import READERS, recognise
 from vicinal.errors import VicinalError
 from vicinal.phrasing import NONE, percent
+from vicinal.recipe import SCORES
 from vicinal.report.blocks import Chapter, Table
 from vicinal.results import Entry, Leaderboard, published, same_method
 from vicinal.results.text import network_in_words
@@ -19,7 +20,7 @@ def published_numbers(board: Leaderboard) -> list[Chapter]:
     rows = []
     for row in published(_known_name(first.dataset), protocol=first.protocol):
         for entry in _of_method(entries, row.method):
-            if row.score not in entry.scores:
+            if row.score not in (*SCORES, "R@1") or row.score not in entry.scores or row.part:
                 continue
             together = [NONE if entry.joined is None else percent(entry.joined.mean(row.score))] if joins else []
             rows.append(

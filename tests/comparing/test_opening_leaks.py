@@ -1,0 +1,26 @@
+"""A comparison says before it begins that a picture is on both sides of its split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vicinal.comparing.opening_words import opening_words
+from vicinal.data import folder
+from vicinal.recipe import Recipe
+
+
+def test_a_leak_is_told(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            noise = Image.fromarray(rng.integers(0, 255, (6, 6), dtype=np.uint8)).resize((60, 60))
+            noise.save(tmp_path / name / f"{number}.png")
+    recipe = Recipe(data=str(tmp_path), loss="triplet", backbone="convnet")
+    assert not [line for line in opening_words(recipe, folder(tmp_path), [], panel=False) if "LEAK" in line]
+    (tmp_path / "d" / "copy.png").write_bytes((tmp_path / "a" / "0.png").read_bytes())
+    told = [line for line in opening_words(recipe, folder(tmp_path), [], panel=False) if "LEAK" in line]
+    assert len(told) == 1

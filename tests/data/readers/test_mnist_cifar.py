@@ -1,0 +1,102 @@
+"""MNIST and CIFAR: idx and binary files, written here byte by byte; pickles are refused unopened."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vicinal.data import cifar, load, mnist, recognise
+from vicinal.errors import DataError
+
+pytestmark = pytest.mark.unit
+
+
+def write_mnist(root: Path, pack: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (7, 28, 28), dtype=np.uint8), np.array([3, 1, 0, 2, 1, 3, 0], dtype=np.uint8)
+    for part, rows in (("train", slice(0, 5)), ("t10k", slice(5, 7))):
+        count = len(labels[rows]).to_bytes(4, "big")
+        side = (28).to_bytes(4, "big")
+        contents = {
+            f"{part}-images-idx3-ubyte": bytes((0, 0, 8, 3)) + count + side + side + images[rows].tobytes(),
+            f"{part}-labels-idx1-ubyte": bytes((0, 0, 8, 1)) + count + labels[rows].tobytes(),
+        }
+        for name, content in contents.items():
+            (root / (f"{name}.gz" if pack else name)).write_bytes(gzip.compress(content) if pack else content)
+    return images, labels
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_mnist_from_idx_files(pack: bool, tmp_path: Path) -> None:
+    images, labels = write_mnist(tmp_path, pack)
+    data = mnist(tmp_path)
+    assert np.array_equal(data.items, images)
+    assert data.labels.tolist() == labels.tolist()
+    assert data.roles.tolist() == ["train"] * 5 + ["test"] * 2
+    assert (data.class_names, data.kind, recognise(tmp_path)) == (("0", "1", "2", "3"), "images", "mnist")
+    assert len(load(tmp_path)) == 7
+
+
+def test_mnist_that_is_damaged(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has no train-images-idx3-ubyte or .*\.gz"):
+        mnist(tmp_path)
+    write_mnist(tmp_path)
+    path = tmp_path / "train-images-idx3-ubyte"
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole + b"x", b"\0\0\x08\x02" + whole[4:], whole[:9], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match="is no idx file of 3 axes of bytes, or is not whole"):
+            mnist(tmp_path)
+    path.unlink()
+    path.with_suffix(".gz").write_bytes(b"no archive")
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"no archive")
+    with pytest.raises(DataError, match="not a packed idx file"):
+        mnist(tmp_path)
+    write_mnist(tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(bytes((0, 0, 8, 1, 0, 0, 0, 1, 5)))
+    with pytest.raises(DataError, match="2 test images, but 1 labels"):
+        mnist(tmp_path)
+
+
+def test_cifar_10(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (6, 32, 32, 3), dtype=np.uint8), [5, 0, 9, 3, 1, 2]
+    names = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
+    for name, image, label in zip(names, images, labels, strict=True):
+        (tmp_path / name).write_bytes(bytes([label]) + image.transpose(2, 0, 1).tobytes())
+    (tmp_path / "batches.meta.txt").write_text("\n".join("abcdefghij") + "\n\n")
+    data = cifar(tmp_path)
+    assert np.array_equal(data.items, images)
+    assert (data.labels.tolist(), data.class_names) == (labels, tuple("abcdefghij"))
+    assert (data.name, data.roles.tolist().count("test"), recognise(tmp_path)) == ("cifar10", 1, "cifar")
+    (tmp_path / "test_batch.bin").write_bytes(b"\x0a" + bytes(3072))
+    with pytest.raises(DataError, match="a label is 10, and there are 10 classes"):
+        cifar(tmp_path)
+    (tmp_path / "test_batch.bin").write_bytes(bytes(3000))
+    with pytest.raises(DataError, match="is not whole: its 3000 bytes"):
+        cifar(tmp_path)
+
+
+def test_cifar_100_has_fine_labels(tmp_path: Path) -> None:
+    for name, label in (("train.bin", 99), ("test.bin", 7)):
+        (tmp_path / name).write_bytes(bytes([3, label]) + bytes(3072))
+    data = cifar(tmp_path)
+    assert (data.labels.tolist(), data.name, len(data.class_names)) == ([99, 7], "cifar100", 100)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (pytest.fail, ("a pickle was opened",))
+
+
+@pytest.mark.parametrize("name", ["data_batch_1", "train"])
+def test_pickles_are_refused_unopened(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(DataError, match="pickles of the Python version, which are never opened"):
+        cifar(tmp_path)
+    with pytest.raises(DataError, match="neither test_batch"):
+        cifar(tmp_path / "elsewhere")

@@ -1,0 +1,46 @@
+"""Pictures on both sides of a split are found; those on one side are nobody's worry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.data import digits, find_leaks, folder, leak_note, split
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            noise = Image.fromarray(rng.integers(0, 255, (6, 6), dtype=np.uint8)).resize((60, 60))
+            noise.save(tmp_path / name / f"{number}.png")
+    return tmp_path
+
+
+def test_no_leak(photos: Path) -> None:
+    (photos / "d" / "again.png").write_bytes((photos / "d" / "0.png").read_bytes())
+    assert leak_note(split(folder(photos))) is None
+
+
+@pytest.mark.parametrize("kind", ["bytes", "looks"])
+def test_a_leak(photos: Path, kind: str) -> None:
+    one, other = photos / "a" / "0.png", photos / "d" / "other.png"
+    if kind == "bytes":
+        other.write_bytes(one.read_bytes())
+    else:
+        with Image.open(one) as image:
+            image.resize((80, 80)).save(other)
+    divided = split(folder(photos))
+    assert find_leaks(divided) == [(str(one), str(other))]
+    note = leak_note(divided)
+    assert note is not None
+    assert note.startswith("LEAK: a picture is on both sides of the split")
+
+
+def test_images_in_memory_have_no_files() -> None:
+    assert find_leaks(split(digits())) == []

@@ -1,0 +1,74 @@
+"""From an embedder and data to a calibration: which classes count, what is kept, and the command."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from vicinal.cli.main import app
+from vicinal.data import Dataset
+from vicinal.embedder import Card, Embedder, calibrate
+from vicinal.embedder.calibrating import unseen_classes
+from vicinal.errors import InputError
+from vicinal.evaluation.promised_threshold import promise_threshold
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def vectors():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(70), 3)
+    points = rng.standard_normal((70, 4))[labels] + 0.3 * rng.standard_normal((210, 4))
+    return Dataset(points.astype(np.float32), labels, tuple(f"class {code}" for code in range(70)), name="points")
+
+
+@pytest.fixture
+def linear():
+    return Embedder("linear", dim=4, options={"features": 4})
+
+
+def test_the_threshold_is_that_of_the_embeddings(linear, vectors):
+    rule = calibrate(linear, vectors, false_matches=0.1, confidence=0.9)
+    promise = promise_threshold(linear.encode(vectors), vectors.labels, false_matches=0.1, confidence=0.9)
+    assert (rule.threshold, rule.probabilities) == (promise.threshold, promise.probabilities)
+    assert (rule.classes, rule.embedder) == (70, linear.identity())
+    linear.calibration = rule
+    assert linear.same(vectors.items[0], vectors.items[0]).same
+
+
+def test_classes_that_it_was_trained_on_are_left_out(linear, vectors):
+    linear.card = Card(trained_on=tuple(f"class {code}" for code in range(10)))
+    with pytest.warns(UserWarning, match="10 of the 70 classes of points are left out"):
+        assert calibrate(linear, vectors, false_matches=0.1, confidence=0.9).classes == 60
+    linear.card = Card(trained_on=vectors.class_names)
+    with pytest.raises(InputError, match="trained on all 70 classes"):
+        calibrate(linear, vectors)
+
+
+def test_numbers_as_names_mean_something_in_one_dataset_only(linear, vectors):
+    numbered = Dataset(vectors.items, vectors.labels, tuple(map(str, range(70))), name="points")
+    linear.card = Card(trained_on=("0", "1"), data={"dataset": "others"})
+    assert unseen_classes(linear, numbered) is numbered
+    linear.card = Card(trained_on=("0", "1"), data={"dataset": "points"})
+    with pytest.warns(UserWarning, match="2 of the 70"):
+        assert len(unseen_classes(linear, numbered).classes) == 68
+
+
+def test_the_command_keeps_it_in_the_folder(linear, vectors, tmp_path, capsys):
+    linear.save(tmp_path / "model")
+    np.savez(tmp_path / "d.npz", X=vectors.items, y=vectors.labels)
+    words = ["calibrate", str(tmp_path / "model"), str(tmp_path / "d.npz"), "--no-progress"]
+    with pytest.raises(InputError, match="takes 5,990 classes"):
+        app(words, standalone_mode=False)
+    app([*words, "--false-matches", "0.1", "--confidence", "0.9"], standalone_mode=False)
+    assert "at most 10 % of the pairs of two new classes" in capsys.readouterr().out
+    app([*words, "--false-matches", "0.1", "--confidence", "0.9", "--json"], standalone_mode=False)
+    record = json.loads(capsys.readouterr().out)
+    kept = Embedder.load(tmp_path / "model").calibration
+    assert kept is not None
+    assert record["threshold"] == kept.threshold
+    assert 0 <= record["seen"] <= 0.1
+    assert 0 < record["true_matches"] <= 1

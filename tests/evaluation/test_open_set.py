@@ -1,0 +1,65 @@
+"""Who is it, or nobody; and new classes by a few examples: against loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vicinal.errors import InputError
+from vicinal.evaluation import few_shot_accuracy, identify
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_identification_against_every_threshold(distance):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(30), 6)
+    points = rng.standard_normal((30, 5))[labels] + 0.7 * rng.standard_normal((180, 5))
+    gallery = (np.arange(180) % 6 < 2) & (labels < 20)
+    query = np.arange(180) % 6 >= 2
+    found = identify(points[query], labels[query], points[gallery], labels[gallery], distance=distance)
+    best, right = [], []
+    for row, label in zip(points[query], labels[query], strict=True):
+        if distance == "cosine":
+            near = points[gallery] @ row / np.linalg.norm(points[gallery], axis=1) / np.linalg.norm(row)
+        else:
+            near = -np.linalg.norm(points[gallery] - row, axis=1)
+        best.append(near.max())
+        right.append(labels[gallery][near.argmax()] == label)
+    best, right, known = np.array(best), np.array(right), labels[query] < 20
+    assert (found.known, found.strangers) == (known.sum(), (~known).sum()) == (80, 40)
+    assert found["rank-1"] == pytest.approx(right[known].mean())
+    assert "DIR@FAR=0.01" not in found.overall  # of 40 strangers
+    allowed = [t for t in [*best, np.inf] if np.mean(best[~known] >= t) <= 0.1]
+    expected = max(np.mean(right[known] & (best[known] >= t)) for t in allowed)
+    assert found["DIR@FAR=0.1"] == pytest.approx(expected)
+    threshold = found.thresholds["DIR@FAR=0.1"] + 1e-9
+    assert np.mean(best[~known] >= threshold) <= 0.1
+    assert "40 strangers" in str(found)
+    with pytest.raises(InputError, match="nobody to identify"):
+        identify(points[:3], [100, 101, 102], points[gallery], labels[gallery])
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_few_shots_by_hand(distance):
+    # Two classes, one example each: (1, 0) twice, and (0, 1) with (0.9, 0.2), which is nearer to the other class.
+    points = np.array([[1, 0], [1, 0], [0, 1], [0.9, 0.2]], dtype=float)
+    found = few_shot_accuracy(points, [0, 0, 1, 1], ways=2, shots=1, episodes=400, distance=distance)
+    # The example is (0, 1): the query (1, 0) is right, (0.9, 0.2) wrong. It is (0.9, 0.2): (1, 0) right, (0, 1) right.
+    assert found.accuracy == pytest.approx(0.75, abs=0.05)
+    assert found.interval.low < 0.75 < found.interval.high
+
+
+def test_few_shots_of_separate_classes_are_right_and_of_noise_are_chance():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(20), 10)
+    apart = np.eye(20)[labels] + 0.01 * rng.standard_normal((200, 20))
+    assert few_shot_accuracy(apart, labels, episodes=50).accuracy == 1
+    noise = few_shot_accuracy(rng.standard_normal((200, 20)), labels, ways=4, shots=2, episodes=300)
+    assert noise.accuracy == pytest.approx(0.25, abs=0.04)
+    assert noise.episodes == 300
+    with pytest.raises(InputError, match="need 21 classes"):
+        few_shot_accuracy(apart, labels, ways=21)
+    with pytest.raises(InputError, match="at least"):
+        few_shot_accuracy(apart, labels, ways=1)

@@ -1,0 +1,93 @@
+"""The routes: what each answers, and that it is what the library says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from vicinal.index import Index
+
+TOKEN = "correct-horse"
+
+
+def test_info(asked: Any, vectors: Index, pictures: Index) -> None:
+    with asked(vectors) as client:
+        info = client.get("/api/info").json()
+    assert info["count"] == 60
+    assert info["labels"] == ["c0", "c1", "c2"]
+    assert info["columns"]["year"] == "integer"
+    assert not info["can_embed"]
+    assert not info["has_images"]
+    with asked(pictures) as client:
+        info = client.get("/api/info").json()
+    assert info["can_embed"]
+    assert info["has_images"]
+
+
+def test_vectors_and_items_to_the_last_digit(asked: Any, vectors: Index) -> None:
+    query = [0.1, 0.2, 0.3, -0.7]
+    with asked(vectors) as client:
+        reply = client.post("/search?k=5&where=label='c1'", json={"vector": query}).json()
+        assert [(hit["id"], hit["similarity"]) for hit in reply["hits"]] == [
+            (hit.id, hit.similarity) for hit in vectors.search(query, k=5, where="label = 'c1'")
+        ]
+        assert reply["exact"]
+        assert reply["generation"] == vectors.generation
+        expected = [(hit.id, hit.similarity, hit.label) for hit in vectors.search(item="n7", k=4)]
+        for got in (client.get("/neighbours/n7?k=4"), client.post("/search?k=4", json={"item": "n7"})):
+            hits = got.json()["hits"]
+            assert [(hit["id"], hit["similarity"], hit["label"]) for hit in hits] == expected
+            assert got.json()["query"] == {"item": "n7", "label": "c1"}
+
+
+def test_pictures_to_the_last_digit(asked: Any, pictures: Index, photos: Path) -> None:
+    file = photos / "a" / "2.png"
+    expected = [(hit.id, hit.similarity) for hit in pictures.search(file, k=3)]
+    with asked(pictures) as client:
+        raw = client.post("/search", content=file.read_bytes(), headers={"content-type": "image/png"})
+        form = client.post("/search", files={"file": ("any", file.read_bytes(), "image/png")})
+        for reply in (raw.json(), form.json()):
+            assert [(hit["id"], hit["similarity"]) for hit in reply["hits"]] == expected
+            assert reply["upload"]
+        hit = raw.json()["hits"][0]
+        assert hit["image"] == f"/items/{quote(str(file), safe='')}/image"
+        small = client.get(hit["image"])
+        assert small.headers["content-type"] == "image/jpeg"
+        again = client.get(hit["image"], headers={"if-none-match": small.headers["etag"]})
+        assert again.status_code == 304
+        item = client.get(f"/items/{quote(str(file), safe='')}").json()
+        assert item["path"] == str(file)
+
+
+def test_a_list_of_items(asked: Any, vectors: Index) -> None:
+    with asked(vectors) as client:
+        reply = client.get("/items", params={"where": "year < 10", "limit": 3, "offset": 1, "vectors": True}).json()
+    items, rows = vectors.get("year < 10")
+    assert reply["count"] == 10
+    assert [item["id"] for item in reply["items"]] == [item.id for item in items[1:4]]
+    assert [item["vector"] for item in reply["items"]] == rows[1:4].tolist()
+
+
+def test_changes_need_permission_and_token(asked: Any, vectors: Index) -> None:
+    body = {"vectors": [[1, 0, 0, 0]], "ids": ["new"], "labels": ["c9"]}
+    with asked(vectors) as client:
+        assert client.post("/items", json=body).status_code == 403
+    with asked(vectors, token=TOKEN, writable=True, public=True) as client:
+        assert client.post("/items", json=body).status_code == 401
+        assert "new" not in [item["id"] for item in client.get("/items?limit=100").json()["items"]]
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        assert client.post("/items", json=body).json()["added"] == 1
+        assert client.get("/items/new").json()["label"] == "c9"
+        assert client.delete("/items/new").json()["removed"] == 1
+        assert client.delete("/items/new").status_code == 404
+        assert client.get("/items/new").status_code == 404
+
+
+def test_health_docs_and_metrics(asked: Any, vectors: Index) -> None:
+    with asked(vectors) as client:
+        assert client.get("/health").json() == {"status": "ok"}
+        assert client.get("/ready").json() == {"status": "ready"}
+        assert "POST /search" in client.get("/docs").text
+        assert "/search" in client.get("/openapi.json").json()["paths"]
+        assert 'vicinal_requests_total{route="/health",status="200"} 1' in client.get("/metrics").text

@@ -1,0 +1,46 @@
+"""JSON objects with a checksum: every changed bit is seen, and what has none is read."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+
+from vicinal.sealing import sealed, unsealed
+
+pytestmark = pytest.mark.unit
+
+TEXTS = [b"{}", b'{"a": 1}', b'{\n  "a": [1, 2],\n  "b": "x"\n}', '{"name": "Zaunkönig"}'.encode()]
+
+
+@pytest.mark.parametrize("text", TEXTS[1:])
+def test_sealed_text_is_json_with_the_same_content(text: bytes) -> None:
+    values = json.loads(sealed(text))
+    assert len(values.pop("sha256")) == 16
+    assert values == json.loads(text)
+    assert unsealed(sealed(text)) == (text, "sealed")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_was_never_sealed_is_returned_as_it_is(text: bytes) -> None:
+    assert unsealed(text) == (text, "never sealed")
+
+
+def test_no_flipped_bit_is_taken_for_the_original() -> None:
+    whole = sealed(TEXTS[1])
+    for place in range(len(whole)):
+        for bit in range(8):
+            changed = bytearray(whole)
+            changed[place] ^= 1 << bit
+            content, seal = unsealed(bytes(changed))
+            if seal == "never sealed":  # then it is not JSON any more, or shows a field that nobody knows
+                with suppress(ValueError):
+                    assert set(json.loads(content)) != {"a"}
+            else:
+                assert seal == "damaged"
+
+
+@pytest.mark.parametrize("length", range(1, 30))
+def test_a_line_that_was_cut_short_counts_as_half_written(length: int) -> None:
+    assert unsealed(sealed(TEXTS[1])[:-length])[1] == "never sealed"

@@ -1,0 +1,74 @@
+"""`vicinal calibrate`: when two items count as the same, with a promise about new classes."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+__all__ = ["calibrate"]
+
+
+def calibrate(
+    model: Annotated[Path, typer.Argument(help="The folder of a model, a run or a comparison; it keeps the result.")],
+    data: Annotated[
+        str, typer.Argument(help="Items of other classes than it was trained on: a dataset's name, a folder, a table.")
+    ],
+    false_matches: Annotated[
+        float, typer.Option(help="The rate to promise: of pairs of two new classes, how many are called the same.")
+    ] = 0.001,
+    confidence: Annotated[float, typer.Option(help="The probability that the promise is kept.")] = 0.95,
+    protocol: Annotated[
+        str | None, typer.Option(help="Take only the validation classes of this protocol; without it all classes.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the protocol's random choice of classes.")] = 0,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+) -> None:
+    """Choose the similarity from which on two items count as the same, with a promise about new classes.
+
+    Classes that the model was trained on are left out.
+    Too few classes promise nothing: the message says how many it takes.
+    """
+    from vicinal.data import load, split
+    from vicinal.embedder import Embedder
+    from vicinal.embedder.calibrating import calibration_of, unseen_classes
+    from vicinal.embedder.folder import model_in
+    from vicinal.errors import InputError
+    from vicinal.evaluation.promised_threshold import promise_threshold
+
+    embedder = Embedder.load(model)
+    items = load(data, skip_bad=skip_bad)
+    if protocol is not None:
+        held_out = split(items, protocol, seed=seed).validation
+        if held_out is None:
+            raise InputError(f"Protocol {protocol!r} has no validation classes here; leave --protocol out.")
+        items = held_out
+    items = unseen_classes(embedder, items)
+    promise = promise_threshold(
+        embedder.encode(items, progress=progress),
+        items.labels,
+        false_matches=false_matches,
+        confidence=confidence,
+        distance=embedder.distance,
+    )
+    embedder.calibration = calibration_of(promise, embedder)
+    folder = model_in(model)
+    embedder.save(folder)
+    if json:
+        known = {"model": str(folder), "seen": promise.seen, "true_matches": promise.true_matches}
+        print(json_module.dumps(embedder.calibration.as_dict() | known))
+        return
+    said = str(embedder.calibration)
+    print(f"{said[0].upper()}{said[1:]}.")
+    print(
+        f"Among these classes {100 * promise.seen:.3g} % of the pairs of two classes reach it, and "
+        f"{100 * promise.true_matches:.3g} % of the pairs of one class: what is below is missed."
+    )
+    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(
+        f"kept in {folder}; an index of it learns of that by vicinal index {model} DATA --out INDEX"
+    )

@@ -1,0 +1,67 @@
+"""`vicinal classify`: names for pictures by the items of an index, or none of these."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+__all__ = ["classify"]
+
+COLUMNS = ("path", "label", "similarity", "probability", "nearest", "nearest_label")
+NONE = "none of these"
+
+
+def classify(
+    index: Annotated[Path, typer.Argument(help="The folder of an index whose items have labels.")],
+    query: Annotated[Path, typer.Argument(help="An image, or a folder of images.")],
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="The similarity that is near enough.", show_default="that of the calibrated model"),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="FILTER", help="Name by those items alone that pass this filter.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a table to this .csv file, too.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per image.")] = False,
+) -> None:
+    """Name images by the nearest item of an index; what is near nothing is none of these.
+
+    A new class needs no training: put a few images of it into the index.
+    """
+    from vicinal.atomic import prepare_output, write_atomically
+    from vicinal.data.readers.layout import images_below
+    from vicinal.errors import DataError
+    from vicinal.index import Index
+    from vicinal.index.naming import classify as name_by
+
+    prepare_output(out)
+    if not query.exists():
+        raise DataError(f"There is no file {query}.")
+    paths = list(images_below(query)) if query.is_dir() else [str(query)]
+    if not paths:
+        raise DataError(f"{query} has no images in it.")
+    with Index.open(index) as opened:
+        namings = name_by(opened, paths, threshold=threshold, where=where)
+    rows = [{"path": path} | naming.as_dict() for path, naming in zip(paths, namings, strict=True)]
+    for row in rows:
+        if json:
+            print(json_module.dumps(row))
+        else:
+            near = "" if row["similarity"] is None else f"{row['similarity']:.6f}"
+            print("\t".join([row["path"], NONE if row["label"] is None else str(row["label"]), near]))
+    if out is not None:
+        table = io.StringIO()
+        writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomically(out, table.getvalue())
+    unknown = sum(row["label"] is None for row in rows)
+    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(
+        f"{len(rows) - unknown:,} of {len(rows):,} images named, {unknown:,} {NONE}"
+    )

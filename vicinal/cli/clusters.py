@@ -1,0 +1,82 @@
+"""`vicinal clusters`: groups of items that nobody has labelled, with names to fill in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.atomic import prepare_output
+from vicinal.cli.collection import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
+from vicinal.errors import DataError
+from vicinal.phrasing import counted
+
+__all__ = ["clusters"]
+
+
+def clusters(
+    what: Annotated[str, DATA_OR_INDEX],
+    model: Annotated[Path | None, MODEL] = None,
+    least: Annotated[int, typer.Option(min=2, help="Items of the smallest cluster.")] = 5,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    names: Annotated[
+        Path | None,
+        typer.Option(help="A .csv file with a line per cluster: written with names to fill in, read once it is there."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write path and label of the items of named clusters to this .csv file.")
+    ] = None,
+    sheet: Annotated[Path | None, typer.Option(help="Draw a row per cluster to this .png or .jpg file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per cluster.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+) -> None:
+    """Propose clusters of items by their neighbours, the largest first; how many there are comes out of the data.
+
+    First with --names names.csv --sheet clusters.png; fill in the names; then again with --out labelled.csv.
+    """
+    from vicinal.decisions import propose_clusters
+
+    prepare_outputs(out, sheet)
+    if names is not None and not names.exists():
+        prepare_output(names)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    proposed = propose_clusters(found.embedded(), least=least, distance=found.distance)
+    examples = [found.names[place] for place in proposed.centres]
+    for cluster, example in enumerate(examples):
+        size = len(proposed.members(cluster))
+        row = {"cluster": cluster, "items": size, "example": example}
+        typer.echo(json.dumps(row) if as_json else f"{cluster}\t{counted(size, 'item')}\t{example}")
+    if not as_json:
+        alone = int((proposed.codes < 0).sum())
+        typer.echo(f"{counted(len(proposed), 'cluster')} of {counted(len(found), 'item')}; {alone:,} are in none.")
+    if names is not None and not names.exists():
+        rows = [[cluster, len(proposed.members(cluster)), example, ""] for cluster, example in enumerate(examples)]
+        write_rows(names, ("cluster", "items", "example", "name"), rows)
+    if out is not None:
+        label_of = {} if names is None else _read_names(names, examples)
+        labelled = [
+            [found.names[place], label_of.get(code, f"cluster-{code}")]
+            for place, code in enumerate(proposed.codes.tolist())
+            if code >= 0 and (names is None or code in label_of)
+        ]
+        write_rows(out, ("path", "label"), labelled)
+    if sheet is not None:
+        rows_of = []
+        for cluster, centre in enumerate(proposed.centres):
+            others = [place for place in proposed.members(cluster) if place != centre]
+            rows_of.append([found.cell(place, f"cluster {cluster}") for place in [centre, *others][:12]])
+        write_sheet(sheet, rows_of)
+
+
+def _read_names(path: Path, examples: list[str]) -> dict[int, str]:
+    """The names that were filled in, by cluster; of other clusters than these they are refused."""
+    from vicinal.reading import read_csv
+
+    header, *rows = [row for row in read_csv(path) if row] or [[]]
+    if header != ["cluster", "items", "example", "name"]:
+        raise DataError(f"{path} must have the columns cluster, items, example and name; got {', '.join(header)}.")
+    if [row[2] for row in rows] != examples:
+        raise DataError(f"{path} names other clusters than these.", hint="Delete it, and fill in the new one.")
+    return {int(row[0]): row[3].strip() for row in rows if row[3].strip()}

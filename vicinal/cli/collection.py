@@ -1,0 +1,191 @@
+"""What the verbs on a collection read: an index, a file of embeddings, or data with the model that embeds it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from vicinal.atomic import prepare_output, write_atomically
+from vicinal.cli.figures import prepare_picture
+from vicinal.errors import InputError
+
+if TYPE_CHECKING:
+    from vicinal.data import Dataset
+    from vicinal.data.picture_rows import Cell
+
+__all__ = ["DATA_OR_INDEX", "MODEL", "Collection", "prepare_outputs", "read_collection", "write_rows", "write_sheet"]
+
+DATA_OR_INDEX = typer.Argument(
+    metavar="DATA_OR_INDEX",
+    help="The folder of an index, an .npz or .parquet file of embeddings, or data (with --model).",
+)
+MODEL = typer.Option(help="For data: the folder of a model, a run or a comparison that embeds it.")
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Items, as far as they are known.
+
+    Attributes:
+        names: What to call each item: its path, its id or its number.
+        embeddings: One row per item; None for data without a model.
+        labels: One per item, or None.
+        roles: One per item, or None.
+        distance: How embeddings are compared.
+        paths: Of image files; empty where there are none.
+        picture: The picture of an item, or None.
+    """
+
+    names: Sequence[str]
+    embeddings: NDArray[np.generic] | None
+    labels: NDArray[Any] | None
+    roles: NDArray[Any] | None
+    distance: str
+    paths: Sequence[str]
+    picture: Callable[[int], Any]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def embedded(self) -> NDArray[np.generic]:
+        """The embeddings, or an error that says how to get them."""
+        if self.embeddings is None:
+            raise InputError("Neighbours need embeddings: say which model makes them, with --model FOLDER.")
+        return self.embeddings
+
+    def labelled(self) -> NDArray[Any]:
+        """The labels, or an error."""
+        if self.labels is None:
+            raise InputError("These items have no labels; `vicinal clusters` proposes some.")
+        return self.labels
+
+    def cell(self, place: int, *words: str, frame: str | None = None) -> Cell:
+        """The picture of an item with words, its label and its name under it."""
+        from vicinal.data.picture_rows import Cell
+
+        label = [] if self.labels is None else [str(self.labels[place])]
+        return Cell(self.picture(place), [*words, *label, Path(self.names[place]).name], frame)
+
+
+def read_collection(
+    what: str, model: Path | None = None, *, skip_bad: bool = False, progress: bool = True
+) -> Collection:
+    """Read what a person named.
+
+    Args:
+        what: An index, a file of embeddings, or data.
+        model: What embeds the data.
+        skip_bad: Leave out images that cannot be read.
+        progress: Whether to show a bar.
+    """
+    from vicinal.cli.embed import open_inputs
+    from vicinal.embedder import Embedder
+    from vicinal.index.index_folder import is_index
+
+    path = Path(what)
+    if is_index(path) or _holds_embeddings(path):
+        if model is not None:
+            raise InputError(f"{what} holds embeddings already; --model goes with data.")
+        return _from_index(path) if is_index(path) else _from_file(path)
+    data, labelled = open_inputs(what, skip_bad=skip_bad)
+    embeddings = data.items if data.kind == "vectors" and model is None else None
+    distance = "cosine"
+    if model is not None:
+        embedder = Embedder.load(model)
+        embeddings, distance = embedder.encode(data, progress=progress), embedder.distance
+    return _of_dataset(data, labelled, np.asarray(embeddings) if embeddings is not None else None, distance)
+
+
+def _holds_embeddings(path: Path) -> bool:
+    from vicinal.reading import read_arrays
+
+    if path.suffix == ".npz" and path.is_file():
+        return "embeddings" in read_arrays(path)
+    return path.suffix == ".parquet" and path.is_file()
+
+
+def _from_index(path: Path) -> Collection:
+    from vicinal.index import Index
+
+    with Index.open(path) as opened:
+        items, vectors = opened.get()
+        distance = opened.distance
+    paths = [str(item.path) for item in items if item.path is not None]
+    labels = [item.label for item in items]
+    roles = [item.metadata.get("role") for item in items]
+    return Collection(
+        [str(item.path or item.id) for item in items],
+        vectors,
+        None if any(label is None for label in labels) else np.array(labels),
+        None if any(role is None for role in roles) else np.array(roles),
+        distance,
+        paths if len(paths) == len(items) else (),
+        lambda place: items[place].path,
+    )
+
+
+def _from_file(path: Path) -> Collection:
+    from vicinal.index.exchange import read_vectors
+
+    found = read_vectors(path)
+    names = [str(name) for name in (range(len(found.vectors)) if found.ids is None else found.ids)]
+    roles = found.metadata.get("role")
+    are_files = found.ids is not None and all(Path(name).is_file() for name in names)
+    return Collection(
+        names,
+        found.vectors,
+        None if found.labels is None else np.array(found.labels),
+        None if roles is None else np.array(roles),
+        "cosine",
+        names if are_files else (),
+        lambda place: names[place] if are_files else None,
+    )
+
+
+def _of_dataset(data: Dataset, labelled: bool, embeddings: NDArray[np.generic] | None, distance: str) -> Collection:
+    paths = list(data.items) if isinstance(data.items, tuple) else []
+    return Collection(
+        paths or [str(place) for place in range(len(data))],
+        embeddings,
+        np.array(data.class_names)[data.labels] if labelled else None,
+        data.roles,
+        distance,
+        paths,
+        lambda place: None if data.kind == "vectors" else data.image(place),
+    )
+
+
+def prepare_outputs(out: Path | None, sheet: Path | None) -> None:
+    """Find out before the work that results cannot be written."""
+    if out is not None and out.suffix != ".csv":
+        raise InputError(f"--out must end in .csv; got {out}.")
+    prepare_output(out)
+    prepare_picture(sheet, "--sheet")
+
+
+def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write a table as CSV, whole or not at all."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def write_sheet(path: Path, rows: Sequence[Sequence[Cell]]) -> None:
+    """Write rows of pictures as one picture, whole or not at all."""
+    from PIL import Image
+
+    from vicinal.atomic import replacing
+    from vicinal.data.picture_rows import draw_rows
+
+    with replacing(path) as file:
+        draw_rows(rows).save(file, format=Image.registered_extensions()[path.suffix.lower()])

@@ -1,0 +1,67 @@
+"""`vicinal mislabelled`: items whose label is probably wrong, the label proposed, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.cli.collection import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
+from vicinal.phrasing import counted
+
+__all__ = ["mislabelled"]
+
+
+def mislabelled(
+    what: Annotated[str, DATA_OR_INDEX],
+    model: Annotated[Path | None, MODEL] = None,
+    least: Annotated[float, typer.Option(min=0, max=1, help="Least probability of being wrong.")] = 0.5,
+    neighbours: Annotated[int, typer.Option(min=1, help="Neighbours that vote.")] = 200,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write all of them to this .csv file.")] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Draw each with its nearest items of both labels to this .png or .jpg file.")
+    ] = None,
+    shown: Annotated[int, typer.Option(min=1, help="Items that are printed and drawn at most.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per item.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+) -> None:
+    """List the items whose neighbours and class disagree with their label, the most suspicious first.
+
+    On the sheet each row has the item, its nearest items of its own label, and those of the label proposed.
+    """
+    from vicinal.data.picture_rows import BLUE, RED
+    from vicinal.decisions import find_mislabelled
+
+    prepare_outputs(out, sheet)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    suspects = find_mislabelled(found.embedded(), found.labelled(), k=neighbours, distance=found.distance, least=least)
+    for suspect in suspects[:shown]:
+        name = found.names[suspect.place]
+        if as_json:
+            near = {side: [found.names[place] for place in getattr(suspect, side)] for side in ("own", "other")}
+            typer.echo(json.dumps(suspect.as_dict() | {"item": name} | near))
+        else:
+            typer.echo(f"{suspect.score:.3f}\t{suspect.label}\t-> {suspect.proposed}\t{name}")
+    if not as_json:
+        typer.echo(
+            f"{len(suspects):,} of {counted(len(found), 'label')} {'is' if len(suspects) == 1 else 'are'} doubtful."
+        )
+    if out is not None:
+        rows = [
+            [found.names[each.place], each.label, each.proposed, f"{each.score:.6f}", found.names[each.other[0]]]
+            for each in suspects
+        ]
+        write_rows(out, ("item", "label", "proposed", "score", "nearest_of_proposed"), rows)
+    if sheet is not None:
+        pictures = [
+            [
+                found.cell(each.place, f"{each.score:.3f}", frame=RED),
+                *(found.cell(place, "its label") for place in each.own),
+                *(found.cell(place, "proposed", frame=BLUE) for place in each.other),
+            ]
+            for each in suspects[:shown]
+        ]
+        write_sheet(sheet, pictures)

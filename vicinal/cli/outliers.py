@@ -1,0 +1,72 @@
+"""`vicinal outliers`: items that are near nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.cli.collection import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
+from vicinal.phrasing import counted
+
+__all__ = ["outliers"]
+
+
+def outliers(
+    what: Annotated[str, DATA_OR_INDEX],
+    model: Annotated[Path | None, MODEL] = None,
+    least: Annotated[
+        float, typer.Option(help="Robust standard deviations beyond what is usual in the item's class.")
+    ] = 3.5,
+    neighbours: Annotated[int, typer.Option(min=1, help="Which neighbour is to be near.")] = 5,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write all of them to this .csv file.")] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Draw each with its nearest items to this .png or .jpg file.")
+    ] = None,
+    shown: Annotated[int, typer.Option(min=1, help="Items that are printed and drawn at most.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per item.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+) -> None:
+    """List the items whose neighbours are farther than is usual for their class, the farthest first."""
+    from vicinal.data.picture_rows import RED
+    from vicinal.decisions import find_outliers
+
+    prepare_outputs(out, sheet)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    remote = find_outliers(found.embedded(), found.labels, k=neighbours, distance=found.distance, least=least)
+    for outlier in remote[:shown]:
+        name = found.names[outlier.place]
+        if as_json:
+            near = [found.names[place] for place in outlier.nearest]
+            typer.echo(json.dumps(outlier.as_dict() | {"item": name, "nearest": near}))
+        else:
+            label = "" if outlier.label is None else str(outlier.label)
+            typer.echo(f"{outlier.score:.2f}\t{label}\t{outlier.distance:.4f} (usual {outlier.usual:.4f})\t{name}")
+    if not as_json:
+        typer.echo(
+            f"{len(remote):,} of {counted(len(found), 'item')} {'is' if len(remote) == 1 else 'are'} far from all."
+        )
+    if out is not None:
+        rows = [
+            [
+                found.names[each.place],
+                "" if each.label is None else each.label,
+                f"{each.score:.4f}",
+                f"{each.distance:.6f}",
+                f"{each.usual:.6f}",
+            ]
+            for each in remote
+        ]
+        write_rows(out, ("item", "label", "score", "distance", "usual"), rows)
+    if sheet is not None:
+        pictures = [
+            [
+                found.cell(each.place, f"{each.score:.2f}", frame=RED),
+                *(found.cell(place, "nearest") for place in each.nearest),
+            ]
+            for each in remote[:shown]
+        ]
+        write_sheet(sheet, pictures)

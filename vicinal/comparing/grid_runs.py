@@ -1,0 +1,120 @@
+"""The runs of a comparison: the ladder of learning rates, the search for settings, and the runs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from rich.console import Console
+
+from vicinal.comparing.contestants import Contestant, needs
+from vicinal.comparing.executor import Ended, run_here, run_in_processes
+from vicinal.comparing.opening_words import time_in_words
+from vicinal.comparing.progress import Shown
+from vicinal.comparing.rates import chosen_rates, rungs_of
+from vicinal.comparing.tasks import RunContestant, TuneContestant
+from vicinal.comparing.time_estimate import runs_seconds
+from vicinal.results import Journal, Record
+from vicinal.tuning import Tuned
+
+__all__ = ["Execution", "climb_rates", "run_grid", "say", "search_settings"]
+
+
+@final
+@dataclass(frozen=True)
+class Execution:
+    """How runs are carried out, which their results do not depend on.
+
+    Attributes:
+        jobs: Runs at a time.
+        threads: Of each.
+        ray: Address of a Ray cluster; None for this machine.
+        retry_failed: Run again what failed before.
+        progress: Whether to show progress.
+    """
+
+    jobs: int
+    threads: int
+    ray: str | None
+    retry_failed: bool
+    progress: bool
+
+
+def climb_rates(
+    grid: Sequence[Contestant], run: RunContestant, how: Execution, *, rates: int, tune: int
+) -> list[Contestant]:
+    """Try learning rates, and return the runs at the best of them."""
+    count = min(rates, tune) if tune else rates
+    rungs = rungs_of(grid, count)
+    ladders = len(rungs) // count
+    later = len(grid) - ladders + ladders * max(0, tune - rates)
+    tried = run_grid("learning rates", rungs, run, how, later)
+    return chosen_rates(grid, [(rung, tried[run.key(rung)]) for rung in rungs])
+
+
+def search_settings(
+    grid: Sequence[Contestant], search: TuneContestant, how: Execution, *, tune: int
+) -> tuple[list[Contestant], list[tuple[Contestant, str]]]:
+    """Search for each loss's settings once; return the runs with them, and those whose search failed."""
+    first: dict[str, Contestant] = {}
+    for contestant in grid:
+        first.setdefault(contestant.name, contestant)
+    outcomes: dict[str, Tuned | str] = {}
+    with Shown("tuning", len(first), how.progress) as shown:
+        for ended in _ended(list(first.values()), search, shown.started, how):
+            outcomes[ended.task.name] = ended.result if ended.result is not None else ended.error
+            shown.ended(ended.task)
+    ready, broken = [], []
+    for contestant in grid:
+        found, own = outcomes[contestant.name], contestant.recipe
+        if isinstance(found, str):
+            broken.append((contestant, f"The search for its settings failed: {found}"))
+            continue
+        best, former = found.recipe, needs(own)  # the search may have changed what these say
+        demands = (*needs(best), *(word for word in contestant.demands if word not in former))
+        recipe = best.changed(seed=own.training.seed, fold=own.fold, backbone=own.backbone, dim=own.dim)
+        spent = contestant.tuning_images + found.steps * own.classes_per_batch * own.samples_per_class
+        ready.append(replace(contestant, recipe=recipe, demands=demands, tuning_trials=tune, tuning_images=spent))
+    return ready, broken
+
+
+def run_grid(
+    what: str, grid: Sequence[Contestant], run: RunContestant, how: Execution, later: int = 0
+) -> dict[str, Record]:
+    """Run what the journal lacks and say how long it takes, with as many `later`; return all records by their keys."""
+    journal = Journal(run.out)
+    known = {record.key: record for record in journal.records() if record.status == "done" or not how.retry_failed}
+    for contestant in grid:
+        key = run.key(contestant)
+        if contestant.role == "run" and key in known and known[key].role == "rung":
+            known[key] = run.again(contestant, known[key])
+            journal.append(known[key])
+    missing = [contestant for contestant in grid if run.key(contestant) not in known]
+    if how.progress and missing:
+        recipes = [contestant.recipe for contestant in missing]
+        seconds = runs_seconds(recipes, run.data, run.cache, later, jobs=how.jobs, threads=how.threads)
+        say(time_in_words(len(missing) + later, seconds))
+    with Shown(what, len(grid), how.progress, completed=len(grid) - len(missing), log_of=run.log_of) as shown:
+        for ended in _ended(missing, run, shown.started, how):
+            record = ended.result or run.failed(ended.task, ended.error)
+            journal.append(record)
+            known[record.key] = record
+            shown.ended(ended.task, record)
+    return known
+
+
+def say(*lines: str) -> None:
+    """Show lines where progress is shown."""
+    for line in lines:
+        Console(stderr=True).print(line, highlight=False, markup=False)
+
+
+def _ended(tasks: Sequence[Any], work: Any, started: Any, how: Execution) -> Iterator[Ended[Any, Any]]:
+    if how.ray is not None:
+        from vicinal.comparing.ray_executor import run_on_ray
+
+        return run_on_ray(tasks, work, started, address=how.ray, threads=how.threads)
+    if how.jobs == 1:
+        return run_here(tasks, work, started)
+    return run_in_processes(tasks, work, started, jobs=how.jobs, threads=how.threads)

@@ -1,0 +1,72 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009), from the binary version: 32 x 32 pixels in colour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from vicinal.data.dataset import Dataset
+from vicinal.errors import DataError
+from vicinal.reading import read_content, read_text
+
+PIXELS = 3 * 32 * 32
+# Files of each role, bytes of labels before an image (the last is the class), and the file with the names of classes.
+LAYOUTS = {
+    10: (
+        {"train": [f"data_batch_{number}.bin" for number in range(1, 6)], "test": ["test_batch.bin"]},
+        1,
+        "batches.meta.txt",
+    ),
+    100: ({"train": ["train.bin"], "test": ["test.bin"]}, 2, "fine_label_names.txt"),
+}
+PICKLED = ("data_batch_1", "train")
+
+
+def cifar(root: str | Path) -> Dataset:
+    """Read CIFAR-10 or CIFAR-100 from the binary version, which holds plain bytes.
+
+    The Python version is a pickle, which can run any code when it is opened: it is refused.
+
+    Args:
+        root: The folder with `data_batch_1.bin` to `test_batch.bin`, or with `train.bin` and `test.bin`.
+
+    Reference:
+        Krizhevsky, Learning multiple layers of features from tiny images, 2009.
+    """
+    folder = Path(root)
+    classes = next((many for many, (files, *_) in LAYOUTS.items() if (folder / files["test"][0]).is_file()), None)
+    if classes is None:
+        pickled = any((folder / name).is_file() for name in PICKLED)
+        raise DataError(
+            f"{root} holds the pickles of the Python version, which are never opened."
+            if pickled
+            else f"{root} has neither test_batch.bin (CIFAR-10) nor test.bin (CIFAR-100).",
+            hint="Fetch the binary version: cifar-10-binary.tar.gz or cifar-100-binary.tar.gz.",
+        )
+    files, before, names = LAYOUTS[classes]
+    images, labels, roles = [], [], []
+    for role, parts in files.items():
+        for part in parts:
+            rows = _rows(folder / part, before + PIXELS)
+            labels.append(rows[:, before - 1].astype(np.int64))
+            images.append(rows[:, before:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+            roles += [role] * len(rows)
+    label = np.concatenate(labels)
+    if label.max() >= classes:
+        raise DataError(f"{root}: a label is {label.max()}, and there are {classes} classes: fetch the files again.")
+    return Dataset(
+        np.concatenate(images), label, _names(folder / names, classes), name=f"cifar{classes}", roles=np.array(roles)
+    )
+
+
+def _rows(path: Path, length: int) -> np.ndarray:
+    content = np.frombuffer(read_content(path), dtype=np.uint8)
+    if not len(content) or len(content) % length:
+        raise DataError(f"{path} is not whole: its {len(content)} bytes are no multiple of {length}. Fetch it again.")
+    return content.reshape(-1, length)
+
+
+def _names(path: Path, classes: int) -> tuple[str, ...]:
+    found = [line.strip() for line in read_text(path).splitlines() if line.strip()] if path.is_file() else []
+    return tuple(found) if len(found) == classes else tuple(map(str, range(classes)))

@@ -1,0 +1,280 @@
+"""Items whose neighbours and class disagree with their label, with the label that would agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp
+
+from vicinal.decisions.class_models import fit_class_models, left_out_fits
+from vicinal.errors import InputError
+from vicinal.neighbours import find_neighbours
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
+
+__all__ = ["LabelDoubts", "Suspect", "doubt_labels", "find_mislabelled"]
+
+NEIGHBOURS = 200
+ROUNDS = 3  # of weighing labels by how far they are believed; a fourth changes nothing
+WIDTHS = (0.1, 0.3)  # of the votes' kernels, in units of how far the last neighbour is beyond the first
+SHRINKAGES = (0.02, 0.1, 0.3, 0.7)
+FITTED_ON = 4096  # items at most that settings are chosen by
+RIVALS = 12  # classes beside its own that an item is compared with: by votes, and again by class models
+UNSEEN = 0.05  # votes of a class that no neighbour has
+SHARE = (2.0, 40.0)  # Beta prior of the share of wrong labels: a few in a hundred, unless the data knows better
+BLOCK = 1 << 22  # numbers of a block of fits to classes
+
+
+@final
+@dataclass(frozen=True)
+class Suspect:
+    """An item whose label is probably wrong.
+
+    Attributes:
+        place: Of the item.
+        label: That it has.
+        proposed: The label that would agree with its neighbours.
+        score: Probability, between 0 and 1, that the label is wrong.
+        own: Places of its nearest neighbours of its label, nearest first.
+        other: Places of its nearest neighbours of the proposed label.
+    """
+
+    place: int
+    label: Any
+    proposed: Any
+    score: float
+    own: tuple[int, ...]
+    other: tuple[int, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "place": self.place,
+            "label": str(self.label),
+            "proposed": str(self.proposed),
+            "score": self.score,
+            "own": list(self.own),
+            "other": list(self.other),
+        }
+
+
+@final
+@dataclass(frozen=True)
+class LabelDoubts:
+    """What is thought of every label of a collection.
+
+    Attributes:
+        classes: The labels that occur.
+        codes: Of each item's label among the classes.
+        scores: Probability that an item's label is wrong; 0 for the only item of a class, which nothing speaks of.
+        ranks: What to sort by: the log odds, which tell items apart whose probabilities round to the same.
+        proposed: The most likely other label of each item, among the classes.
+        share: Estimated share of wrong labels.
+    """
+
+    classes: tuple[Any, ...]
+    codes: Int64[np.ndarray, " n"]
+    scores: Float64[np.ndarray, " n"]
+    ranks: Float64[np.ndarray, " n"]
+    proposed: Int64[np.ndarray, " n"]
+    share: float
+
+
+def find_mislabelled(
+    embeddings: ArrayLike,
+    labels: Labels,
+    *,
+    k: int = NEIGHBOURS,
+    distance: str = "cosine",
+    least: float = 0.5,
+    shown: int = 5,
+) -> list[Suspect]:
+    """List the items whose label is probably wrong, the most suspicious first.
+
+    Args:
+        embeddings: One row per item.
+        labels: One per item.
+        k: Neighbours that vote.
+        distance: "cosine" or "euclidean".
+        least: The least probability of being wrong that is listed.
+        shown: Neighbours of both labels that are given as a reason.
+
+    Example:
+        >>> from sklearn.datasets import load_digits
+        >>> digits = load_digits()
+        >>> labels = digits.target.copy()
+        >>> labels[7] = 3
+        >>> suspect = find_mislabelled(digits.data, labels, distance="euclidean")[0]
+        >>> suspect.place, suspect.label, suspect.proposed
+        (7, 3, 7)
+    """
+    items = as_embeddings(embeddings)
+    doubts = doubt_labels(items, labels, k=k, distance=distance)
+    suspects = np.flatnonzero((doubts.scores >= least) & (doubts.scores > 0))
+    suspects = suspects[np.argsort(-doubts.ranks[suspects], kind="stable")]
+    found = []
+    for place in suspects.tolist():
+        own, other = int(doubts.codes[place]), int(doubts.proposed[place])
+        found.append(
+            Suspect(
+                place,
+                doubts.classes[own],
+                doubts.classes[other],
+                float(doubts.scores[place]),
+                _nearest_of(items, doubts.codes, place, own, shown, distance),
+                _nearest_of(items, doubts.codes, place, other, shown, distance),
+            )
+        )
+    return found
+
+
+def doubt_labels(
+    embeddings: ArrayLike, labels: Labels, *, k: int = NEIGHBOURS, distance: str = "cosine"
+) -> LabelDoubts:
+    """Estimate for every item the probability that its label is wrong.
+
+    Two things speak of an item that is left out: its neighbours, who vote for their labels by how near they are, and
+    the classes as Gaussians of one shape. What each is worth, and the share of wrong labels, is fitted to the labels
+    there are, which may be wrong themselves: p(label) = (1 - share) p(class) + share / (classes - 1). Labels that are
+    not believed count less in the next round.
+
+    Args:
+        embeddings: One row per item.
+        labels: One per item.
+        k: Neighbours that vote.
+        distance: "cosine" or "euclidean".
+    """
+    items = as_embeddings(embeddings)
+    classes, (tensor,) = as_codes(labels, sizes=[len(items)])
+    codes = tensor.numpy()
+    if len(classes) < 2:
+        raise InputError(f"A label can only be wrong where there are several; all {len(items)} items have one label.")
+    judged = np.bincount(codes)[codes] > 1
+    if not judged.any():
+        raise InputError(f"Each of the {len(items)} items has a label of its own; no label has two items to compare.")
+    rows = items.double().numpy()
+    if distance == "cosine":
+        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+    rows = rows - rows.mean(axis=0)
+    near = find_neighbours(items, min(k, len(items) - 1), distance=distance)
+    places = near.indices.numpy()
+    farness = near.values.numpy() * (-1.0 if distance == "cosine" else 1.0)
+    farness = farness - farness[:, :1]
+    unit = float(np.median(farness[:, -1])) or 1.0
+    believed = np.ones(len(items))
+    weights = np.array([0.5] * len(WIDTHS) + [0.1, 0.5])
+    for _ in range(ROUNDS):
+        rivals, evidence = _evidence(rows, codes, len(classes), places, farness / unit, believed, judged)
+        weights, share = _fit(evidence[judged], weights, len(classes))
+        odds = _log_odds(evidence, weights, share, len(classes))
+        odds[~judged] = -np.inf
+        believed = np.where(judged, expit(-odds), 1.0)
+    likely = evidence @ weights
+    likely[:, 0] = -np.inf
+    proposed = rivals[np.arange(len(items)), likely.argmax(axis=1)]
+    return LabelDoubts(tuple(classes), codes, expit(odds), odds, proposed, share)
+
+
+def _evidence(
+    rows: Float64[np.ndarray, "n d"],
+    codes: Int64[np.ndarray, " n"],
+    classes: int,
+    places: Int64[np.ndarray, "n k"],
+    farness: Float64[np.ndarray, "n k"],
+    believed: Float64[np.ndarray, " n"],
+    judged: Bool[np.ndarray, " n"],
+) -> tuple[Int64[np.ndarray, "n r"], Float64[np.ndarray, "n r e"]]:
+    """Return the classes that each item may be of, its own first, and what speaks for each."""
+    votes = [np.exp(-farness / width) * believed[places] for width in WIDTHS]
+    models = fit_class_models(rows, codes, believed)
+    chosen = np.flatnonzero(judged)
+    chosen = chosen[np.unique(np.linspace(0, len(chosen) - 1, FITTED_ON).round().astype(int))]
+    shrinkage = min(SHRINKAGES, key=lambda value: _surprise(left_out_fits(models, codes, value, chosen), codes[chosen]))
+    many = min(RIVALS, classes - 1)
+    more = min(RIVALS, classes - 1 - many)
+    rivals = np.empty((len(rows), 1 + many + more), dtype=np.int64)
+    evidence = np.empty((*rivals.shape, len(WIDTHS) + 2))
+    sizes = np.log(np.maximum(models.sums, 1e-12))
+    for block in np.array_split(np.arange(len(rows)), -(-len(rows) * classes // BLOCK)):
+        here, own = np.arange(len(block))[:, None], codes[block][:, None]
+        fits = left_out_fits(models, codes, shrinkage, block)
+        tallies = []
+        for vote in votes:
+            tally = np.full((len(block), classes), UNSEEN / classes)
+            np.add.at(tally, (here, codes[places[block]]), vote[block])
+            tallies.append(np.log(tally))
+        names = np.concatenate([own, _largest(tallies[-1], many, but=own)], axis=1)
+        names = np.concatenate([names, _largest(fits, more, but=names)], axis=1)
+        fitting = fits[here, names]
+        parts = [*(tally[here, names] for tally in tallies), fitting - fitting.max(axis=1, keepdims=True), sizes[names]]
+        rivals[block], evidence[block] = names, np.stack(parts, axis=2)
+    return rivals, evidence
+
+
+def _largest(
+    values: Float64[np.ndarray, "n c"], many: int, *, but: Int64[np.ndarray, "n b"]
+) -> Int64[np.ndarray, "n r"]:
+    """Places of the largest values of each row, in any order, except for some places."""
+    if not many:
+        return np.empty((len(values), 0), dtype=np.int64)
+    allowed = values.copy()
+    np.put_along_axis(allowed, but, -np.inf, axis=1)
+    return np.argpartition(-allowed, many - 1, axis=1)[:, :many]
+
+
+def _surprise(fits: Float64[np.ndarray, "n c"], codes: Int64[np.ndarray, " n"]) -> float:
+    """The mean surprise at labels, at the best of some temperatures; no single label can surprise without end."""
+    means = []
+    for temperature in 2.0 ** np.arange(9):
+        scaled = fits / temperature
+        likely = np.exp(scaled[np.arange(len(codes)), codes] - logsumexp(scaled, axis=1))
+        means.append(-np.log(0.95 * likely + 0.05 / fits.shape[1]).mean())
+    return float(min(means))
+
+
+def _fit(
+    evidence: Float64[np.ndarray, "n r e"], start: Float64[np.ndarray, " e"], classes: int
+) -> tuple[Float64[np.ndarray, " e"], float]:
+    """Return what each kind of evidence is worth, and the share of wrong labels, that explain the labels best."""
+    chosen = evidence[np.unique(np.linspace(0, len(evidence) - 1, FITTED_ON).round().astype(int))]
+    wrong, right = SHARE
+
+    def surprise(values: Float64[np.ndarray, " v"]) -> tuple[float, Float64[np.ndarray, " v"]]:
+        weights, share = values[:-1], values[-1]
+        scores = chosen @ weights
+        likely = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
+        own, elsewhere = likely[:, 0], share / (classes - 1)
+        seen = (1.0 - share) * own + elsewhere * (1.0 - own)
+        slope = own * (chosen[:, 0] - np.einsum("nr,nre->ne", likely, chosen)).T
+        by_weights = -((1.0 - share - elsewhere) / seen * slope).sum(axis=1)
+        by_share = -(((1.0 - own) / (classes - 1) - own) / seen).sum()
+        prior = -(wrong - 1.0) * np.log(share) - (right - 1.0) * np.log1p(-share) + 0.5 * np.square(weights).sum()
+        by_share += -(wrong - 1.0) / share + (right - 1.0) / (1.0 - share)
+        return float(-np.log(seen).sum() + prior), np.append(by_weights + weights, by_share)
+
+    bounds = [(0.0, 20.0)] * len(start) + [(1e-4, 0.5)]
+    found = minimize(surprise, np.append(start, 0.03), jac=True, method="L-BFGS-B", bounds=bounds)
+    return found.x[:-1], float(found.x[-1])
+
+
+def _log_odds(
+    evidence: Float64[np.ndarray, "n r e"], weights: Float64[np.ndarray, " e"], share: float, classes: int
+) -> Float64[np.ndarray, " n"]:
+    """Return the log odds that labels are wrong."""
+    scores = evidence @ weights
+    rivals = logsumexp(scores[:, 1:], axis=1) - scores[:, 0]
+    return rivals + np.log(share / (1.0 - share) / (classes - 1))
+
+
+def _nearest_of(
+    items: Any, codes: NDArray[np.int64], place: int, code: int, many: int, distance: str
+) -> tuple[int, ...]:
+    members = np.flatnonzero((codes == code) & (np.arange(len(codes)) != place))
+    if not len(members):
+        return ()
+    near = find_neighbours(items[[place]], min(many, len(members)), gallery=items[members], distance=distance)
+    return tuple(members[near.indices[0].numpy()].tolist())

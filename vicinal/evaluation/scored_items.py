@@ -1,0 +1,113 @@
+"""What is scored: embeddings with labels, or an embedder and a dataset, as queries, references and classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vicinal.errors import InputError
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.neighbours.exclusion import Exclusion, exclusion
+from vicinal.neighbours.similarity import Vectors, vectors
+
+__all__ = ["Encoder", "LabelledItems", "ScoredItems", "as_scored_items", "by_role"]
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """What embeds items and knows how its embeddings are compared: an `Embedder`, say."""
+
+    @property
+    def distance(self) -> str: ...  # noqa: D102 (said above)
+    def encode(self, inputs: Any, /) -> NDArray[np.float32]: ...  # noqa: D102
+
+
+@runtime_checkable
+class LabelledItems(Protocol):
+    """Items with labels, and roles where queries are searched in a gallery: a `Dataset`, say."""
+
+    labels: NDArray[np.int64]
+    roles: NDArray[Any] | None
+
+
+@dataclass(frozen=True)
+class ScoredItems:
+    """Queries and references, ready to be compared.
+
+    Args:
+        queries: What is looked for.
+        references: Among what; the queries themselves where there is no gallery.
+        codes: The class of each query, a position in `classes`.
+        reference_codes: The class of each reference.
+        classes: The labels in rising order.
+        ignored: Which pairs of a query and a reference do not count.
+    """
+
+    queries: Vectors
+    references: Vectors
+    codes: Int64[Tensor, " n"]
+    reference_codes: Int64[Tensor, " m"]
+    classes: tuple[int, ...] | tuple[str, ...]
+    ignored: Exclusion
+
+
+def as_scored_items(
+    embeddings: ArrayLike | Encoder,
+    labels: Any,
+    *,
+    gallery: ArrayLike | None = None,
+    gallery_labels: Labels | None = None,
+    sequences: Labels | None = None,
+    gallery_sequences: Labels | None = None,
+    distance: str | None = None,
+) -> ScoredItems:
+    """Check what `evaluate` and `verify` are given; an embedder embeds the items of a dataset."""
+    if isinstance(embeddings, Encoder):
+        if not isinstance(labels, LabelledItems) and hasattr(embeddings, "labelled"):
+            labels = embeddings.labelled(labels)  # a dataset of another library
+        if not isinstance(labels, LabelledItems):
+            raise InputError(f"An embedder is scored on a Dataset; got {type(labels).__name__}.")
+        distance = distance or embeddings.distance
+        embeddings = embeddings.encode(labels)
+    if isinstance(labels, LabelledItems):
+        rows = np.asarray(embeddings)
+        embeddings, labels, gallery, gallery_labels = by_role(rows, labels.labels, labels.roles)
+    items = as_embeddings(embeddings)
+    others = None if gallery is None else as_embeddings(gallery, "gallery embeddings")
+    classes, codes, reference_codes = _joint_codes(items, labels, others, gallery_labels)
+    queries, references = vectors(items, others, distance=distance or "cosine")
+    ignored = exclusion(len(queries), len(references), gallery is None, sequences, gallery_sequences)
+    return ScoredItems(queries, references, codes, reference_codes, tuple(classes), ignored)  # type: ignore[arg-type]
+
+
+def by_role(
+    embeddings: NDArray[np.float32], labels: NDArray[np.int64], roles: NDArray[Any] | None
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32] | None, NDArray[np.int64] | None]:
+    """Divide items into queries and gallery where their roles name both; all items are both where they do not.
+
+    Returns:
+        Embeddings and labels of the queries, and of the gallery.
+    """
+    if roles is None or not {"query", "gallery"} <= set(roles.tolist()):
+        return embeddings, labels, None, None
+    query, gallery = roles == "query", roles == "gallery"
+    return embeddings[query], labels[query], embeddings[gallery], labels[gallery]
+
+
+def _joint_codes(
+    items: Tensor, labels: Labels, others: Tensor | None, gallery_labels: Labels | None
+) -> tuple[list[int] | list[str], Tensor, Tensor]:
+    if others is None:
+        if gallery_labels is not None:
+            raise InputError("gallery_labels came without a gallery; give both or neither.")
+        classes, (codes,) = as_codes(labels, sizes=[len(items)])
+        return classes, codes, codes
+    if gallery_labels is None:
+        raise InputError("A gallery needs gallery_labels, one label per reference.")
+    classes, (codes, reference_codes) = as_codes(labels, gallery_labels, sizes=[len(items), len(others)])
+    return classes, codes, reference_codes

@@ -1,0 +1,183 @@
+"""The map of an index: a place in the plane for every item, neighbours side by side; computed once, then kept.
+
+t-SNE places some thousand landmarks; every other item goes between the landmarks that are nearest to it. Very few
+items, and very many, are placed by their two principal axes instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32, Float64
+from numpy.typing import NDArray
+
+from vicinal.atomic import replacing
+from vicinal.errors import DataError
+from vicinal.neighbours import find_neighbours
+from vicinal.reading import read_arrays
+
+__all__ = ["MapLayout", "kept_layout", "lay_out"]
+
+FILE = "map.npz"
+VERSION = 1
+LANDMARKS = 3_000  # t-SNE takes seconds for these
+NEAREST = 8  # landmarks that an item lies between
+SHARPNESS = 3.0  # the farthest of them counts exp(-3) of the nearest
+FEWEST, MOST = 12, 2_000_000  # items for t-SNE
+BLOCK = 1 << 16  # items placed at a time
+METHODS = ("PCA", "t-SNE")
+
+
+@dataclass(frozen=True)
+class MapLayout:
+    """Where items lie on the map.
+
+    Attributes:
+        places: Between -1 and 1 in both directions, one row per item.
+        method: "t-SNE" or "PCA".
+        landmarks: How many items t-SNE placed itself; the others lie between the nearest of them.
+    """
+
+    places: Float32[np.ndarray, "n 2"]
+    method: str
+    landmarks: int = 0
+
+
+def lay_out(
+    vectors: Float32[np.ndarray, "n d"],
+    *,
+    distance: str = "cosine",
+    seed: int = 0,
+    landmarks: int = LANDMARKS,
+) -> MapLayout:
+    """Place items in the plane; the same vectors and seed give the same places to the last bit.
+
+    Args:
+        vectors: One row per item.
+        distance: "cosine" or "euclidean".
+        seed: Of the choice of landmarks.
+        landmarks: How many items t-SNE places.
+
+    Example:
+        >>> layout = lay_out(np.float32([[0, 0], [1, 0], [4, 0]]), distance="euclidean")
+        >>> layout.method, layout.places[:, 1].tolist()
+        ('PCA', [0.0, 0.0, 0.0])
+    """
+    rows = _unit(vectors) if distance == "cosine" else vectors
+    if not FEWEST <= len(rows) <= MOST:
+        return MapLayout(_framed(_principal_axes(rows)), "PCA")
+    if len(rows) <= landmarks:
+        return MapLayout(_framed(_neighbourhoods(rows)), "t-SNE", len(rows))
+    chosen = np.sort(np.random.default_rng(seed).choice(len(rows), landmarks, replace=False))
+    corners = _neighbourhoods(rows[chosen])
+    places = np.empty((len(rows), 2))
+    for start in range(0, len(rows), BLOCK):
+        places[start : start + BLOCK] = _between(rows[start : start + BLOCK], rows[chosen], corners)
+    places[chosen] = corners
+    return MapLayout(_framed(places), "t-SNE", landmarks)
+
+
+def kept_layout(
+    folder: Path, vectors: Float32[np.ndarray, "n d"], *, distance: str = "cosine", seed: int = 0
+) -> MapLayout:
+    """Return the layout that a folder keeps for these vectors; if it has none, or a damaged one, make and keep it.
+
+    Args:
+        folder: Of the index's generation; a folder that cannot be written to keeps nothing.
+        vectors: One row per item.
+        distance: "cosine" or "euclidean".
+        seed: Of the choice of landmarks.
+    """
+    content = hashlib.sha256(f"{VERSION} {distance} {seed} {vectors.shape}".encode())
+    content.update(np.ascontiguousarray(vectors).data)
+    key = np.frombuffer(content.digest(), np.uint8)
+    kept = _read(folder / FILE, key, len(vectors))
+    if kept is not None:
+        return kept
+    layout = lay_out(vectors, distance=distance, seed=seed)
+    about = np.array([METHODS.index(layout.method), layout.landmarks], np.int64)
+    try:
+        with replacing(folder / FILE) as file:
+            np.savez(file, key=key, places=layout.places, about=about, seal=_seal(key, layout.places, about))
+    except DataError:  # a cache: the map is there all the same
+        pass
+    return layout
+
+
+def _read(path: Path, key: NDArray[np.uint8], many: int) -> MapLayout | None:
+    try:
+        found = read_arrays(path)
+        places, about = found["places"], found["about"]
+        if not np.array_equal(found["key"], key) or not np.array_equal(found["seal"], _seal(key, places, about)):
+            return None
+        if places.shape != (many, 2) or places.dtype != np.float32:
+            return None
+        return MapLayout(places, METHODS[int(about[0])], int(about[1]))
+    except (DataError, KeyError, IndexError):
+        return None
+
+
+def _seal(*arrays: NDArray[np.generic]) -> NDArray[np.uint8]:
+    whole = hashlib.sha256()
+    for array in arrays:
+        whole.update(np.ascontiguousarray(array).data)
+    return np.frombuffer(whole.digest(), np.uint8)
+
+
+def _unit(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+    lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1, keepdims=True))
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def _principal_axes(rows: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n 2"]:
+    if len(rows) < 2:
+        return np.zeros((len(rows), 2))
+    mean = rows.mean(axis=0, dtype=np.float64)
+    spread = np.zeros((rows.shape[1], rows.shape[1]))
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK] - mean
+        spread += block.T @ block
+    axes = np.linalg.eigh(spread)[1][:, ::-1][:, :2]
+    axes = axes * np.where(np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0) < 0, -1, 1)
+    places = np.zeros((len(rows), 2))
+    for start in range(0, len(rows), BLOCK):
+        places[start : start + BLOCK, : axes.shape[1]] = (rows[start : start + BLOCK] - mean) @ axes
+    return places
+
+
+def _neighbourhoods(rows: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n 2"]:
+    """t-SNE, begun at the principal axes so that nothing is left to chance."""
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    start = _framed(_principal_axes(rows)) * np.float32(1e-4)
+    # One thread: several add up forces in an order that differs from run to run.
+    with threadpool_limits(1):
+        embedding = TSNE(perplexity=min(30.0, (len(rows) - 1) / 3), init=start, random_state=0, max_iter=750)
+        return embedding.fit_transform(rows).astype(np.float64)
+
+
+def _between(
+    rows: Float32[np.ndarray, "n d"], landmarks: Float32[np.ndarray, "m d"], corners: Float64[np.ndarray, "m 2"]
+) -> Float64[np.ndarray, "n 2"]:
+    """Mean of the places of the nearest landmarks, of which the nearest count the most."""
+    nearest = find_neighbours(rows, NEAREST, gallery=landmarks, distance="euclidean")
+    squares = np.square(nearest.values.numpy())
+    # By how much farther than the nearest, as a part of the farthest: in many dimensions all are about equally far,
+    # and items that lie between all of their landmarks would shrink every heap to a dot.
+    beyond = squares - squares[:, :1]
+    weights = np.exp(-SHARPNESS * beyond / np.maximum(beyond[:, -1:], 1e-12))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return (weights[:, :, None] * corners[nearest.indices.numpy()]).sum(axis=1)
+
+
+def _framed(places: Float64[np.ndarray, "n 2"]) -> Float32[np.ndarray, "n 2"]:
+    """Moved and scaled alike in both directions, into the square from -1 to 1."""
+    if not len(places):
+        return places.astype(np.float32)
+    low, high = places.min(axis=0), places.max(axis=0)
+    half = float((high - low).max()) / 2
+    return ((places - (low + high) / 2) / (half or 1.0)).astype(np.float32)

@@ -1,0 +1,16 @@
+"""An index behind HTTP: search for people's pages and for programs, safe by default."""
+
+from vicinal.errors import MissingExtra
+
+try:
+    import fastapi as _fastapi  # noqa: F401
+    import python_multipart as _python_multipart  # noqa: F401
+    import uvicorn as _uvicorn  # noqa: F401
+except ImportError:
+    raise MissingExtra("serve", "Serving an index") from None
+
+from vicinal.index.server.app import create_app
+from vicinal.index.server.running import serve_index
+from vicinal.index.server.server_settings import ServerSettings
+
+__all__ = ["ServerSettings", "create_app", "serve_index"]

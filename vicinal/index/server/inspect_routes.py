@@ -1,0 +1,192 @@
+"""Routes that look into an index: confused classes, possible wrong labels, duplicates, and what was decided on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import FastAPI, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.decisions import DuplicateGroup, Suspect, find_duplicates, find_mislabelled
+from vicinal.index.class_confusions import ConfusedClasses, find_confused_classes
+from vicinal.index.review_file import Review, ReviewFile
+from vicinal.index.server.kept_results import KeptResults
+from vicinal.index.server.map_routes import WORKING
+from vicinal.index.server.refusal import Refusal
+from vicinal.index.server.served import Served, Snapshot
+from vicinal.index.server.wire_models import WireId
+from vicinal.neighbours import find_neighbours
+from vicinal.phrasing import counted
+
+__all__ = ["add_inspect_routes"]
+
+FILE = "review.csv"
+ASKED = 50_000  # items that are asked for their nearest, of any number: their share is what counts
+SHOWN = 100  # items of a group of duplicates; its others are counted
+NEARLY = 0.02  # of the usual distance to the nearest: a duplicate where distances have no usual size
+
+From = Annotated[int, Query(alias="from", ge=0, lt=2**62)]
+Limit = Annotated[int, Query(ge=1, le=200)]
+
+
+class ReviewBody(BaseModel):
+    """A decision on an item."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    item: WireId
+    decision: Literal["keep", "relabel", "remove"]
+    new_label: str = Field("", max_length=1000)
+    queue: Literal["", "mislabelled", "duplicates"] = ""
+
+
+def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> None:
+    """Let an app show what may be wrong with its items, and take down what a person decides."""
+    reviews = ReviewFile(Path(served.writer.path) / FILE)
+
+    def shown(snapshot: Snapshot, place: int, decided: dict[str, Review] | None = None) -> dict[str, Any]:
+        item = snapshot.items[place]
+        entry = served.shown(item)
+        review = (decided or {}).get(str(item.id))
+        if review is not None:
+            entry["review"] = {"decision": review.decision, "new_label": review.new_label}
+        return entry
+
+    def labelled(snapshot: Snapshot) -> list[int]:
+        if "label" in served.settings.private:
+            raise Refusal(403, "Labels are private here.")
+        return [place for place, label in enumerate(snapshot.labels) if label is not None]
+
+    def working(snapshot: Snapshot, response: Response, what: str) -> dict[str, Any]:
+        response.status_code = 202
+        return {"working": f"Looking at {counted(len(snapshot.items), 'item')} for {what} …"}
+
+    def decided() -> dict[str, Review]:
+        return {} if served.settings.public else reviews.latest()
+
+    @app.get("/inspect/confused", responses=WORKING)
+    def confused(response: Response, start: From = 0, limit: Limit = 20) -> dict[str, Any]:
+        """List classes that are taken for each other; 202 and a sentence while they are looked for."""
+        snapshot = served.snapshot()
+        labelled(snapshot)
+
+        def compute() -> list[ConfusedClasses]:
+            return find_confused_classes(
+                snapshot.embeddings, snapshot.labels, distance=served.index.distance, most=ASKED
+            )
+
+        found = results.later("confused", snapshot.generation, compute)
+        if found is None:
+            return working(snapshot, response, "classes that are taken for each other")
+        entries = [
+            {
+                "first": two.first,
+                "second": two.second,
+                "first_as_second": two.first_as_second,
+                "second_as_first": two.second_as_first,
+                "items": two.items,
+                "share": two.share,
+                "examples": [
+                    {
+                        "item": shown(snapshot, pair.item),
+                        "nearest": shown(snapshot, pair.nearest),
+                        "similarity": pair.similarity,
+                    }
+                    for pair in two.examples
+                ],
+            }
+            for two in found[start : start + limit]
+        ]
+        return {"entries": entries, "count": len(found), "asked": ASKED if len(snapshot.items) > ASKED else None}
+
+    @app.get("/inspect/mislabelled", responses=WORKING)
+    def mislabelled(response: Response, start: From = 0, limit: Limit = 20) -> dict[str, Any]:
+        """List items whose label may be wrong, the most suspicious first; 202 while they are looked for."""
+        snapshot = served.snapshot()
+        known = labelled(snapshot)
+
+        def compute() -> list[Suspect]:
+            labels = np.array([str(snapshot.items[place].label) for place in known])
+            if len(set(labels.tolist())) < 2:
+                return []
+            return find_mislabelled(snapshot.embeddings[known], labels, distance=served.index.distance)
+
+        found = results.later("mislabelled", snapshot.generation, compute)
+        if found is None:
+            return working(snapshot, response, "labels that may be wrong")
+        before = decided()
+        entries = [
+            {
+                "item": shown(snapshot, known[suspect.place], before),
+                "proposed": str(suspect.proposed),
+                "score": suspect.score,
+                "own": [shown(snapshot, known[place]) for place in suspect.own[:5]],
+                "other": [shown(snapshot, known[place]) for place in suspect.other[:5]],
+            }
+            for suspect in found[start : start + limit]
+        ]
+        return {"entries": entries, "count": len(found), "reviewed": len(before)}
+
+    @app.get("/inspect/duplicates", responses=WORKING)
+    def duplicates(
+        response: Response,
+        start: From = 0,
+        limit: Limit = 20,
+        threshold: Annotated[float | None, Query(le=1, ge=-1e30, allow_inf_nan=False)] = None,
+    ) -> dict[str, Any]:
+        """List groups of items that are the same, or nearly; 202 while they are looked for."""
+        snapshot = served.snapshot()
+
+        def compute() -> list[DuplicateGroup]:
+            distance = served.index.distance
+            nearly = _usual(snapshot) if threshold is None and distance == "euclidean" else threshold
+            labels = None if "label" in served.settings.private else np.array([str(label) for label in snapshot.labels])
+            return find_duplicates(snapshot.embeddings, threshold=nearly, labels=labels, distance=distance)
+
+        found = results.later("duplicates", f"{snapshot.generation} {threshold!r}", compute)
+        if found is None:
+            return working(snapshot, response, "duplicates")
+        before = decided()
+        entries = [
+            {
+                "items": [shown(snapshot, place, before) for place in group.places[:SHOWN]],
+                "more": max(0, len(group.places) - SHOWN),
+                "labels": list(group.labels),
+                "kinds": list(group.kinds),
+                "similarity": group.similarity,
+            }
+            for group in found[start : start + limit]
+        ]
+        return {"entries": entries, "count": len(found), "reviewed": len(before)}
+
+    @app.post("/review")
+    def review(body: ReviewBody) -> dict[str, str]:
+        """Write a decision to review.csv in the folder of the index; items and photographs stay as they are."""
+        _check_reviewer(served)
+        item = served.item(body.item)
+        decision = Review(str(item.id), body.decision, body.new_label, body.queue)
+        reviews.add(item, decision)
+        return {"decision": body.decision, "new_label": body.new_label.strip()}
+
+    @app.get("/review.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}})
+    def review_file() -> Response:
+        """Send all decisions, one row each; the last one on an item counts."""
+        _check_reviewer(served)
+        headers = {"Content-Disposition": f'attachment; filename="{FILE}"'}
+        return Response(reviews.content(), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _check_reviewer(served: Served) -> None:
+    if served.settings.public:
+        raise Refusal(403, "Anybody can reach this server, so decisions are not taken down here; serve it to yourself.")
+
+
+def _usual(snapshot: Snapshot) -> float:
+    """Minus a small part of the usual distance to the nearest item."""
+    if len(snapshot.items) < 2:
+        return 0.0
+    some = np.random.default_rng(0).choice(len(snapshot.items), min(1000, len(snapshot.items)), replace=False)
+    nearest = find_neighbours(snapshot.embeddings[some], 2, gallery=snapshot.embeddings, distance="euclidean")
+    return -NEARLY * float(np.median(nearest.values.numpy()[:, 1]))

@@ -1,0 +1,186 @@
+"""Search for many users: pictures are embedded side by side, vectors are sought together."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, final
+
+import numpy as np
+from jaxtyping import Float32
+
+from vicinal.embedder import Embedder
+from vicinal.embedder.query_embedding import QueryEmbedder
+from vicinal.errors import DataError, InputError
+from vicinal.index.given_rows import check_directions
+from vicinal.index.hits import Hits
+from vicinal.index.index import Index
+from vicinal.index.item import Id, Item
+from vicinal.index.server.gathering import Gathering
+from vicinal.index.server.prometheus_text import Counts
+from vicinal.index.server.refusal import Refusal
+from vicinal.index.server.served import Served
+from vicinal.index.server.uploads import DAMAGED, open_picture
+from vicinal.index.where import Compare, Condition
+
+__all__ = ["Queries", "checked_vector"]
+
+REMEMBERED = 512  # uploads
+MINUTES = 15.0
+ATTEMPTS = 5
+
+T = TypeVar("T")
+
+Vector = Float32[np.ndarray, " d"]
+Found = tuple[Hits, str]  # and the generation that they were found in
+
+
+class Together(NamedTuple):
+    """What queries must have in common to be sought together; see `Queries.nearest`."""
+
+    k: int
+    where: Condition | None
+    fast: bool
+    made_by: str
+    dim: int
+
+
+class Moved(Exception):
+    """The index has another embedder than the one that made a vector: what one makes means nothing to the other."""
+
+
+@final
+class Queries:
+    """Answers queries of many users.
+
+    Args:
+        served: What is asked.
+        counts: Told how many queries are sought together.
+    """
+
+    def __init__(self, served: Served, counts: Counts) -> None:
+        self.served = served
+        self.gathering: Gathering[Together, Vector, Found] = Gathering(
+            self._search, served.searching, tell=counts.grouped
+        )
+        self._embedder: tuple[Embedder, QueryEmbedder] | None = None
+        self._uploads: OrderedDict[str, tuple[float, Vector]] = OrderedDict()
+
+    async def nearest(self, vector: Vector, k: int, where: Condition | None, fast: bool, made_by: str = "") -> Found:
+        """The nearest items of a vector.
+
+        Args:
+            vector: As `checked_vector` returns it.
+            k: How many.
+            where: A filter.
+            fast: See `Index.search`.
+            made_by: The embedder, where it is known.
+
+        Raises:
+            Moved: If the index has another embedder by now.
+        """
+        return await self.gathering.ask(Together(k, where, fast, made_by, len(vector)), vector)
+
+    async def nearest_of_item(self, key: Id, k: int, where: Condition | None, fast: bool) -> tuple[Item, Found]:
+        """The nearest items of an item, itself left out."""
+
+        async def search() -> tuple[Item, Found]:
+            items, rows, made_by = await self.served.read(lambda index: (*_one(index, key), index.embedder_hash))
+            hits, generation = await self.nearest(rows[0], k + 1, where, fast, made_by)
+            return items[0], (Hits(tuple(hit for hit in hits if hit.id != key)[:k], hits.recall), generation)
+
+        return await _until_settled(search)
+
+    async def nearest_of_picture(
+        self, picture: bytes, k: int, where: Condition | None, fast: bool
+    ) -> tuple[Vector, Found]:
+        """The embedding of a picture, and its nearest items."""
+
+        async def search() -> tuple[Vector, Found]:
+            vector, made_by = await self.embed(picture)
+            return vector, await self.nearest(vector, k, where, fast, made_by)
+
+        return await _until_settled(search)
+
+    async def embed(self, picture: bytes) -> tuple[Vector, str]:
+        """The embedding of a picture (the same, to the last bit, as the library's), and the embedder that made it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.served.embedding, self.served.ask, partial(self._embed, picture))
+
+    def remember(self, vector: Vector) -> str:
+        """Keep the embedding of an upload for some minutes, and return its name."""
+        name = secrets.token_urlsafe(12)
+        self._uploads[name] = (time.monotonic() + 60 * MINUTES, vector)
+        while len(self._uploads) > REMEMBERED:
+            self._uploads.popitem(last=False)
+        return name
+
+    def remembered(self, name: str) -> Vector:
+        """The embedding of an upload."""
+        until, vector = self._uploads.get(name, (0.0, None))
+        if vector is None or until < time.monotonic():
+            raise Refusal(404, "That upload is no longer known: send it again.")
+        return vector
+
+    def _search(self, together: Together, vectors: Sequence[Vector]) -> list[Found]:
+        k, where, fast, made_by, _ = together
+
+        def search(index: Index) -> list[Found]:
+            if made_by and made_by != index.embedder_hash:
+                raise Moved
+            generation = index.generation
+            if not fast:
+                found = index.search(vector=np.stack(vectors), k=k, where=where)
+            else:  # whose candidates depend on what else is asked
+                found = [index.search(vector=vector, k=k, where=where, fast=True) for vector in vectors]
+            return [(hits, generation) for hits in found]
+
+        return self.served.ask(search)
+
+    def _embed(self, picture: bytes, index: Index) -> tuple[Vector, str]:
+        embedder = index.embedder()
+        opened = open_picture(picture, self.served.settings)
+        kept = self._embedder
+        if kept is None or kept[0] is not embedder:
+            kept = self._embedder = embedder, QueryEmbedder(embedder)
+        try:
+            row = kept[1](opened)
+        except DataError:
+            raise Refusal(422, DAMAGED) from None
+        return checked_vector(row, index), index.embedder_hash
+
+
+def checked_vector(values: Any, index: Index) -> Vector:
+    """A vector that can be compared with those of an index.
+
+    Raises:
+        InputError: If it cannot: one bad vector must not spoil the search of those that are sought with it.
+    """
+    with np.errstate(over="ignore"):
+        vector: Vector = np.asarray(values, dtype=np.float32)
+    if len(vector) != index.dim:
+        raise InputError(f"The vectors of this index have {index.dim} numbers; got {len(vector)}.")
+    if not np.isfinite(vector).all():
+        raise InputError("The vector holds NaN or infinity, or numbers that are too large for float32.")
+    check_directions(vector[None], index.distance)
+    return vector
+
+
+def _one(index: Index, key: Id) -> tuple[list[Item], Float32[np.ndarray, "1 d"]]:
+    items, rows = index.get(Compare("id", "=", key))
+    if not items:
+        raise Refusal(404, "There is no such item.")
+    return items, rows
+
+
+async def _until_settled(search: Callable[[], Awaitable[T]]) -> T:
+    """Search again where the index moved on to another embedder between embedding and searching."""
+    for _ in range(ATTEMPTS):
+        with suppress(Moved):
+            return await search()
+    raise Refusal(503, "The index is changing its embedder; try again in a moment.", {"Retry-After": "1"})

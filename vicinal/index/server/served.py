@@ -1,0 +1,265 @@
+"""Served: the index of the present generation, and what all routes share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, final
+from urllib.parse import quote
+
+import numpy as np
+from jaxtyping import Float32
+from numpy.typing import NDArray
+
+from vicinal.errors import DataError, VicinalError
+from vicinal.index.embedded_store import EmbeddedStore
+from vicinal.index.hits import Hit
+from vicinal.index.index import Index
+from vicinal.index.item import Id, Item
+from vicinal.index.server.refusal import Refusal
+from vicinal.index.server.sealed_ids import SealedIds
+from vicinal.index.server.server_settings import ServerSettings
+from vicinal.index.where import And, Compare, Condition, Not, Or, Value, as_condition
+from vicinal.machine import cores
+from vicinal.reading import printable
+
+__all__ = ["Overview", "Served", "Snapshot"]
+
+T = TypeVar("T")
+
+MOST_LABELS = 1000  # that are listed
+LOOK_EVERY = 0.5  # seconds, for a new generation
+READERS = 4  # threads for what is not computing
+
+
+@final
+@dataclass(frozen=True)
+class Snapshot:
+    """All items of a generation.
+
+    Attributes:
+        generation: Of which.
+        items: In the order of their ids.
+        embeddings: One row each.
+    """
+
+    generation: str
+    items: list[Item]
+    embeddings: Float32[np.ndarray, "n d"]
+
+    @property
+    def ids(self) -> list[Id]:
+        """Of the items."""
+        return [item.id for item in self.items]
+
+    @property
+    def labels(self) -> list[Value | None]:
+        """Of the items."""
+        return [item.label for item in self.items]
+
+
+@final
+@dataclass(frozen=True)
+class Overview:
+    """What is known of a generation as a whole.
+
+    Attributes:
+        labels: In order, at most a thousand.
+        root: The folder that all files lie in, links resolved; None if there are none.
+    """
+
+    labels: list[Value]
+    root: str | None
+
+
+@final
+class Served:
+    """An index that is asked by many at once, always of one generation, and moves on when there is another.
+
+    Args:
+        index: What is served; changes go through it, searches through a second handle that stays where it is until
+            the next generation is ready to answer.
+        settings: What is allowed.
+    """
+
+    def __init__(self, index: Index, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.writer = index
+        self.index = Index.open(index.path, follow=False)
+        self.name = index.path.name
+        self.searching = ThreadPoolExecutor(1, "search")  # which uses all cores itself
+        self.embedding = ThreadPoolExecutor(cores(), "embed")  # one core each
+        self.reading = ThreadPoolExecutor(READERS, "read")
+        self.ready = False
+        self._ids = SealedIds(settings.token)
+        self._swapping = threading.Lock()
+        self._kept: dict[str, tuple[str, Any]] = {}
+        self._keeping = threading.Lock()
+        self._done = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="generations", daemon=True)
+
+    def begin(self) -> None:
+        """Get ready to answer, and look out for new generations from now on."""
+        _warm(self.index)
+        self.ready = True
+        self._watcher.start()
+
+    def end(self) -> None:
+        """Let go of threads and files."""
+        self._done.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        for pool in (self.searching, self.embedding, self.reading):
+            pool.shutdown(cancel_futures=True)
+        self.index.close()
+
+    async def read(self, function: Callable[[Index], T]) -> T:
+        """Ask the index something, in another thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.reading, partial(self.ask, function))
+
+    def ask(self, function: Callable[[Index], T]) -> T:
+        """Ask the index something; if its generation was removed meanwhile, the next one."""
+        index = self.index
+        try:
+            return function(index)
+        except (OSError, DataError):
+            if not self.move_on(index):
+                raise
+            return function(self.index)
+
+    def move_on(self, since: Index | None = None) -> bool:
+        """Serve the latest generation, once it is ready to answer; say whether it is another than before."""
+        before = since or self.index
+        with self._swapping:
+            latest = Index.open(self.writer.path, follow=False)
+            if _number(latest) == _number(self.index):
+                latest.close()
+                return self.index is not before
+            _warm(latest)
+            self.index = latest  # the former one is let go by the last who uses it
+            return True
+
+    def snapshot(self) -> Snapshot:
+        """All items with their embeddings, read once for each state of the index."""
+
+        def read(index: Index) -> Snapshot:
+            generation = index.generation
+            items, rows = index.get()
+            return Snapshot(generation, items, rows)
+
+        return self._once("snapshot", read)
+
+    def overview(self) -> Overview:
+        """What is known of the index as a whole, read once for each state of it."""
+        return self._once("overview", lambda index: _overview(index, self.settings.root))
+
+    def _once(self, name: str, read: Callable[[Index], T]) -> T:
+        with self._keeping:
+            generation = self.ask(lambda index: index.generation)
+            kept = self._kept.get(name)
+            if kept is None or kept[0] != generation:
+                kept = self._kept[name] = generation, self.ask(read)
+            return kept[1]
+
+    def condition(self, where: str | None) -> Condition | None:
+        """A filter that asks for nothing private."""
+        if where is None or not where.strip():
+            return None
+        condition = as_condition(where)
+        private = sorted(_columns(condition) & self.settings.hidden)
+        if private:
+            raise Refusal(403, f"{', '.join(private)} cannot be asked for here.")
+        return condition
+
+    def shown_id(self, key: Id) -> Id:
+        """An id as it is shown."""
+        return self._ids.sealed(key) if self.settings.sealed_ids and isinstance(key, str) else key
+
+    def asked_id(self, shown: Id) -> Id:
+        """The id that is meant; one that there cannot be is refused."""
+        text = str(shown)
+        if self.ask(lambda index: index.columns["id"]) == "integer":
+            if text.removeprefix("-").isdecimal() and text.isascii() and abs(int(text[:20])) < 2**63:
+                return int(text)
+            raise Refusal(404, "There is no such item: ids are whole numbers here.")
+        if not self.settings.sealed_ids:
+            return text
+        opened = self._ids.opened(text)
+        if opened is None:
+            raise Refusal(404, "There is no such item.")
+        return opened
+
+    def item(self, shown: Id) -> Item:
+        """The item of an id as it is shown."""
+        key = self.asked_id(shown)
+        items = self.ask(lambda index: index.get(Compare("id", "=", key), vectors=False)[0])
+        if not items:
+            raise Refusal(404, "There is no such item.")
+        return items[0]
+
+    def shown(self, item: Item | Hit) -> dict[str, Any]:
+        """An item or hit as it is shown: without what is private, with the address of its picture."""
+        fields: dict[str, Any] = item.as_dict() if isinstance(item, Hit) else asdict(item)
+        fields["id"] = self.shown_id(item.id)
+        fields["image"] = None if item.path is None else f"/items/{quote(str(fields['id']), safe='')}/image"
+        fields["metadata"] = {name: value for name, value in item.metadata.items() if name not in self.settings.private}
+        for name in fields.keys() & (self.settings.hidden - {"id"}):
+            fields[name] = None
+        return fields
+
+    def told(self, error: VicinalError) -> str:
+        """What an error says, without the folders of this machine."""
+        text = printable(error).strip().splitlines()[0]
+        return text.replace(f"{self.writer.path}{os.sep}", "").replace(str(self.writer.path), self.name)
+
+    def _watch(self) -> None:
+        while not self._done.wait(LOOK_EVERY):
+            with suppress(VicinalError, OSError):  # an index that cannot be read now: the former goes on serving
+                if _number(self.writer) != _number(self.index):
+                    self.move_on()
+
+
+def _number(index: Index) -> str:
+    """Of the generation alone: what is added to one and removed from it is seen without opening it again."""
+    return index.generation.partition(".")[0]
+
+
+def _warm(index: Index) -> None:
+    """Have what the first search would wait for."""
+    if len(index):
+        probe: NDArray[np.float32] = np.zeros((1, index.dim), np.float32)
+        probe[0, 0] = 1.0
+        index.nearest(probe, 1)
+    if index.embedder_hash:
+        index.embedder()
+
+
+def _overview(index: Index, root: Path | None) -> Overview:
+    store = index.store
+    if isinstance(store, EmbeddedStore):
+        labels, paths = store.labels(MOST_LABELS), store.path_range()
+    else:
+        items = index.get(vectors=False)[0]
+        labels = sorted({item.label for item in items if item.label is not None})[:MOST_LABELS]
+        files = [item.path for item in items if item.path is not None]
+        paths = (min(files), max(files)) if files else None
+    if root is not None:
+        return Overview(labels, os.path.realpath(root))
+    if paths is None:
+        return Overview(labels, None)
+    # What the first and the last have in common, all between them have, too.
+    return Overview(labels, os.path.realpath(os.path.commonpath(list(map(os.path.dirname, paths)))))
+
+
+def _columns(condition: Condition) -> set[str]:
+    if isinstance(condition, And | Or):
+        return {name for part in condition.parts for name in _columns(part)}
+    return _columns(condition.part) if isinstance(condition, Not) else {condition.column}

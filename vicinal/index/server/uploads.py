@@ -1,0 +1,110 @@
+"""Bodies of requests: read while they are counted, and pictures opened only as far as their header is modest."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from typing import Any, TypeVar
+
+from fastapi import Request
+from PIL import Image
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from vicinal.data.files import IMAGE_ERRORS, upright
+from vicinal.index.server.refusal import Refusal
+from vicinal.index.server.server_settings import ServerSettings
+
+__all__ = ["DAMAGED", "first_sentence", "media_type", "open_picture", "read_body", "read_form", "read_json_body"]
+
+# Decoders for what cameras, phones and browsers make; others of Pillow's run programs (EPS) or are seldom tried.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+FIELDS = 16  # of a form
+DAMAGED = "This picture is damaged or cut short."
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def media_type(request: Request) -> str:
+    """What a body claims to be, such as "image/jpeg"; empty if it claims nothing."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def read_body(request: Request, settings: ServerSettings) -> bytes:
+    """The whole body, and no more than is allowed of it."""
+    most = settings.most_upload
+    too_large = Refusal(413, f"A request may have {most:,} bytes; this one has more.", {"Connection": "close"})
+    claimed = request.headers.get("content-length", "")
+    if claimed.isdecimal() and int(claimed[:20]) > most:
+        raise too_large
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise too_large
+    return bytes(body)
+
+
+async def read_form(request: Request, settings: ServerSettings) -> dict[str, bytes | str]:
+    """The fields of a multipart body by name; files are bytes."""
+    body = await read_body(request, settings)
+
+    async def once() -> Any:
+        yield body
+
+    try:
+        parser = MultiPartParser(
+            request.headers, once(), max_files=FIELDS, max_fields=FIELDS, max_part_size=settings.most_upload
+        )
+        form = await parser.parse()
+    except (MultiPartException, ValueError, KeyError, AssertionError, LookupError) as error:
+        raise Refusal(400, f"The body is not multipart/form-data that can be read: {first_sentence(error)}") from None
+    fields: dict[str, bytes | str] = {}
+    for name, value in form.multi_items():
+        fields[name] = await value.read() if isinstance(value, UploadFile) else value
+    await form.close()
+    return fields
+
+
+async def read_json_body(request: Request, settings: ServerSettings, model: type[Model]) -> Model:
+    """A JSON body as what it should be."""
+    body = await read_body(request, settings)
+    try:
+        return model.model_validate(json.loads(body))
+    except ValidationError as error:
+        raise Refusal(422, first_sentence(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"The body is not JSON that can be read: {first_sentence(error)}") from None
+
+
+def open_picture(content: bytes, settings: ServerSettings) -> Image.Image:
+    """A picture, upright; not decoded yet where that needs no turning, so that no more is decoded than is used."""
+    if not content:
+        raise Refusal(400, "The body is empty: send a picture.")
+    try:
+        picture = Image.open(BytesIO(content), formats=FORMATS)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise _too_many_pixels(settings) from None
+    except IMAGE_ERRORS:
+        raise Refusal(415, "This is not a picture that can be read: send JPEG, PNG, WebP, GIF, BMP or TIFF.") from None
+    if picture.width * picture.height > settings.most_pixels:
+        raise _too_many_pixels(settings)
+    try:
+        return upright(picture)
+    except IMAGE_ERRORS:
+        raise Refusal(422, DAMAGED) from None
+
+
+def first_sentence(error: Exception) -> str:
+    """What an error says, in one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return f"{place}: {first['msg']}." if place else f"{first['msg']}."
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _too_many_pixels(settings: ServerSettings) -> Refusal:
+    return Refusal(413, f"A picture may have {settings.most_pixels:,} pixels; this one's header promises more.")
