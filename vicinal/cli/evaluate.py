@@ -57,9 +57,7 @@ def evaluate(
         bool | None,
         typer.Option(help="Also mAP, MRR and nDCG; by default for up to 10,000 items.", rich_help_panel="Scores"),
     ] = None,
-    clustering: Annotated[
-        bool, typer.Option(help="Also NMI, AMI and F1 of k-means.", rich_help_panel="Scores")
-    ] = True,
+    clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 of k-means.", rich_help_panel="Scores")] = True,
     geometry: Annotated[
         bool, typer.Option(help="Also the shape of the embedding space.", rich_help_panel="Scores")
     ] = True,
@@ -207,9 +205,7 @@ def _scored_part(whole: Dataset, protocol: str | None) -> Dataset:
     return split(whole, protocol, fold=None if PROTOCOLS.get(protocol) is None else 0).test or whole
 
 
-def _embedded(
-    embedder: Embedder, scored: Dataset, workers: int | None, progress: bool
-) -> tuple[Table, Table | None]:
+def _embedded(embedder: Embedder, scored: Dataset, workers: int | None, progress: bool) -> tuple[Table, Table | None]:
     """Embed a dataset; its queries and its gallery apart where it has them."""
     from vicinal.evaluation.embedding_files import Table
 

@@ -45,11 +45,35 @@ PANELS = {
         *("protocol", "validation", "fold", "folds", "skip_bad", "root", "any_count", "check", "labels", "gallery"),
         *("gallery_labels", "select_on_test", "domain", "items", "data"),
     ),
-    "Neighbours": ("distance", "k", "where", "whiten", "augment", "expand", "rerank", "neighbours", "least", "threshold"),
+    "Neighbours": (
+        "distance",
+        "k",
+        "where",
+        "whiten",
+        "augment",
+        "expand",
+        "rerank",
+        "neighbours",
+        "least",
+        "threshold",
+    ),
     "Scores": ("score", "scores", "confidence", "level", "sizes"),
     "Effort": ("budget", "steps", "seeds", "seed", "rates", "tune", "trials", "sampler", "prune", "draws", "triples"),
     "Results": (
-        *("out", "as_json", "json", "plot", "preview", "sheet", "shown", "names", "report", "models", "tensorboard", "storage"),
+        *(
+            "out",
+            "as_json",
+            "json",
+            "plot",
+            "preview",
+            "sheet",
+            "shown",
+            "names",
+            "report",
+            "models",
+            "tensorboard",
+            "storage",
+        ),
         *("chapters", "figures", "theme"),
     ),
     "Running": (
@@ -176,7 +200,6 @@ def _plain(kind: Any) -> Any:
     if get_origin(kind) in (Union, UnionType):
         kind = next(each for each in get_args(kind) if each is not type(None))
     return get_args(kind)[0] if get_origin(kind) is list else kind
-
 
 
 class InPlainWords(TyperCommand):
