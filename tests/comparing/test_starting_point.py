@@ -130,3 +130,9 @@ def test_time_is_estimated_from_a_few_steps(tmp_path: Path, monkeypatch: pytest.
     }
     frozen = Recipe.of(tiny)
     assert feature_seconds(frozen, some, tmp_path) > 0
+
+
+def test_time_of_chance_constrained_proxies_is_estimated(tmp_path: Path) -> None:
+    settings = {"backbone": "linear", "dim": 2, "steps": 100, "batch": "3x2", "protocol": "fixed-validation"}
+    recipe = Recipe.of({**settings, "loss": "contrastive_c2", "ccp": {"preset": "code"}, "evaluate_every": 10})
+    assert runs_seconds([recipe], clusters(12), tmp_path, jobs=1, threads=1) > 0
