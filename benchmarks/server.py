@@ -2,7 +2,7 @@
 
     python benchmarks/server.py                                        # vectors, 1,000,000 items of 128 numbers
     python benchmarks/server.py --pictures --weights mobilenet_v2.pth  # pictures, MobileNetV2
-    python benchmarks/server.py --soak 600                             # one client, while the index is swapped and killed
+    python benchmarks/server.py --soak 600                             # the index changes, its writer is killed
 
 Both servers run at once, each a process of its own on this machine's loopback, and are asked in turns by 1, 8 and 32
 clients (threads of this process, each with a connection that is kept). The numbers of requests are fixed beforehand.
