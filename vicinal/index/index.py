@@ -116,7 +116,7 @@ class Index:
         else:
             folder = IndexFolder(path)
             with folder.writing():
-                building = folder.building("new")
+                building = folder.building("new", anew=True)
                 model.save(building / MODEL)
                 header = Header(model.dim, model.distance, known)
                 begin_store(building, header, store, name_in_server(folder.path)).close()
@@ -157,7 +157,7 @@ class Index:
         source = source_of_rows(rows, ids, labels, metadata)
         folder = IndexFolder(path)
         with folder.writing():
-            building = folder.building("new")
+            building = folder.building("new", anew=True)
             header = Header(rows.shape[1], distance)
             with closing(begin_store(building, header, store, name_in_server(folder.path))) as kept:
                 add_rows(kept, source, rows)
@@ -195,8 +195,7 @@ class Index:
     def generation(self) -> str:
         """A name of what is in it now: another after every change."""
         store = self._latest()
-        version = store.version() if isinstance(store, EmbeddedStore) else store.count()
-        return f"{self._generation.name.rpartition('-')[2]}.{version}"
+        return f"{self._generation.name.rpartition('-')[2]}.{store.version()}"
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -462,7 +461,7 @@ class Index:
         """
         with self._writing() as store:
             dead = self._embedded(store).dead()
-            building = self._folder.building("compact")
+            building = self._folder.building("compact", anew=True)
             write_compacted(store, building)
             if store.header.embedder:
                 self._embedder_of(store).save(building / MODEL)
@@ -607,7 +606,7 @@ def _hits(answer: Answer, rule: Calibration | None) -> list[Hits]:
             )
             for item, value in zip((answer.items[name] for name in names), values, strict=True)
         ]
-        found.append(Hits(tuple(hits), answer.recall))
+        found.append(Hits(tuple(hits), answer.recall, answer.measured))
     return found
 
 
