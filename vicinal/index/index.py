@@ -29,7 +29,9 @@ from vicinal.index.hits import Changes, Hit, Hits
 from vicinal.index.index_folder import IndexFolder, is_index
 from vicinal.index.item import Header, Id, Item
 from vicinal.index.measurement import Measurement, measure_store
+from vicinal.index.milvus_store import MilvusStore
 from vicinal.index.new_generation import name_in_server, write_compacted, write_reembedded
+from vicinal.index.postgres_store import PostgresStore
 from vicinal.index.sources import Source, as_source, described
 from vicinal.index.store import Answer, Store
 from vicinal.index.taking_in import take_in
@@ -441,7 +443,29 @@ class Index:
     def measure(self, k: int = 10, seed: int = 0) -> Measurement:
         """Time exact and fast search on the index's own items, and say how often the fast way is right."""
         _check_k(k)
-        return measure_store(self._embedded(self._latest()), k, seed)
+        store = self._latest()
+        if not isinstance(store, EmbeddedStore | PostgresStore | MilvusStore):
+            raise InputError(f"The store of {self.path} does not say what it takes; there is nothing to measure it by.")
+        return measure_store(store, k, seed)
+
+    def prepare_fast(self, *, half: bool = False) -> float:
+        """Have a server make what `fast=True` searches by: HNSW in PostgreSQL, lists (IVF_FLAT) in Milvus.
+
+        The codes of an index in a folder are made by the first search that needs them, and need nothing of this.
+
+        Args:
+            half: Whether PostgreSQL is to keep half precision in its HNSW index, at half the size.
+
+        Returns:
+            The recall of the fast way, as measured on the index's own items.
+        """
+        with self._writing() as store:
+            if not isinstance(store, PostgresStore | MilvusStore):
+                raise InputError(
+                    f"The items of {self.path} are in its own folder, where the first search with fast=True makes "
+                    "what it needs."
+                )
+            return store.prepare_fast(half=half)
 
     def export(self, path: str | Path, where: Where | None = None) -> int:
         """Write items and vectors to a .parquet, .npz or .faiss file.

@@ -25,8 +25,9 @@ from vicinal.index.fast_codes import CHANGED, NEIGHBOURS, TRIED, now
 from vicinal.index.float64_similarity import similarities
 from vicinal.index.item import Header, Item, check_dim, widened
 from vicinal.index.postgres_connections import Connections, connect, psycopg
+from vicinal.index.postgres_rows import column_of, item_of, member, rows_of, text_of, unit
 from vicinal.index.store import Answer
-from vicinal.index.where import Condition, Value
+from vicinal.index.where import Condition
 from vicinal.index.where_sql import to_sql
 from vicinal.masking import masked
 
@@ -149,13 +150,13 @@ class PostgresStore:
         with self._transaction() as connection:
             columns = self._widened(connection, items)
             names = list(columns)
-            sql = ", ".join([*(_column(place) for place in range(len(names))), "vector"])
+            sql = ", ".join([*(column_of(place) for place in range(len(names))), "vector"])
             cursor = connection.cursor()
             cursor.execute(f"CREATE TEMP TABLE incoming (LIKE {self._table}) ON COMMIT DROP")
             with cursor.copy(f"COPY incoming ({sql}) FROM STDIN") as copy:
                 for item, vector in zip(items, vectors, strict=True):
                     values = item.values()
-                    copy.write_row([*(values.get(name) for name in names), _text(vector)])
+                    copy.write_row([*(values.get(name) for name in names), text_of(vector)])
             cursor.execute(f"DELETE FROM {self._table} WHERE id IN (SELECT id FROM incoming)")
             cursor.execute(f"INSERT INTO {self._table} ({sql}) SELECT {sql} FROM incoming")
             self._count_changes(connection, len(items))
@@ -175,15 +176,15 @@ class PostgresStore:
         """The items that pass a filter in the order of their ids, and their vectors (or none of them)."""
         with self._transaction(reading=True) as connection:
             scan, columns = self._scan(connection, where), self._columns(connection)
-            names = ", ".join(_column(place) for place in range(len(columns)))
+            names = ", ".join(column_of(place) for place in range(len(columns)))
             extra = ", vector::text" if vectors else ""
             found = connection.execute(
                 f"SELECT {names}{extra} FROM {self._table} WHERE {scan.passing} ORDER BY id", scan.values
             ).fetchall()
-        items = [_item(row, columns) for row in found]
+        items = [item_of(row, columns) for row in found]
         if not vectors:
             return items, np.empty((0, self.header.dim), np.float32)
-        return items, _rows([row[-1] for row in found], self.header.dim)
+        return items, rows_of([row[-1] for row in found], self.header.dim)
 
     def search(
         self,
@@ -271,9 +272,7 @@ class PostgresStore:
     def _read_header(self) -> Header:
         with self._transaction(reading=True) as connection:
             if not _has(connection, self._table):
-                raise DataError(
-                    f"There is no index {self.name!r} in the database at {masked(self.url)}.", hint="Make one with build."
-                )
+                raise DataError(f"There is no index {self.name!r} at {masked(self.url)}.", hint="Make one with build.")
             fields = dict(self._about(connection, "header"))
         if (version := fields.pop("version")) != 1:
             raise DataError(f"The index {self.name!r} has format version {version}; this vicinal reads version 1.")
@@ -315,8 +314,8 @@ class PostgresStore:
             return Scan("TRUE", [], hnsw)
         kinds = self._columns(connection)
         check_condition(condition, kinds)
-        columns = {name: _column(place) if kind else "NULL" for place, (name, kind) in enumerate(kinds.items())}
-        return Scan(*to_sql(condition, columns, _member, mark="%s"), hnsw)
+        columns = {name: column_of(place) if kind else "NULL" for place, (name, kind) in enumerate(kinds.items())}
+        return Scan(*to_sql(condition, columns, member, mark="%s"), hnsw)
 
     def _count(self, connection: Any, scan: Scan) -> int:
         asked = f"SELECT count(*) FROM {self._table} WHERE {scan.passing}"
@@ -328,7 +327,7 @@ class PostgresStore:
         before = self._columns(connection)
         after = widened(before, items)
         for place, (name, kind) in enumerate(after.items()):
-            column, kept = _column(place), TYPES[kind or "text"]
+            column, kept = column_of(place), TYPES[kind or "text"]
             if name not in before:
                 connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {column} {kept}")
             elif kind != before[name]:
@@ -342,7 +341,7 @@ class PostgresStore:
 
     def _nearest(self, connection: Any, query: Float32[np.ndarray, " d"], k: int, scan: Scan) -> list[Any]:
         """Ids and similarities of the k nearest: candidates by the server's float32, the order by float64."""
-        asked = _text(_unit(query) if self.header.distance == "cosine" else query)
+        asked = text_of(unit(query) if self.header.distance == "cosine" else query)
         sign = "<=>" if self.header.distance == "cosine" else "<->"
         order = f"vector::{scan.hnsw} {sign} %s::{scan.hnsw}" if scan.hnsw else "far"
         wanted = k + SPARE
@@ -355,7 +354,7 @@ class PostgresStore:
             if scan.hnsw and len(found) < k:  # it gave up before it had enough that pass the filter
                 scan, order = Scan(scan.passing, scan.values), "far"
                 continue
-            rows = _rows([row[1] for row in found], self.header.dim)
+            rows = rows_of([row[1] for row in found], self.header.dim)
             close = similarities(query[None], rows[None], self.header.distance)[0]
             ranked = sorted(zip((-close).tolist(), (row[0] for row in found), strict=True))[:k]
             if len(found) < wanted or scan.hnsw or self._clearly_farther(found[-1][2], -ranked[-1][0]):
@@ -402,13 +401,13 @@ class PostgresStore:
         found = connection.execute(
             f"SELECT vector::text FROM {self._table} ORDER BY md5(%s || id::text) LIMIT %s", (str(seed), many)
         ).fetchall()
-        return _rows([row[0] for row in found], self.header.dim)
+        return rows_of([row[0] for row in found], self.header.dim)
 
     def _of_ids(self, connection: Any, ids: list[Any]) -> list[Item]:
         columns = self._columns(connection)
-        names = ", ".join(_column(place) for place in range(len(columns)))
+        names = ", ".join(column_of(place) for place in range(len(columns)))
         found = connection.execute(f"SELECT {names} FROM {self._table} WHERE id = ANY(%s)", (ids,)).fetchall()
-        return [_item(row, columns) for row in found]
+        return [item_of(row, columns) for row in found]
 
 
 def _table(name: str) -> str:
@@ -431,37 +430,3 @@ def _refusals() -> Iterator[None]:
         yield
     except psycopg().Error as error:
         raise DataError(f"PostgreSQL refused: {str(error).strip()}") from error
-
-
-def _column(place: int) -> str:
-    return BUILT_IN[place] if place < len(BUILT_IN) else f"c{place}"
-
-
-def _unit(query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " d"]:
-    """A query of length 1, whose products float32 has; its cosines are the same."""
-    length = float(np.sqrt(np.square(query, dtype=np.float64).sum()))
-    return (query / length).astype(np.float32) if length else query
-
-
-def _member(column: str, values: tuple[Value, ...]) -> tuple[str, list[Any]]:
-    if not values:
-        return "FALSE", []
-    numbers = any(isinstance(value, float) for value in values)
-    return f"{column} = ANY(%s)", [[float(value) for value in values] if numbers else list(values)]
-
-
-def _text(vector: Float32[np.ndarray, " d"]) -> str:
-    return "[" + ",".join(map(repr, vector.tolist())) + "]"
-
-
-def _rows(texts: list[str], dim: int) -> Float32[np.ndarray, "n d"]:
-    if not texts:
-        return np.empty((0, dim), np.float32)
-    return np.array([json.loads(text) for text in texts], dtype=np.float32)
-
-
-def _item(row: Sequence[Any], columns: Mapping[str, Kind | None]) -> Item:
-    values = dict(zip(columns, row, strict=False))
-    metadata = {name: value for name, value in values.items() if name not in BUILT_IN and value is not None}
-    own = {name: values[name] for name in BUILT_IN}
-    return Item(**own, metadata=metadata)
