@@ -17,6 +17,11 @@ PATIENCE = 10.0  # seconds to wait for a server
 
 
 def milvus_client(url: str) -> Any:
+    """A client of the server at an address.
+
+    Raises:
+        DataError: If it cannot be reached, with the address but not its secrets.
+    """
     milvus = pymilvus_library()
     try:
         return milvus.MilvusClient(**address_of(url))
@@ -43,6 +48,7 @@ def address_of(url: str) -> dict[str, Any]:
 
 @contextmanager
 def refusals() -> Iterator[None]:
+    """Say in one kind of error what the server refuses."""
     try:
         yield
     except pymilvus_library().MilvusException as error:
@@ -50,6 +56,7 @@ def refusals() -> Iterator[None]:
 
 
 def pymilvus_library() -> Any:
+    """The library, where it is installed."""
     try:
         import pymilvus
     except ImportError:

@@ -32,6 +32,7 @@ def demanded(where: Condition | None, column: str) -> tuple[Any, ...] | None:
 
 
 def in_partitions(where: Condition | None) -> str:
+    """A filter in Milvus's language for the partitions of the labels that are demanded; empty for all."""
     labels = demanded(where, "label")
     return "" if labels is None else f"part in {json.dumps(sorted({_part(label) for label in labels}))}"
 
@@ -43,6 +44,7 @@ def _part(label: Any) -> str:
 
 
 def key_of(key: Any) -> str:
+    """A digest of an id, by which the server knows the item."""
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()
 
 
@@ -76,5 +78,6 @@ def beyond_float32(vectors: Float32[np.ndarray, "n d"]) -> bool:
 
 
 def item_of(body: Mapping[str, str]) -> Item:
+    """The item of a row."""
     content = json.loads(body["item"])  # as a text: JSON of Milvus has its own idea of numbers
     return Item(**content["own"], metadata=content["metadata"])

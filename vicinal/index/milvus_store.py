@@ -1,8 +1,8 @@
 """Items and vectors in Milvus: for collections past one machine.
 
 One collection per index, `vicinal_NAME`: a digest of the id, the item as JSON, the vector, and a partition column (a
-digest of the label), by which a filter on labels reaches only the partitions concerned. What columns hold, a name of the
-present content and the recall of fast search are in `vicinal_NAME_about`.
+digest of the label), by which a filter on labels reaches only the partitions concerned. What columns hold, a name of
+the present content and the recall of fast search are in `vicinal_NAME_about`.
 
 Nothing of a filter is pasted into Milvus's language: ids and labels go as digests, and everything else is tested on
 what the server proposes, by the function that defines filters. Milvus computes in float32, so that it proposes and
