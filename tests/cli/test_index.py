@@ -58,6 +58,7 @@ def test_index_and_search(work):
     said, _ = run(search, "x.index", "photos/b/1.png", "--json", "--where", "label = 'a'", "--fast")
     answer = json.loads(said)
     assert answer["recall"] == 1.0
+    assert answer["exact"]  # there are few
     assert [hit["label"] for hit in answer["hits"]] == ["a"]
     said, _ = run(search, "x.index", "--item", "photos/b/1.png")
     assert "photos/a/1.png" in said

@@ -56,6 +56,10 @@ def index(
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte; list what is not as it was.")] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Time exact and fast search, with recall.")] = False,
+    prepare_fast: Annotated[
+        bool, typer.Option("--prepare-fast", help="Have the server of --store index its vectors for search --fast.")
+    ] = False,
+    half: Annotated[bool, typer.Option("--half", help="With --prepare-fast: half precision (PostgreSQL).")] = False,
     compact: Annotated[bool, typer.Option("--compact", help="Give back the space of removed items.")] = False,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Go back to what was before --model or --compact.")
@@ -100,6 +104,10 @@ def index(
             from vicinal.index.map_export import export_map as write_map
 
             console.print(f"{export_map}: {counted(write_map(opened, export_map), 'item')}")
+        if prepare_fast:
+            console.print(f"--fast is prepared, recall {opened.prepare_fast(half=half):.4f}")
+        elif half:
+            raise InputError("--half says how --prepare-fast is done; give both.")
         if measure:
             print(opened.measure())
         if verify:

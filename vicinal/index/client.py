@@ -416,7 +416,8 @@ def _plain(value: Any) -> Any:
 
 def _hits(reply: Mapping[str, Any]) -> Hits:
     names = ("id", "path", "label", "similarity", "metadata", "same", "probability")
-    return Hits(tuple(Hit(**{name: hit[name] for name in names}) for hit in reply["hits"]), reply["recall"])
+    hits = tuple(Hit(**{name: hit[name] for name in names}) for hit in reply["hits"])
+    return Hits(hits, reply["recall"], reply["measured"])
 
 
 def _item(reply: Mapping[str, Any]) -> Item:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vicinal.errors import InputError, NotFinite
 from vicinal.index.columns import plain_value
-from vicinal.index.item import Id, Item
+from vicinal.index.item import Id, Item, check_dim
 from vicinal.index.sources import Source, as_source
 from vicinal.index.store import Store
 
@@ -43,14 +43,6 @@ def checked_rows(values: Any, name: str) -> Float32[np.ndarray, "n d"]:
             f"of them row {int(bad[0])}; leave them out."
         )
     return rows
-
-
-def check_dim(rows: NDArray[np.float32], dim: int) -> None:
-    """Refuse vectors of another length."""
-    if rows.shape[1] != dim:
-        raise InputError(
-            f"The vectors of this index have {dim} numbers; got {rows.shape[1]}. Embed with the same model."
-        )
 
 
 def check_directions(queries: NDArray[np.float32], distance: str) -> None:

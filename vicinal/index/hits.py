@@ -57,10 +57,17 @@ class Hits(Sequence[Hit]):
         hits: All of them.
         recall: The share of the k nearest that this way of searching finds: 1 if it is exact, else as measured on
             the index's own items.
+        measured: When that was measured, in UTC; empty if the answer is exact.
     """
 
     hits: tuple[Hit, ...]
     recall: float = 1.0
+    measured: str = ""
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing can have been missed; a recall that was measured as 1 does not say so."""
+        return self.recall == 1 and not self.measured
 
     @overload
     def __getitem__(self, place: int) -> Hit: ...

@@ -29,7 +29,9 @@ from vicinal.index.hits import Changes, Hit, Hits
 from vicinal.index.index_folder import IndexFolder, is_index
 from vicinal.index.item import Header, Id, Item
 from vicinal.index.measurement import Measurement, measure_store
+from vicinal.index.milvus_store import MilvusStore
 from vicinal.index.new_generation import name_in_server, write_compacted, write_reembedded
+from vicinal.index.postgres_store import PostgresStore
 from vicinal.index.sources import Source, as_source, described
 from vicinal.index.store import Answer, Store
 from vicinal.index.taking_in import take_in
@@ -116,7 +118,7 @@ class Index:
         else:
             folder = IndexFolder(path)
             with folder.writing():
-                building = folder.building("new")
+                building = folder.building("new", anew=True)
                 model.save(building / MODEL)
                 header = Header(model.dim, model.distance, known)
                 begin_store(building, header, store, name_in_server(folder.path)).close()
@@ -157,7 +159,7 @@ class Index:
         source = source_of_rows(rows, ids, labels, metadata)
         folder = IndexFolder(path)
         with folder.writing():
-            building = folder.building("new")
+            building = folder.building("new", anew=True)
             header = Header(rows.shape[1], distance)
             with closing(begin_store(building, header, store, name_in_server(folder.path))) as kept:
                 add_rows(kept, source, rows)
@@ -195,8 +197,7 @@ class Index:
     def generation(self) -> str:
         """A name of what is in it now: another after every change."""
         store = self._latest()
-        version = store.version() if isinstance(store, EmbeddedStore) else store.count()
-        return f"{self._generation.name.rpartition('-')[2]}.{version}"
+        return f"{self._generation.name.rpartition('-')[2]}.{store.version()}"
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -442,7 +443,29 @@ class Index:
     def measure(self, k: int = 10, seed: int = 0) -> Measurement:
         """Time exact and fast search on the index's own items, and say how often the fast way is right."""
         _check_k(k)
-        return measure_store(self._embedded(self._latest()), k, seed)
+        store = self._latest()
+        if not isinstance(store, EmbeddedStore | PostgresStore | MilvusStore):
+            raise InputError(f"The store of {self.path} does not say what it takes; there is nothing to measure it by.")
+        return measure_store(store, k, seed)
+
+    def prepare_fast(self, *, half: bool = False) -> float:
+        """Have a server make what `fast=True` searches by: HNSW in PostgreSQL, lists (IVF_FLAT) in Milvus.
+
+        The codes of an index in a folder are made by the first search that needs them, and need nothing of this.
+
+        Args:
+            half: Whether PostgreSQL is to keep half precision in its HNSW index, at half the size.
+
+        Returns:
+            The recall of the fast way, as measured on the index's own items.
+        """
+        with self._writing() as store:
+            if not isinstance(store, PostgresStore | MilvusStore):
+                raise InputError(
+                    f"The items of {self.path} are in its own folder, where the first search with fast=True makes "
+                    "what it needs."
+                )
+            return store.prepare_fast(half=half)
 
     def export(self, path: str | Path, where: Where | None = None) -> int:
         """Write items and vectors to a .parquet, .npz or .faiss file.
@@ -462,7 +485,7 @@ class Index:
         """
         with self._writing() as store:
             dead = self._embedded(store).dead()
-            building = self._folder.building("compact")
+            building = self._folder.building("compact", anew=True)
             write_compacted(store, building)
             if store.header.embedder:
                 self._embedder_of(store).save(building / MODEL)
@@ -607,7 +630,7 @@ def _hits(answer: Answer, rule: Calibration | None) -> list[Hits]:
             )
             for item, value in zip((answer.items[name] for name in names), values, strict=True)
         ]
-        found.append(Hits(tuple(hits), answer.recall))
+        found.append(Hits(tuple(hits), answer.recall, answer.measured))
     return found
 
 

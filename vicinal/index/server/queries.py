@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, final
 
@@ -92,7 +93,7 @@ class Queries:
         async def search() -> tuple[Item, Found]:
             items, rows, made_by = await self.served.read(lambda index: (*_one(index, key), index.embedder_hash))
             hits, generation = await self.nearest(rows[0], k + 1, where, fast, made_by)
-            return items[0], (Hits(tuple(hit for hit in hits if hit.id != key)[:k], hits.recall), generation)
+            return items[0], (replace(hits, hits=tuple(hit for hit in hits if hit.id != key)[:k]), generation)
 
         return await _until_settled(search)
 

@@ -46,8 +46,9 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         return SearchReply.model_validate(
             {
                 "hits": [served.shown(hit) for hit in hits],
-                "exact": hits.recall == 1,
+                "exact": hits.exact,
                 "recall": hits.recall,
+                "measured": hits.measured,
                 "milliseconds": round(1000 * (time.perf_counter() - start), 3),
                 "generation": generation,
                 "query": query,

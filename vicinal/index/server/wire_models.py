@@ -109,6 +109,7 @@ class SearchReply(BaseModel):
     hits: list[HitReply]
     exact: bool
     recall: float = Field(description="The share of the k nearest that this way of searching finds; 1 if exact.")
+    measured: str = Field("", description="When that was measured, in UTC; empty if exact.")
     milliseconds: float
     generation: str
     query: QueryReply
