@@ -24,7 +24,7 @@ from vicinal.atomic import write_atomically
 from vicinal.backbones import small_images
 from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform, with_fitting_batches
 from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
-from vicinal.defaults import suited_settings
+from vicinal.defaults import Settled, suited_recipe
 from vicinal.embedder import Card, Embedder
 from vicinal.embedder.lora import merge_lora
 from vicinal.errors import DataError, InputError
@@ -36,7 +36,14 @@ from vicinal.recipe import SCORES, Recipe
 from vicinal.results.item_scores import queries_by_class, recall_at, score_test_items, scores_by_class
 from vicinal.results.record import Record
 from vicinal.results.run import EmbeddedItems, Run, RunFiles
-from vicinal.results.run_notes import batch_note, budget_note, colour_note, proxies_note, validation_note
+from vicinal.results.run_notes import (
+    batch_note,
+    budget_note,
+    colour_note,
+    foreign_batch_note,
+    proxies_note,
+    validation_note,
+)
 from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.cover_refresh import CoverRefresh
 from vicinal.training.engine import Outcome, run_training
@@ -74,8 +81,8 @@ def fit(
     Args:
         split: Classes to train on and to choose by; with fewer than three to choose by the last step is kept. The test
             classes are never looked at.
-        recipe: What to train, by default the multi-similarity loss with a network that suits the data (see
-            `vicinal.defaults`). The split counts, and not what the recipe says of data and protocol. Batches that the
+        recipe: What to train, all of it; by default the multi-similarity loss with a network that suits the data, and
+            what a loss says of its own batches and proxies (see `vicinal.defaults`). The split counts, and not what the recipe says of data and protocol. Batches that the
             training classes cannot fill shrink.
         folder: Where the run goes (recipe, log, checkpoints, record, model); None keeps nothing on disk.
         resume: Go on with the run in that folder, bit for bit as if it had never stopped.
@@ -101,14 +108,14 @@ def fit(
     """
     allow(*allow_code)
     told(*changes.values())
-    if recipe is None:
-        recipe = Recipe.of(suited_settings(split.train, changes))
-    asked = _about(split, recipe.changed(changes))
+    settled = suited_recipe(split.train, changes) if recipe is None else Settled(recipe.changed(changes), ())
+    asked = _about(split, settled.recipe)
     recipe = with_fitting_batches(asked, split.train)
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
     with _alone(folder):
         fitted = _fit(split.without_test(), recipe, split.hash(), running)
-        _keep(fitted, split, _record(fitted, recipe, split, {"notes": _notes(asked, recipe, split)}))
+        notes = (*settled.notes, *_notes(asked, recipe, split), *_foreign(recipe, split))
+        _keep(fitted, split, _record(fitted, recipe, split, {"notes": notes}))
     return fitted.embedder
 
 
@@ -161,7 +168,9 @@ def train(
     known["data"] = known["data"] or whole.hash()
     asked, split = recipe, recipe.split(whole)
     recipe = with_fitting_batches(asked, split.train)
-    known["notes"] = tuple(dict.fromkeys([*known.get("notes", ()), *_notes(asked, recipe, split)]))
+    notes = [*known.get("notes", ()), *_notes(asked, recipe, split)]
+    notes += [] if "demands" in known else _foreign(recipe, split)  # a comparison says it of all its runs together
+    known["notes"] = tuple(dict.fromkeys(notes))
     divided = _divide(recipe, whole, known["data"])
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
     with _alone(folder):
@@ -284,6 +293,11 @@ def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
     train = split.train
     notes = [batch_note(asked, used, train), None if used.select_on_test else validation_note(split)]
     return tuple(note for note in [*notes, colour_note(used, train)] if note is not None)
+
+
+def _foreign(recipe: Recipe, split: Split) -> list[str]:
+    note = foreign_batch_note(recipe, split.train)
+    return [] if note is None else [note]
 
 
 def _about(split: Split, recipe: Recipe) -> Recipe:
