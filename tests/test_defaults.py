@@ -135,7 +135,9 @@ def test_a_recipe_keeps_what_it_says_and_the_loss_says_the_rest(tmp_path: Path) 
 
 def test_a_loss_that_is_named_without_its_miner_is_told_of_it(tmp_path: Path) -> None:
     (note,) = suited_recipe(many_classes(), {"loss": "triplet"}).notes
-    assert note == "triplet runs on all pairs; its paper mines them by semi_hard (triplet+semi_hard, --mining semi_hard)."
+    assert (
+        note == "triplet runs on all pairs; its paper mines them by semi_hard (triplet+semi_hard, --mining semi_hard)."
+    )
     for said in ({}, {"loss": "triplet", "mining": None}, {"loss": "triplet", "which": "hard"}, {"loss": "circle"}):
         assert suited_recipe(many_classes(), said).notes == ()
     (tmp_path / "mine.toml").write_text('loss = "triplet"\n')

@@ -1,4 +1,4 @@
-"""What a run is where nobody said: a network that suits the data, a budget that suits its size, the loss's own terms."""
+"""What a run is where nobody said: a network that suits the data, a budget that suits its size, its loss's terms."""
 
 from __future__ import annotations
 

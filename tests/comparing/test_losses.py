@@ -100,6 +100,13 @@ def test_a_loss_is_a_loss_though_a_folder_has_its_name(tmp_path, monkeypatch):
 
 def test_a_loss_without_its_miner_is_told_unless_that_is_what_is_compared(tmp_path):
     (tmp_path / "mine.toml").write_text('loss = "margin"\n')
-    ways = ["triplet", "multi_similarity", "multi_similarity+valid_triplets", "triplet+ccp", "circle", tmp_path / "mine.toml"]
+    ways = [
+        "triplet",
+        "multi_similarity",
+        "multi_similarity+valid_triplets",
+        "triplet+ccp",
+        "circle",
+        tmp_path / "mine.toml",
+    ]
     (note,) = notes_on_names([], contestants(ways))
     assert note.startswith("triplet runs on all pairs; its paper mines them by semi_hard")

@@ -5,8 +5,8 @@ import pytest
 
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.starting_point import in_own_terms
 from vicinal.comparing.planning import plan
+from vicinal.comparing.starting_point import in_own_terms
 from vicinal.data import arrays
 from vicinal.defaults import settled_recipe, suited_recipe
 from vicinal.objectives import OBJECTIVES, traits_of

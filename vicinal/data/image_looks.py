@@ -20,9 +20,9 @@ SHADED = 0.5  # of the pixels of a photograph are neither
 
 
 class Looks(NamedTuple):
-    """Whether images have colours, the pixels of their shorter side (the median), and whether large grey ones have shades.
+    """Whether images have colours, the pixels of their shorter side (the median), and whether grey ones have shades.
 
-    Shades tell a grey photograph from a drawing; of others nobody asks.
+    Shades tell a grey photograph from a drawing; of small ones nobody asks.
     """
 
     colour: bool
@@ -45,6 +45,8 @@ def looks_of(data: Dataset) -> Looks | None:
     """
     if data.kind == "vectors" or not len(data):
         return None
+    if not isinstance(data.items, tuple) and (data.items.ndim == 4 or min(data.items.shape[1:3]) <= SMALL):
+        return Looks(data.items.ndim == 4, min(data.items.shape[1:3]))
     modes, sides, shades = [], [], []
     for index in np.linspace(0, len(data) - 1, min(LOOKED_AT, len(data))).round().astype(int):
         try:

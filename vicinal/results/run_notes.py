@@ -61,7 +61,8 @@ def miner_note(recipe: Recipe, said: Collection[str]) -> str | None:
     usual, option = recipe.traits.miner, recipe.loss_options.get("which", "all")  # by which triplets are mined, too
     if "loss" not in said or "mining" in said or recipe.mining or recipe.ccp or usual is None or option != "all":
         return None
-    return f"{recipe.loss} runs on all pairs; its paper mines them by {usual} ({recipe.loss}+{usual}, --mining {usual})."
+    ways = f"{recipe.loss}+{usual}, --mining {usual}"
+    return f"{recipe.loss} runs on all pairs; its paper mines them by {usual} ({ways})."
 
 
 def validation_note(split: Split) -> str | None:
@@ -110,14 +111,13 @@ def proxies_note(first: Mapping[str, float], instances: Sequence[Mapping[str, fl
 
 
 def colour_note(recipe: Recipe, data: Dataset) -> str | None:
-    """That coloured images are seen grey, or photographs small; None where they are not."""
+    """That coloured images are seen grey and small, or grey photographs small; None where they are not."""
     small = small_images(recipe.backbone, recipe.backbone_options)
-    seen = None if small is None else looks_of(data)
-    if small is None or seen is None or not (seen.photographs or (seen.colour and small[1] == 1)):
+    seen = looks_of(data) if small is not None and small[1] == 1 else None
+    if small is None or seen is None or not (seen.colour or seen.photographs):
         return None
-    what = "photographs" if seen.photographs else "coloured images"
-    how = "grey, at" if seen.colour and small[1] == 1 else "at"
+    what = "coloured images grey," if seen.colour else "grey photographs"
     return (
-        f"{recipe.backbone} sees these {what} {how} {small[0]} x {small[0]} pixels. Name no backbone, and "
+        f"{recipe.backbone} sees these {what} at {small[0]} x {small[0]} pixels. Name no backbone, and "
         "photographs go through a network with pretrained weights."
     )
