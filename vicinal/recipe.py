@@ -25,7 +25,7 @@ from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
 from vicinal.training.settings import CCP, MOST, Count, Items, Positive, Settings
 
-__all__ = ["SCORES", "Recipe", "laid_over", "method_name", "read_tables"]
+__all__ = ["SCORES", "Recipe", "flat", "laid_over", "method_name", "read_tables"]
 
 SCORES = ("P@1", "P@R", "MAP@R")  # that steps may be chosen by, and that a record has for every class
 
@@ -377,6 +377,13 @@ def read_tables(*sources: str | Path) -> dict[str, Any]:
     for source in sources:
         tables = laid_over(tables, read_toml(find_recipe(source)))
     return tables
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names and values of a recipe with the settings of the training loop among them."""
+    training = values.get("training", {})
+    rest = {name: value for name, value in values.items() if name != "training"}
+    return {**training, **rest} if isinstance(training, Mapping) else dict(values)
 
 
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

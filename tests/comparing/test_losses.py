@@ -3,6 +3,7 @@
 import pytest
 
 from vicinal.comparing.contestants import contestants
+from vicinal.comparing.starting_point import notes_on_names
 from vicinal.errors import InputError
 
 pytestmark = pytest.mark.unit
@@ -83,3 +84,29 @@ def test_five_mistakes_are_reported_as_five():
 def test_no_loss_at_all():
     with pytest.raises(InputError, match="at least one loss"):
         contestants([])
+
+
+def test_a_loss_is_a_loss_though_a_folder_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "triplet").mkdir()
+    (tmp_path / "triplet" / "mine.toml").write_text('loss = "contrastive"\n')
+    assert list(by_name("triplet", "triplet+hard")) == ["triplet", "triplet + hard"]
+    assert list(by_name("./triplet")) == ["mine"]
+    entries = contestants(["circle", "triplet+hard", "./triplet"])
+    assert notes_on_names(["circle", "triplet", "./triplet"], entries) == (
+        "triplet is the loss; the folder of that name is ./triplet.",
+    )
+
+
+def test_a_loss_without_its_miner_is_told_unless_that_is_what_is_compared(tmp_path):
+    (tmp_path / "mine.toml").write_text('loss = "margin"\n')
+    ways = [
+        "triplet",
+        "multi_similarity",
+        "multi_similarity+valid_triplets",
+        "triplet+ccp",
+        "circle",
+        tmp_path / "mine.toml",
+    ]
+    (note,) = notes_on_names([], contestants(ways))
+    assert note.startswith("triplet runs on all pairs; its paper mines them by semi_hard")

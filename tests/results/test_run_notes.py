@@ -6,7 +6,7 @@ import numpy as np
 
 from vicinal.data import Dataset, arrays, split
 from vicinal.recipe import Recipe
-from vicinal.results.run_notes import batch_note, budget_note, colour_note, validation_note
+from vicinal.results.run_notes import batch_note, budget_note, colour_note, foreign_batch_note, validation_note
 
 
 def toy(classes: int, each: int = 3) -> Dataset:
@@ -50,3 +50,18 @@ def test_colours_that_are_not_seen() -> None:
     assert colour_note(Recipe(backbone_options={"in_channels": 3}), coloured) is None
     assert colour_note(Recipe(backbone="resnet18"), coloured) is None
     assert colour_note(Recipe(), arrays(np.zeros((4, 90, 90), dtype=np.uint8), [0, 0, 1, 1])) is None
+    ramp = np.tile(np.linspace(0, 255, 90), (4, 90, 1)).astype(np.uint8)
+    assert "convnet sees these grey photographs at 32 x 32 pixels" in str(
+        colour_note(Recipe(), arrays(ramp, [0, 0, 1, 1]))
+    )
+
+
+def test_batches_that_are_not_those_of_the_paper() -> None:
+    alone = Recipe(loss="proxy_anchor", classes_per_batch=4, samples_per_class=2)
+    assert str(foreign_batch_note(alone, toy(20))).startswith(
+        "proxy_anchor ran in batches of 4 classes x 2; its paper has 1 item per class"
+    )
+    assert foreign_batch_note(alone, toy(5)) is None  # as near as five classes allow
+    assert foreign_batch_note(alone.changed(batch="8x1"), toy(20)) is None
+    assert foreign_batch_note(alone.changed(loss="triplet"), toy(20)) is None
+    assert foreign_batch_note(alone.changed(sampler="random"), toy(20)) is None

@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from typer.models import OptionInfo
 
+from vicinal.cli.saying import quietly
 from vicinal.named_code import allow_code as allow
 from vicinal.named_code import told
 
@@ -108,7 +109,7 @@ def in_panels(verb: Verb) -> Verb:
         told(*_words_of(values))
         if quiet and "progress" in values:
             values["progress"] = False
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), quietly(quiet):
             if quiet:
                 warnings.simplefilter("ignore")
             verb(**values)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from vicinal.backbones import small_images
 from vicinal.data import Dataset, Split, looks_of
+from vicinal.own_terms import own_batch
 from vicinal.phrasing import counted
 from vicinal.recipe import Recipe
 
-__all__ = ["batch_note", "budget_note", "colour_note", "proxies_note", "validation_note"]
+__all__ = [
+    "batch_note",
+    "budget_note",
+    "colour_note",
+    "foreign_batch",
+    "foreign_batch_note",
+    "miner_note",
+    "proxies_note",
+    "validation_note",
+]
 ONE_DIRECTION = 0.95  # mean cosine of proxies of different classes above which there is little to tell them apart by
 
 
@@ -22,6 +32,37 @@ def batch_note(asked: Recipe, used: Recipe, train: Dataset) -> str | None:
         f"Batches hold {used.classes_per_batch} classes x {used.samples_per_class} instead of "
         f"{asked.classes_per_batch} x {asked.samples_per_class}: that is what {supply} can fill."
     )
+
+
+def foreign_batch_note(recipe: Recipe, train: Dataset) -> str | None:
+    """That a loss runs in batches that are not its paper's; None where they are, or as near as the classes allow."""
+    own = own_batch(recipe, len(train.classes))
+    if own is None or own[1] == recipe.samples_per_class:
+        return None
+    wanted = recipe.traits.items_per_class or own[1]
+    return foreign_batch(recipe.method, recipe.classes_per_batch, recipe.samples_per_class, wanted)
+
+
+def foreign_batch(method: str, classes: int, items: int, wanted: int) -> str:
+    """That a method ran in batches of so many items of each class, and its paper wants others."""
+    return (
+        f"{method} ran in batches of {classes} classes x {items}; its paper has {counted(wanted, 'item')} per class, "
+        "and where classes are many it does far better so."
+    )
+
+
+def miner_note(recipe: Recipe, said: Collection[str]) -> str | None:
+    """That a loss which was named alone has no miner, though its paper uses one; None where that was chosen.
+
+    Args:
+        recipe: What is trained.
+        said: Names of the settings that somebody chose.
+    """
+    usual, option = recipe.traits.miner, recipe.loss_options.get("which", "all")  # by which triplets are mined, too
+    if "loss" not in said or "mining" in said or recipe.mining or recipe.ccp or usual is None or option != "all":
+        return None
+    ways = f"{recipe.loss}+{usual}, --mining {usual}"
+    return f"{recipe.loss} runs on all pairs; its paper mines them by {usual} ({ways})."
 
 
 def validation_note(split: Split) -> str | None:
@@ -70,12 +111,13 @@ def proxies_note(first: Mapping[str, float], instances: Sequence[Mapping[str, fl
 
 
 def colour_note(recipe: Recipe, data: Dataset) -> str | None:
-    """That coloured images are seen grey and small; None where they are not."""
+    """That coloured images are seen grey and small, or grey photographs small; None where they are not."""
     small = small_images(recipe.backbone, recipe.backbone_options)
     seen = looks_of(data) if small is not None and small[1] == 1 else None
-    if small is None or seen is None or not seen.colour:
+    if small is None or seen is None or not (seen.colour or seen.photographs):
         return None
+    what = "coloured images grey," if seen.colour else "grey photographs"
     return (
-        f"{recipe.backbone} sees these coloured images grey, at {small[0]} x {small[0]} pixels. Name no backbone, and "
+        f"{recipe.backbone} sees these {what} at {small[0]} x {small[0]} pixels. Name no backbone, and "
         "photographs go through a network with pretrained weights."
     )
