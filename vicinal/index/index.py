@@ -188,7 +188,7 @@ class Index:
         if is_index(path):
             index = cls(path)
             index._check_file(file, found)
-            index.changes = index._add_rows(source, rows, found.files, found.embedder or None)
+            index.changes = index._add_rows(source, rows, found.files, model or found.embedder or None)
             return index
         usual = "cosine" if model is None else model.distance
         header = header_of(rows, found.distance or distance or usual, model or found.embedder)
