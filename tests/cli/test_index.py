@@ -141,9 +141,10 @@ def test_outputs_are_checked_before_the_work(work, monkeypatch):
             run(search, "x.index", "photos/b/1.png", "--sheet", place)
     with pytest.raises(InputError, match="--sheet must end in"):
         run(search, "x.index", "photos/b/1.png", "--sheet", "hits.docx")
-    for flag, place in [("--export", "file/all.npz"), ("--export", "file/all.faiss"), ("--export-map", "file/m.parquet")]:
+    for place in ("all.npz", "all.faiss", "map.parquet"):
+        flag = "--export-map" if place == "map.parquet" else "--export"
         with pytest.raises(DataError, match="Cannot write"):
-            run(index, "x.index", "--remove", "label = 'a'", flag, place)
+            run(index, "x.index", "--remove", "label = 'a'", flag, f"file/{place}")
     assert "3 items" in run(index, "x.index")[0]  # nothing had been removed
     with pytest.raises(DataError, match=r"Cannot make file/y\.index"):
         run(index, "model", "photos", "--out", "file/y.index", "--no-progress")

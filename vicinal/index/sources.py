@@ -244,6 +244,8 @@ def _is_whole(text: str) -> bool:
 
 
 def _is_number(text: str) -> bool:
+    if WHOLE.fullmatch(text) is not None:
+        return _is_whole(text)  # a longer one would lose digits
     return NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
 
 
