@@ -53,6 +53,9 @@ def test_bad_files_stop_it_or_are_skipped(photos: Path) -> None:
     stopped = run(str(photos))
     assert isinstance(stopped.exception, DataError)
     assert "3 paths" in stopped.output  # what is left is told all the same
+    command = f"vicinal compare {photos} --out runs/which --skip-bad"
+    assert f"Next: {command}" in stopped.output
+    assert json.loads(run(str(photos), "--json").output)["next"] == command
     assert "a single item, which nobody can find: dog" in stopped.output
     result = run(str(photos), "--skip-bad")
     assert result.exit_code == 0

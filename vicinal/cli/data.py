@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vicinal.cli.figures import prepare_picture
+from vicinal.cli.figures import prepare_picture, save_picture
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def data(
     dataset, lookalikes, refused = _looked_at(name_or_path, options, check, skip_bad, progress)
     found = findings(dataset, lookalikes)
     rows = summary(dataset) | split_in_words(dataset)
-    rest = None if refused else next_command(name_or_path, root, skip_bad)
+    rest = next_command(name_or_path, root, skip_bad or refused is not None)
     if as_json:
         problems = [] if refused is None else list(refused.problems)
         typer.echo(json.dumps({"summary": rows, "problems": problems, "notes": found, "next": rest}, indent=2))
@@ -71,9 +71,9 @@ def data(
     if preview is not None:
         _write_preview(dataset, preview)
         console.print(f"wrote {escape(str(preview))}", soft_wrap=True, highlight=False)
+    console.print(f"Next: {escape(rest)}", soft_wrap=True, highlight=False)
     if refused is not None:
         raise refused
-    console.print(f"Next: {escape(str(rest))}", soft_wrap=True, highlight=False)
 
 
 def _looked_at(
@@ -209,14 +209,9 @@ def next_command(name_or_path: str, root: Path | None, skip_bad: bool) -> str:
 
 
 def _write_preview(dataset: Dataset, preview: Path) -> None:
-    from PIL import Image
-
-    from vicinal.atomic import replacing
     from vicinal.data import contact_sheet
 
-    sheet = contact_sheet(dataset)
-    with replacing(preview) as file:
-        sheet.save(file, format=Image.registered_extensions()[preview.suffix.lower()])
+    save_picture(contact_sheet(dataset), preview)
 
 
 def _sizes(dataset: Dataset) -> str:

@@ -93,6 +93,7 @@ NAMES_CODE = {"recipe", "model", "index", "what", "folder"}
 FORMER = {
     "embed": {"-o": "--out"},
     "evaluate": {"--metric": "--distance"},
+    "index": {"-o": "--out"},
     "train": {"--run": "--out", "--loss-option": "--option"},
     "tune": {"--metric": "--score", "--figure": "--plot"},
 }

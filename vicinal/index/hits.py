@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final, overload
 
+from vicinal.embedder import Calibration
 from vicinal.index.item import Id
+from vicinal.index.store import Answer
 from vicinal.index.where import Value
 from vicinal.phrasing import counted
 
-__all__ = ["Changes", "Hit", "Hits"]
+__all__ = ["Changes", "Hit", "Hits", "as_hits"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,26 @@ class Hits(Sequence[Hit]):
         from vicinal.index.hit_pictures import hits_html
 
         return hits_html(self)
+
+
+def as_hits(answer: Answer, rule: Calibration | None) -> list[Hits]:
+    """What a store found for each query, with the verdicts of a calibrated embedder."""
+    found = []
+    for names, values in zip(answer.ids.tolist(), answer.similarities.tolist(), strict=True):
+        hits = [
+            Hit(
+                item.id,
+                item.path,
+                item.label,
+                value,
+                item.metadata,
+                None if rule is None else rule.same(value),
+                None if rule is None else rule.probability(value),
+            )
+            for item, value in zip((answer.items[name] for name in names), values, strict=True)
+        ]
+        found.append(Hits(tuple(hits), answer.recall, answer.measured))
+    return found
 
 
 @dataclass(frozen=True)
