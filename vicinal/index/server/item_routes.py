@@ -34,9 +34,11 @@ def add_item_routes(app: FastAPI, served: Served) -> None:
     thumbnails = Thumbnails()
     writing = asyncio.Lock()
 
-    async def change(what: Any) -> ChangesReply:
+    def check_writable() -> None:
         if not served.settings.writable:
             raise Refusal(403, "This server only answers; start it with --writable and --token to change its items.")
+
+    async def change(what: Any) -> ChangesReply:
         async with writing:
             changes: Changes = await asyncio.get_running_loop().run_in_executor(served.reading, what)
         return ChangesReply(
@@ -114,10 +116,10 @@ def add_item_routes(app: FastAPI, served: Served) -> None:
     )
     async def add(request: Request) -> ChangesReply:
         """Add a picture (multipart: `file`, `id`, and perhaps `label` and `metadata`) or vectors (JSON)."""
+        check_writable()
         if media_type(request) == JSON:
-            new = await read_json_body(request, served.settings, NewItems)
-            fields = new.model_dump()
-            return await change(lambda: served.writer.add(**fields))
+            new = await read_json_body(request, NewItems, most=None)
+            return await change(lambda: served.writer.add(**new.model_dump()))
         form = await read_form(request, served.settings)
         content, key = form.get("file"), form.get("id")
         if not isinstance(content, bytes) or not isinstance(key, str) or not key:
@@ -127,6 +129,7 @@ def add_item_routes(app: FastAPI, served: Served) -> None:
     @app.delete("/items/{item_id}", response_model=ChangesReply)
     async def remove(item_id: str) -> ChangesReply:
         """Remove an item; its id is one percent-encoded segment."""
+        check_writable()
 
         def gone() -> Changes:
             many = served.writer.remove(ids=[served.asked_id(unquote(item_id))])

@@ -17,7 +17,7 @@ from vicinal.index.server.uploads import media_type, read_body, read_form, read_
 from vicinal.index.server.wire_models import QueryReply, SameBody, SameReply, SearchBody, SearchReply
 from vicinal.index.where import Compare
 
-__all__ = ["add_search_routes"]
+__all__ = ["JSON", "MULTIPART", "Where", "add_search_routes", "json_content"]
 
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
@@ -29,7 +29,8 @@ def _form(*names: str) -> dict[str, Any]:
     return {"schema": {"type": "object", "properties": fields, "required": list(names)}}
 
 
-def _json(model: Any) -> dict[str, Any]:
+def json_content(model: Any) -> dict[str, Any]:
+    """What OpenAPI says of a JSON body."""
     return {"schema": model.model_json_schema(ref_template="#/components/schemas/{model}")}
 
 
@@ -72,7 +73,7 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         openapi_extra={
             "requestBody": {
                 "required": True,
-                "content": {JSON: _json(SearchBody), MULTIPART: _form("file"), "image/*": BINARY},
+                "content": {JSON: json_content(SearchBody), MULTIPART: _form("file"), "image/*": BINARY},
             }
         },
     )
@@ -83,14 +84,14 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         kind = media_type(request)
         condition = served.condition(where)
         if kind == JSON:
-            body = await read_json_body(request, served.settings, SearchBody)
+            body = await read_json_body(request, SearchBody)
             if body.item is not None:
                 return await of_item(body.item, k, where, exact)
             vector = checked_vector(body.vector, served.index)
             return reply(start, await queries.nearest(vector, k, condition, not exact), QueryReply())
         picture = await _picture(request, served, kind)
-        vector, found = await queries.nearest_of_picture(picture, k, condition, not exact)
-        return reply(start, found, QueryReply(), queries.remember(vector))
+        upload, found = await queries.nearest_of_picture(picture, k, condition, not exact)
+        return reply(start, found, QueryReply(), upload)
 
     @app.get("/neighbours/{item_id}", response_model=SearchReply)
     async def neighbours(item_id: str, k: K = 10, where: Where = None, exact: Exact = True) -> SearchReply:
@@ -102,21 +103,21 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         "/same",
         response_model=SameReply,
         openapi_extra={
-            "requestBody": {"required": True, "content": {JSON: _json(SameBody), MULTIPART: _form("a", "b")}}
+            "requestBody": {"required": True, "content": {JSON: json_content(SameBody), MULTIPART: _form("a", "b")}}
         },
     )
     async def same(request: Request) -> SameReply:
         """Say whether two pictures (fields `a` and `b`), items or vectors are of one class, and at which error."""
         if media_type(request) == JSON:
-            body = await read_json_body(request, served.settings, SameBody)
-            sides = await served.read(lambda index: [_vector(index, served, side) for side in (body.a, body.b)])
-        else:
-            form = await read_form(request, served.settings)
-            pictures = [form.get(name) for name in ("a", "b")]
-            if not all(isinstance(picture, bytes) for picture in pictures):
-                raise Refusal(422, "Send two pictures, as the files a and b.")
-            sides = [(await queries.embed(picture))[0] for picture in pictures if isinstance(picture, bytes)]
-        return await served.read(lambda index: _verdict(index, *sides))
+            body = await read_json_body(request, SameBody)
+            return await served.read(
+                lambda index: _verdict(index, [_vector(index, served, side) for side in (body.a, body.b)])
+            )
+        form = await read_form(request, served.settings)
+        pictures = [content for name in ("a", "b") if isinstance(content := form.get(name), bytes)]
+        if len(pictures) < 2:
+            raise Refusal(422, "Send two pictures, as the files a and b.")
+        return await queries.compared(pictures, _verdict)
 
 
 async def _picture(request: Request, served: Served, kind: str) -> bytes:
@@ -126,7 +127,7 @@ async def _picture(request: Request, served: Served, kind: str) -> bytes:
             raise Refusal(422, "Send the picture as the file of a field called file.")
         return content
     if kind.startswith("image/") or kind in ("application/octet-stream", ""):
-        return await read_body(request, served.settings)
+        return await read_body(request)
     raise Refusal(415, f"Send a picture, multipart/form-data or JSON; got {kind}.")
 
 
@@ -139,8 +140,9 @@ def _vector(index: Index, served: Served, side: SearchBody) -> Vector:
     return rows[0]
 
 
-def _verdict(index: Index, a: Vector, b: Vector) -> SameReply:
-    similarity = float(similarities(a[None], b[None, None], index.distance)[0, 0])
+def _verdict(index: Index, sides: list[Vector]) -> SameReply:
+    one, other = sides
+    similarity = float(similarities(one[None], other[None, None], index.distance)[0, 0])
     calibration = index.calibration
     if calibration is None:
         return SameReply(similarity=similarity)

@@ -62,6 +62,13 @@ class NewItems(Strict):
     metadata: dict[str, list[str | int | float | bool | None]] | None = None
     embedder: str | None = None
 
+    @model_validator(mode="after")
+    def _rectangular(self) -> NewItems:
+        lengths = sorted({len(vector) for vector in self.vectors})
+        if len(lengths) > 1:
+            raise ValueError(f"all vectors must have the same length; there are some of {lengths[0]} and {lengths[-1]}")
+        return self
+
 
 class ErrorReply(BaseModel):
     """What was wrong, in one sentence."""
