@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vicinal.data.readers.layout import images_below
 from vicinal.embedder import Calibration, Embedder
-from vicinal.embedder.folder import identity, read_calibration, read_folder
+from vicinal.embedder.folder import CALIBRATION, identity, read_calibration, read_folder
 from vicinal.embedder.query_embedding import embed_queries
 from vicinal.errors import InputError, look_up
 from vicinal.index.better_search import KeptReranker, expanded_rows, without
@@ -74,7 +74,7 @@ class Index:
         self._changing = threading.Lock()
         self._embedder: tuple[str, Embedder] | None = None
         self._reranker = KeptReranker()
-        self._calibration: tuple[Path, Calibration | None] | None = None
+        self._calibration: tuple[Path, tuple[int, int], Calibration | None] | None = None
 
     @classmethod
     def open(cls, path: str | Path, *, follow: bool = True) -> Index:
@@ -241,7 +241,6 @@ class Index:
             model = self._embedder_of(store)
             model.calibration = calibration
             model.save(self._generation / MODEL)
-            self._calibration = (self._generation, calibration)
 
     def search(
         self,
@@ -465,7 +464,9 @@ class Index:
             building = self._folder.building("compact")
             write_compacted(store, building)
             if store.header.embedder:
-                self._embedder_of(store).save(building / MODEL)
+                model = self._embedder_of(store)
+                model.calibration = self._calibration_of(store)  # which another process may have given it meanwhile
+                model.save(building / MODEL)
             self._folder.finish(building)
             return dead
 
@@ -532,15 +533,19 @@ class Index:
         return self._embedder[1]
 
     def _calibration_of(self, store: Store) -> Calibration | None:
-        """Read by itself: a search with vectors needs no network."""
+        """Read by itself, as a search with vectors needs no network, and again when another process has written it."""
         if not store.header.embedder:
             return None
-        if self._calibration is None or self._calibration[0] != self._generation:
-            self._calibration = (
-                self._generation,
-                read_calibration(self._generation / MODEL, store.header.embedder),
-            )
-        return self._calibration[1]
+        folder = self._generation / MODEL
+        known = self._calibration
+        try:
+            file = (folder / CALIBRATION).stat()
+        except FileNotFoundError:  # none yet; or the one that is known is just being replaced, and serves until then
+            return known[2] if known is not None and known[0] == folder else None
+        written = file.st_mtime_ns, file.st_ino
+        if known is None or known[:2] != (folder, written):
+            known = self._calibration = (folder, written, read_calibration(folder, store.header.embedder))
+        return known[2]
 
     def _encoded(self, store: Store, query: Any) -> tuple[Float32[np.ndarray, "n d"], bool]:
         """Queries as vectors, and whether there is one alone."""

@@ -56,7 +56,8 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
         entry = served.shown(item)
         review = (decided or {}).get(str(item.id))
         if review is not None:
-            entry["review"] = {"decision": review.decision, "new_label": review.new_label}
+            new_label = None if "label" in served.settings.private else review.new_label
+            entry["review"] = {"decision": review.decision, "new_label": new_label}
         return entry
 
     def labelled(snapshot: Snapshot) -> list[int]:

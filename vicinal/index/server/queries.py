@@ -46,6 +46,7 @@ class Together(NamedTuple):
     k: int
     where: Condition | None
     fast: bool
+    expand: int
     made_by: str
     dim: int
 
@@ -71,7 +72,9 @@ class Queries:
         self._embedder: tuple[Embedder, QueryEmbedder] | None = None
         self._uploads: OrderedDict[str, tuple[float, Vector, str]] = OrderedDict()
 
-    async def nearest(self, vector: Vector, k: int, where: Condition | None, fast: bool, made_by: str = "") -> Found:
+    async def nearest(
+        self, vector: Vector, k: int, where: Condition | None, fast: bool, expand: int = 0, made_by: str = ""
+    ) -> Found:
         """The nearest items of a vector.
 
         Args:
@@ -79,31 +82,42 @@ class Queries:
             k: How many.
             where: A filter.
             fast: See `Index.search`.
+            expand: See `Index.search`.
             made_by: The embedder, where it is known.
 
         Raises:
             Moved: If the index has another embedder by now.
         """
-        return await self.gathering.ask(Together(k, where, fast, made_by, len(vector)), vector)
+        return await self.gathering.ask(Together(k, where, fast, expand, made_by, len(vector)), vector)
 
-    async def nearest_of_item(self, key: Id, k: int, where: Condition | None, fast: bool) -> tuple[Item, Found]:
+    async def nearest_of_item(
+        self, key: Id, k: int, where: Condition | None, fast: bool, expand: int = 0
+    ) -> tuple[Item, Found]:
         """The nearest items of an item, itself left out."""
 
+        def search_alone(index: Index) -> tuple[Item, Found]:
+            (item,), _ = _one(index, key)
+            generation = index.generation
+            return item, (index.search(item=key, k=k, where=where, fast=fast, expand=expand), generation)
+
         async def search() -> tuple[Item, Found]:
+            if expand:  # which must know the item, so that it is not drawn towards itself
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self.served.searching, self.served.ask, search_alone)
             items, rows, made_by = await self.served.read(lambda index: (*_one(index, key), index.embedder_hash))
-            hits, generation = await self.nearest(rows[0], k + 1, where, fast, made_by)
+            hits, generation = await self.nearest(rows[0], k + 1, where, fast, made_by=made_by)
             return items[0], (Hits(tuple(hit for hit in hits if hit.id != key)[:k], hits.recall), generation)
 
         return await _until_settled(search)
 
     async def nearest_of_picture(
-        self, picture: bytes, k: int, where: Condition | None, fast: bool
+        self, picture: bytes, k: int, where: Condition | None, fast: bool, expand: int = 0
     ) -> tuple[str, Found]:
         """A name by which the picture is remembered, and its nearest items."""
 
         async def search() -> tuple[str, Found]:
             vector, made_by = await self.embed(picture)
-            found = await self.nearest(vector, k, where, fast, made_by)
+            found = await self.nearest(vector, k, where, fast, expand, made_by)
             return self.remember(vector, made_by), found
 
         return await _until_settled(search)
@@ -146,16 +160,16 @@ class Queries:
         return vector
 
     def _search(self, together: Together, vectors: Sequence[Vector]) -> list[Found]:
-        k, where, fast, made_by, _ = together
+        k, where, fast, expand, made_by, _ = together
 
         def search(index: Index) -> list[Found]:
             if made_by and made_by != index.embedder_hash:
                 raise Moved
             generation = index.generation
-            if not fast:
+            if not fast and not expand:
                 found = index.search(vector=np.stack(vectors), k=k, where=where)
-            else:  # whose candidates depend on what else is asked
-                found = [index.search(vector=vector, k=k, where=where, fast=True) for vector in vectors]
+            else:  # which depend on what else is asked, in their candidates or their last bits
+                found = [index.search(vector=row, k=k, where=where, fast=fast, expand=expand) for row in vectors]
             return [(hits, generation) for hits in found]
 
         return self.served.ask(search)

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from fastapi import FastAPI, Query, Request
 
+from vicinal.embedder.calibration import Sameness
 from vicinal.index.float64_similarity import similarities
 from vicinal.index.index import Index
 from vicinal.index.server.queries import Found, Queries, Vector, checked_vector
@@ -38,6 +39,8 @@ K = Annotated[int, Query(ge=1, description="How many hits.")]
 Where = Annotated[str | None, Query(max_length=10_000, description="A filter, such as label = 'wren'.")]
 Exact = Annotated[bool, Query(description="False for search by codes: quicker, and nearly always the same.")]
 
+Expand = Annotated[int, Query(ge=0, le=100, description="Items that the query is drawn towards before it is searched.")]
+
 
 def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
     """Let an app search."""
@@ -60,10 +63,10 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         if k > served.settings.most_k:
             raise Refusal(422, f"k may be {served.settings.most_k:,} at most here; got {k:,}.")
 
-    async def of_item(shown: int | str, k: int, where: str | None, exact: bool) -> SearchReply:
+    async def of_item(shown: int | str, k: int, where: str | None, exact: bool, expand: int) -> SearchReply:
         start = time.perf_counter()
         key = await served.read(lambda _: served.asked_id(shown))
-        item, found = await queries.nearest_of_item(key, k, served.condition(where), not exact)
+        item, found = await queries.nearest_of_item(key, k, served.condition(where), not exact, expand)
         label = None if "label" in served.settings.private else item.label
         return reply(start, found, QueryReply(item=served.shown_id(item.id), label=label))
 
@@ -77,7 +80,9 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
             }
         },
     )
-    async def search(request: Request, k: K = 10, where: Where = None, exact: Exact = True) -> SearchReply:
+    async def search(
+        request: Request, k: K = 10, where: Where = None, exact: Exact = True, expand: Expand = 0
+    ) -> SearchReply:
         """Find the items nearest to a picture (the body, or the field `file`), an item or a vector."""
         check_k(k)
         start = time.perf_counter()
@@ -86,18 +91,20 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         if kind == JSON:
             body = await read_json_body(request, SearchBody)
             if body.item is not None:
-                return await of_item(body.item, k, where, exact)
+                return await of_item(body.item, k, where, exact, expand)
             vector = checked_vector(body.vector, served.index)
-            return reply(start, await queries.nearest(vector, k, condition, not exact), QueryReply())
+            return reply(start, await queries.nearest(vector, k, condition, not exact, expand), QueryReply())
         picture = await _picture(request, served, kind)
-        upload, found = await queries.nearest_of_picture(picture, k, condition, not exact)
+        upload, found = await queries.nearest_of_picture(picture, k, condition, not exact, expand)
         return reply(start, found, QueryReply(), upload)
 
     @app.get("/neighbours/{item_id}", response_model=SearchReply)
-    async def neighbours(item_id: str, k: K = 10, where: Where = None, exact: Exact = True) -> SearchReply:
+    async def neighbours(
+        item_id: str, k: K = 10, where: Where = None, exact: Exact = True, expand: Expand = 0
+    ) -> SearchReply:
         """Find the items nearest to an item, itself left out; its id is one percent-encoded segment."""
         check_k(k)
-        return await of_item(unquote(item_id), k, where, exact)
+        return await of_item(unquote(item_id), k, where, exact, expand)
 
     @app.post(
         "/same",
@@ -146,10 +153,4 @@ def _verdict(index: Index, sides: list[Vector]) -> SameReply:
     calibration = index.calibration
     if calibration is None:
         return SameReply(similarity=similarity)
-    return SameReply(
-        similarity=similarity,
-        same=bool(calibration.same(similarity)),
-        probability=float(calibration.probability(similarity)),
-        threshold=calibration.threshold,
-        false_matches=calibration.false_matches,
-    )
+    return SameReply(**Sameness.on(similarity, calibration).as_dict())
