@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["duplicates"]
 
 KINDS = {"bytes": "the same bytes", "looks": "looks the same", "embedding": "nearly the same by embedding"}
-
 NO_THRESHOLD = (
     "Embeddings were not compared: Euclidean distances have no usual size, so give --threshold, as minus a distance."
 )
@@ -59,13 +58,14 @@ def duplicates(
     links = [Link(group[0], other, "bytes") for group in alike.same for other in group[1:]]
     links += [Link(one, other, "looks") for one, other in alike.near]
     notes = [] if alike.compared else [NOT_COMPARED]
-    if found.embeddings is None or (found.distance == "euclidean" and threshold is None):
-        if found.embeddings is not None:
+    embeddings = found.embeddings if found.paths else found.embedded()  # there must be something to compare
+    if embeddings is None or (found.distance == "euclidean" and threshold is None):
+        if embeddings is not None:
             notes.append(NO_THRESHOLD)
         groups = group_links(links, labels=found.labels, roles=found.roles)
     else:
         groups = find_duplicates(
-            found.embeddings,
+            embeddings,
             threshold=threshold,
             labels=found.labels,
             roles=found.roles,
