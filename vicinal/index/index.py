@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -464,9 +465,8 @@ class Index:
             building = self._folder.building("compact")
             write_compacted(store, building)
             if store.header.embedder:
-                model = self._embedder_of(store)
-                model.calibration = self._calibration_of(store)  # which another process may have given it meanwhile
-                model.save(building / MODEL)
+                # As it is there: another process may have calibrated it since this one read it.
+                shutil.copytree(self._generation / MODEL, building / MODEL, dirs_exist_ok=True)
             self._folder.finish(building)
             return dead
 

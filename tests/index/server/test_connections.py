@@ -48,8 +48,8 @@ def test_a_slow_second_head_is_not_waited_for_either(live: Any, vectors: Index) 
 
 
 def test_many_connections(live: Any, vectors: Index) -> None:
-    with live(vectors, most_at_once=1) as url:
-        kept = [connected(url) for _ in range(4)]
+    with live(vectors, most_at_once=2) as url:
+        kept = [connected(url) for _ in range(8)]
         for connection in kept:
             connection.sendall(ASK)
             assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
