@@ -126,6 +126,8 @@ def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
     """All that is odd about a dataset and stops nobody, in words."""
     import numpy as np
 
+    from vicinal.data.lookalikes import NOT_COMPARED
+
     names, counts = dataset.class_names, np.bincount(dataset.labels, minlength=len(dataset.class_names))
     told = list(dataset.notes)
     single = [names[label] for label in np.flatnonzero(counts == 1)]
@@ -145,6 +147,8 @@ def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
         apart = dataset.labels[one] != dataset.labels[other]
         what = "nearly the same picture under two classes" if apart else "nearly the same picture twice"
         told.append(f"{what}: {where(one)}, {where(other)}")
+    if not lookalikes.compared and isinstance(dataset.items, tuple):
+        told.append(NOT_COMPARED)
     return sorted(told, key=lambda note: "under two classes" not in note)
 
 

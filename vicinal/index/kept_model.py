@@ -8,7 +8,7 @@ from typing import final
 
 from vicinal.atomic import write_atomically
 from vicinal.embedder import Calibration, Embedder
-from vicinal.embedder.folder import identity, read_calibration, read_folder
+from vicinal.embedder.folder import CALIBRATION, identity, read_calibration, read_folder
 from vicinal.errors import InputError
 
 __all__ = ["KeptModel", "has_model", "keep_model"]
@@ -50,7 +50,7 @@ class KeptModel:
     def __init__(self, index: Path) -> None:
         self._index = index
         self._embedder: tuple[str, Embedder] | None = None
-        self._calibration: tuple[Path, Calibration | None] | None = None
+        self._calibration: tuple[Path, tuple[int, int], Calibration | None] | None = None
 
     def remember(self, known: str, model: Embedder) -> None:
         """Take an embedder that is open already."""
@@ -61,7 +61,6 @@ class KeptModel:
         model = self.embedder(generation, known)
         model.calibration = calibration
         model.save(generation / MODEL)
-        self._calibration = (generation, calibration)
 
     def embedder(self, generation: Path, known: str) -> Embedder:
         """The copy.
@@ -87,12 +86,18 @@ class KeptModel:
         return self._embedder[1]
 
     def calibration(self, generation: Path, known: str) -> Calibration | None:
-        """Read by itself: a search with vectors needs no network."""
+        """Read by itself, as a search with vectors needs no network, and again when another process has written it."""
         if not known:
             return None
-        if self._calibration is None or self._calibration[0] != generation:
-            self._calibration = (generation, read_calibration(generation / MODEL, known))
-        return self._calibration[1]
+        folder, kept = generation / MODEL, self._calibration
+        try:
+            file = (folder / CALIBRATION).stat()
+        except FileNotFoundError:  # none yet; or the one that is known is just being replaced, and serves until then
+            return kept[2] if kept is not None and kept[0] == folder else None
+        written = file.st_mtime_ns, file.st_ino
+        if kept is None or kept[:2] != (folder, written):
+            kept = self._calibration = (folder, written, read_calibration(folder, known))
+        return kept[2]
 
     def problems(self, generation: Path, known: str) -> list[str]:
         """What is wrong with the copy, one sentence each."""
@@ -106,5 +111,8 @@ class KeptModel:
 
     def carry_over(self, generation: Path, known: str, building: Path) -> None:
         """Keep the same embedder in the next generation."""
-        model = self.embedder(generation, known) if known and has_model(generation) else None
-        keep_model(building, known, model)
+        if known and has_model(generation):
+            # As it is there: another process may have calibrated it since this one read it.
+            shutil.copytree(generation / MODEL, building / MODEL, dirs_exist_ok=True)
+        else:
+            keep_model(building, known, None)
