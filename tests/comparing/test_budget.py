@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from vicinal.comparing import compare
-from vicinal.comparing.budget import Budget, images_per_step, read_budget, with_equal_images, with_patience
+from vicinal.comparing.budget import (
+    Budget,
+    budget_settings,
+    images_per_step,
+    read_budget,
+    with_equal_images,
+    with_patience,
+)
 from vicinal.comparing.contestants import contestants
 from vicinal.comparing.opening_words import opening_words
 from vicinal.comparing.planning import plan
@@ -46,13 +53,19 @@ def test_a_budget_is_steps_images_or_a_time(text, budget):
 
 @pytest.mark.parametrize("text", ["", "0", "1.5", "-3", "5 days", "1kh", "0.0001kimages"])
 def test_what_is_no_budget_is_told_with_examples(text):
-    with pytest.raises(InputError, match="such as 500 .steps., 64000images"):
+    with pytest.raises(InputError, match="64000images, 64kimages, 90s, 5m or 1h"):
         read_budget(text)
 
 
 def test_a_thousand_of_what_is_asked_back():
-    with pytest.raises(InputError, match="A budget of 200k what. Give 200kimages or 200ksteps"):
+    with pytest.raises(InputError, match="Give 200kimages or 200ksteps"):
         read_budget("200k")
+
+
+def test_a_single_run_takes_steps_or_a_time():
+    assert budget_settings("1h") == {"steps": None, "seconds": 3600.0}
+    with pytest.raises(InputError, match="here give steps or a time"):
+        budget_settings("5kimages")
 
 
 def test_images_become_steps_by_each_loss_s_own_batches_equal_to_the_image(tmp_path):

@@ -107,7 +107,7 @@ def test_rates_that_were_tried_count_as_trials_whether_they_ended_or_not(tmp_pat
     failed = replace(contestant, tuning_trials=3, rates={0.1: None})
     for one in (contestant, climbed, failed):
         search(one)
-    # After a ladder the first trial is the rung that won, which is known; a ladder without a winner leaves it to be run.
+    # After a ladder the first trial is the rung that won, which is known; without a winner it has to be run.
     assert asked == [7, 7 - 3 + 1, 7 - 3]
 
 

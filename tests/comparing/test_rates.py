@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +11,7 @@ from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
 from vicinal.comparing.grid_runs import Execution, search_settings
 from vicinal.comparing.rates import at_rate, chosen_rates, ladder, rungs_of
+from vicinal.comparing.tasks import TuneContestant
 from vicinal.data import arrays
 from vicinal.errors import InputError
 from vicinal.recipe import Recipe
@@ -76,25 +76,17 @@ def test_a_loss_none_of_whose_rungs_ended_keeps_its_rate_and_has_had_its_trials(
     assert (chosen.tuning_trials, list(chosen.rates.values())) == (3, [None, None, None])
 
 
-class FakeSearch:
-    """Finds another rate for every length of embeddings, in ten steps; fails for one loss."""
+def test_settings_are_searched_for_with_each_network_apart_and_by_who_has_trials_left(tmp_path, monkeypatch):
+    searched = []
 
-    trials = 5
-
-    def __init__(self):
-        self.searched = []
-
-    def log_of(self, contestant):
-        return Path("nowhere")
-
-    def __call__(self, contestant):
-        self.searched.append((contestant.name, contestant.recipe.dim))
+    def search_for_rate(self, contestant):
+        """Find another rate for every length of embeddings, in ten steps; fail for one loss."""
+        searched.append((contestant.name, contestant.recipe.dim))
         if contestant.name == "circle":
             return "it failed"
         return SimpleNamespace(recipe=contestant.recipe.changed(learning_rate=contestant.recipe.dim / 100), steps=10)
 
-
-def test_settings_are_searched_for_with_each_network_apart_and_by_who_has_trials_left():
+    monkeypatch.setattr(TuneContestant, "__call__", search_for_rate)
     settings = {"classes_per_batch": 4, "samples_per_class": 4, "accumulate": 3}
     entries = contestants(["triplet", "contrastive", "circle"], settings)
     grid = [
@@ -103,9 +95,9 @@ def test_settings_are_searched_for_with_each_network_apart_and_by_who_has_trials
         for dim in (2, 8)
         for entry in entries
     ]
-    search = FakeSearch()
+    search = TuneContestant(vectors(), tmp_path, 5, "random")
     ready, broken = search_settings(grid, search, Execution(1, 1, None, False, False))
-    assert search.searched == [("triplet", 2), ("circle", 2), ("triplet", 8), ("circle", 8)]
+    assert searched == [("triplet", 2), ("circle", 2), ("triplet", 8), ("circle", 8)]
     found = {(one.name, one.recipe.dim, one.recipe.training.seed): one for one in ready}
     for seed in (0, 1):
         for dim in (2, 8):

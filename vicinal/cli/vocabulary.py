@@ -67,7 +67,7 @@ METAVARS = {
     "weights": "WEIGHTS",
     "dims": "NUMBER,...",
     "k": "NUMBER,...",
-    "budget": "STEPS|IMAGES|TIME",
+    "budget": "STEPS|TIME",
     "protocol": "PROTOCOL",
     "sampler": "SAMPLER",
     "score": "SCORE",

@@ -13,7 +13,7 @@ from vicinal.errors import InputError
 from vicinal.phrasing import counted
 from vicinal.recipe import Recipe
 
-__all__ = ["Budget", "images_per_step", "read_budget", "with_equal_images", "with_patience"]
+__all__ = ["Budget", "budget_settings", "images_per_step", "read_budget", "with_equal_images", "with_patience"]
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 FORMS = "500 (steps), 64000images, 64kimages, 90s, 5m or 1h"
@@ -61,6 +61,19 @@ def read_budget(text: str) -> Budget:
     if unit in SECONDS:
         return Budget(seconds=amount * SECONDS[unit])
     return Budget(images=int(amount)) if unit == "images" else Budget(steps=int(amount))
+
+
+def budget_settings(text: str) -> dict[str, Any]:
+    """Return the settings of a recipe that the budget of a single run changes.
+
+    Example:
+        >>> budget_settings("500"), budget_settings("1.5m")
+        ({'steps': 500}, {'steps': None, 'seconds': 90.0})
+    """
+    budget = read_budget(text)
+    if budget.images is not None:
+        raise InputError(f"A budget in images is one of `vicinal compare`; here give steps or a time, not {text!r}.")
+    return budget.settings()
 
 
 def images_per_step(recipe: Recipe) -> int:

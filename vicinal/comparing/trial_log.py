@@ -47,7 +47,7 @@ class TrialLog(Hook):
         """Say the new score."""
         self._write({"step": state.step, "score": scores[state.settings.score]}, state)
 
-    def _write(self, values: Mapping[str, float], state: TrainingState) -> None:
+    def _write(self, values: Mapping[str, int | float], state: TrainingState) -> None:
         used = state.time_used
         line = {**self._trial, **values, **({} if used is None else {TIME_USED: used})}
         with suppress(OSError), self._path.open("a") as file:
