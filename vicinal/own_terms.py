@@ -93,5 +93,7 @@ def _warm_up(recipe: Recipe, items: int) -> tuple[dict[str, Any], str]:
     passes, batch = recipe.traits.warm_up, recipe.classes_per_batch * recipe.samples_per_class
     if not passes or not recipe.pretrained or recipe.freeze is True:
         return {}, ""
-    steps = min(ceil(passes * items / batch), int(LONGEST_WARM_UP * recipe.training.steps))
+    steps = ceil(passes * items / batch)
+    if recipe.training.steps is not None:
+        steps = min(steps, int(LONGEST_WARM_UP * recipe.training.steps))
     return ({"warm_up": steps}, f"warm-up of {steps} steps") if steps > recipe.training.warm_up else ({}, "")

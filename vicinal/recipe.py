@@ -227,7 +227,8 @@ class Recipe(BaseModel):
         """Return the recipe with other values.
 
         A name is one of a recipe, of its training settings, of a table ("loss_options.margin"), or of an option of the
-        loss or miner by itself ("margin"). A table replaces the one that is there, but for `training`.
+        loss or miner by itself ("margin"). A table replaces the one that is there, but for `training`. A time
+        (`seconds`) without `steps` beside it is the whole budget.
 
         Example:
             >>> Recipe().changed({"loss_options.threshold": 0.7, "learning_rate": 0.01}).loss_options
@@ -246,6 +247,8 @@ class Recipe(BaseModel):
             tables["select_on_test"] = False
         for name, value in given.items():
             wrong += _put(name, _with_none(value), tables, loop)
+        if _names_time_alone(given) and loop["seconds"] is not None:
+            loop["steps"] = None
         try:
             made = Recipe(**tables, training=loop)
         except ValidationError as error:
@@ -446,6 +449,13 @@ def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:
 
     renamed = {FORMERLY.get(name, name): value for name, value in values.items()}
     return {name: renamed[name] for name in sorted(renamed, key=order)}
+
+
+def _names_time_alone(given: Mapping[str, Any]) -> bool:
+    """Whether a time was asked for and no number of steps beside it: then time is the whole budget."""
+    loop = given.get("training")
+    names = {name.removeprefix("training.") for name in (*given, *(loop if isinstance(loop, Mapping) else ()))}
+    return "seconds" in names and "steps" not in names
 
 
 def _put(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> list[str]:

@@ -87,13 +87,14 @@ def index(
         "--export-map": export_map,
         "--verify": verify,
         "--measure": measure,
+        "--prepare-fast": prepare_fast,
         "--compact": compact,
         "--rollback": rollback,
     }
     made_new = {"--store": store, "--distance": distance}
     is_model = not is_index(what) and (model_in(what) / CONFIG).is_file()
     if import_ is not None:
-        _refuse("--import", {"DATA": data} | actions, "ask for that in a second call")
+        _refuse("--import", {"DATA": data, **actions}, "ask for that in a second call")
         target = what if out is None else out
         if is_index(target):
             _refuse(f"{target}, which is an index already", made_new, "that was settled when it was made")
@@ -108,7 +109,7 @@ def index(
     if is_model:
         if out is None or (data is None and not is_index(out)):
             raise InputError(f"{what} is a model; say what to index and where: vicinal index {what} DATA --out FOLDER.")
-        _refuse("making an index", actions | {"--distance": distance}, f"ask for that of the index {out}")
+        _refuse("making an index", {**actions, "--distance": distance}, f"ask for that of the index {out}")
         with Index.build(out, what, data, store=store, progress=progress) as built:
             _say(console, built, built.changes)
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from vicinal.build import build_criterion, build_sampler
+from vicinal.comparing.budget import Budget, with_equal_images, with_patience
 from vicinal.comparing.contestants import Contestant, contestants
 from vicinal.comparing.panel import PANEL
 from vicinal.comparing.starting_point import (
@@ -88,6 +89,7 @@ def plan(
     backbones: Sequence[Any],
     seeds: int,
     same_batches: bool,
+    budget: Budget,
     changes: Mapping[str, Any],
 ) -> Plan:
     """Return all runs of a comparison; the words are those of `vicinal.compare`.
@@ -99,6 +101,9 @@ def plan(
     data = of(data) if is_foreign(data) else data
     backbones = [Recipe(backbone=backbone).backbone for backbone in backbones]  # as names
     base = _tables(recipe)
+    changes = {**changes, **budget.settings()}
+    if "seconds" in flat(changes) and "steps" not in flat(changes):  # time is the whole budget, whatever a recipe says
+        changes = {**changes, "steps": None}
     flags = changes if data is None else {**changes, "data": _name(data)}
     entries = contestants(ways, base, flags)
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
@@ -110,6 +115,9 @@ def plan(
     entries, notes = in_fitting_batches(entries, cells)
     if follows_data:
         entries = under_default_budget(entries, changes, cells[0])
+    entries = with_equal_images(entries, budget.images, flat(changes) if follows_data else None)
+    if follows_data and "patience" not in flat(changes):
+        entries = with_patience(entries)
     if not same_batches:
         entries = in_own_terms(entries, cells[0])
     grid = _grid(entries, dims, backbones, seeds)

@@ -87,6 +87,8 @@ def _run_seconds(recipe: Recipe, data: Dataset, cache: Path | None, most: float)
     embedder = fit(view, short, hooks=[clock], cache=cache, progress=False)
     setting_up = time.perf_counter() - began - clock.seconds
     training = recipe.training
+    if training.steps is None:
+        return setting_up + (training.seconds or 0.0)
     seconds = training.steps * clock.seconds_per_step
     if not recipe.freeze and split.test is not None:
         evaluations = training.steps // training.evaluate_every if training.evaluate_every else 1

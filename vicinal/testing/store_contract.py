@@ -255,7 +255,7 @@ def _read_while_written(store: Store) -> None:
     batch, done = np.ones((BATCH, DIM), np.float32), threading.Event()
 
     def read() -> list[int]:
-        seen = []
+        seen: list[int] = []
         while not seen or not done.is_set():
             answer = store.search(batch[:1], 10_000)
             _same(len(answer.items), answer.ids.shape[1], "items that were found while others were added")
