@@ -36,7 +36,14 @@ from vicinal.recipe import SCORES, Recipe
 from vicinal.results.item_scores import queries_by_class, recall_at, score_test_items, scores_by_class
 from vicinal.results.record import Record
 from vicinal.results.run import EmbeddedItems, Run, RunFiles
-from vicinal.results.run_notes import batch_note, budget_note, colour_note, proxies_note, validation_note
+from vicinal.results.run_notes import (
+    batch_note,
+    budget_note,
+    colour_note,
+    proxies_note,
+    random_network_note,
+    validation_note,
+)
 from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.cover_refresh import CoverRefresh
 from vicinal.training.engine import Outcome, run_training
@@ -283,7 +290,7 @@ def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
     """Return what is to be said of a run before it has begun."""
     train = split.train
     notes = [batch_note(asked, used, train), None if used.select_on_test else validation_note(split)]
-    return tuple(note for note in [*notes, colour_note(used, train)] if note is not None)
+    return tuple(note for note in [*notes, random_network_note(used, train), colour_note(used, train)] if note is not None)
 
 
 def _about(split: Split, recipe: Recipe) -> Recipe:
@@ -416,7 +423,7 @@ def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
     if recipe.head_start is not None:
         return recipe.head_start == "pca"
     linear, pretrained = embedder.head.linear, recipe.pretrained and recipe.start is None
-    narrows = linear is not None and linear.out_features <= linear.in_features
+    narrows = linear is not None and linear.bias is not None and linear.out_features <= linear.in_features
     return pretrained and recipe.freeze is True and narrows and recipe.traits.usual != "one_hot"
 
 

@@ -132,7 +132,8 @@ class Recipe(BaseModel):
         dim: Length of the embeddings; None for the backbone's features as they are. Losses on class probabilities have
             one per training class, whatever this says.
         head_start: Whether the head starts "random" or as the principal axes of the training classes' features ("pca");
-            None chooses PCA where a pretrained network stands still and the embeddings are no longer than its features.
+            None chooses PCA where a pretrained network stands still and the embeddings are no longer than its features
+            (and the head has a bias, to centre them).
         head_bias: Whether the head's linear map has a bias.
         pooling: "average", "max" or "both".
         normalisation: Of embeddings, in training and after: "sphere", "ball", or None for none. Of

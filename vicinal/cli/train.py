@@ -67,6 +67,7 @@ def train(
     from vicinal.recipe import Recipe
     from vicinal.results import RunFiles, score_test_items
     from vicinal.results.item_scores import recall_at
+    from vicinal.results.run_notes import random_network_note
     from vicinal.training.processes import is_first_process
 
     flags = {
@@ -97,6 +98,9 @@ def train(
     whole = load(wanted.data, skip_bad=wanted.skip_bad)
     if not sources:  # no recipe says what to do: network and budget follow the data
         wanted = suited_recipe(whole, changes)
+    note = random_network_note(wanted, whole)
+    if note is not None and is_first_process():  # before time is spent on it
+        typer.echo(f"Note: {note}", err=True)
     run = run_recipe(
         wanted, data=whole, folder=out, resume=resume, workers=workers, tensorboard=tensorboard, progress=progress
     )
@@ -106,8 +110,8 @@ def train(
     if as_json:
         typer.echo(scores.to_json(per_query=False))
         return
-    for note in run.record.notes:
-        typer.echo(f"Note: {note}")
+    for known in run.record.notes:
+        typer.echo(f"Note: {known}")
     typer.echo(str(scores))
     model = run.files.model
     typer.echo(f"The model is in {model}; embed with it: vicinal embed {model} PHOTOS --out out.npz")
