@@ -290,7 +290,9 @@ def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
     """Return what is to be said of a run before it has begun."""
     train = split.train
     notes = [batch_note(asked, used, train), None if used.select_on_test else validation_note(split)]
-    return tuple(note for note in [*notes, random_network_note(used, train), colour_note(used, train)] if note is not None)
+    return tuple(
+        note for note in [*notes, random_network_note(used, train), colour_note(used, train)] if note is not None
+    )
 
 
 def _about(split: Split, recipe: Recipe) -> Recipe:

@@ -11,7 +11,7 @@ from vicinal.errors import InputError, UnknownName, VicinalError
 from vicinal.mining import MINERS
 from vicinal.named_code import is_code, known_name, short_name
 from vicinal.objectives import ALIASES, OBJECTIVES
-from vicinal.recipe import Recipe, laid_over, read_tables
+from vicinal.recipe import Recipe, laid_over, read_tables, without_choice_on_test
 from vicinal.recipes import expand
 
 __all__ = ["Contestant", "contestants", "is_recipe", "needs"]
@@ -132,6 +132,7 @@ def contestants(
         shared = {name: value for name, value in flat(read_tables(texts[0])).items() if name not in OF_THE_LOSS}
     mistakes += [f"{name} is a setting of single losses, and not for all of them" for name in over if name in SINGLE]
     over = {name: value for name, value in over.items() if name not in SINGLE}
+    shared = without_choice_on_test(shared, over)
     common = _attempt(shared | over, mistakes) or Recipe()
     found: list[Contestant] = []
     names: list[str] = []
@@ -147,7 +148,7 @@ def contestants(
         if shared.get("loss") == own.get("loss"):
             values |= {setting: shared[setting] for setting in OF_THE_LOSS if setting in shared}
         values |= USUAL.get(str(own.get("loss")), {})
-        values = laid_over({**values, "data": common.data}, own) | over
+        values = without_choice_on_test(laid_over({**values, "data": common.data}, own), over) | over
         if values.get("memory") is True:
             batch = common.classes_per_batch * common.samples_per_class
             values["memory"] = shared.get("memory") or MEMORY_BATCHES * batch
