@@ -30,6 +30,7 @@ from vicinal.results.run_notes import (
     colour_note,
     foreign_batch_note,
     proxies_note,
+    random_network_note,
     validation_note,
 )
 from vicinal.run_folder import alone_in, open_run
@@ -258,7 +259,9 @@ def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
     """Return what is to be said of a run before it has begun."""
     train = split.train
     notes = [batch_note(asked, used, train), None if used.select_on_test else validation_note(split)]
-    return tuple(note for note in [*notes, colour_note(used, train)] if note is not None)
+    return tuple(
+        note for note in [*notes, random_network_note(used, train), colour_note(used, train)] if note is not None
+    )
 
 
 def _foreign(recipe: Recipe, split: Split) -> list[str]:
@@ -381,7 +384,7 @@ def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
     if recipe.head_start is not None:
         return recipe.head_start == "pca"
     linear, pretrained = embedder.head.linear, recipe.pretrained and recipe.start is None
-    narrows = linear is not None and linear.out_features <= linear.in_features
+    narrows = linear is not None and linear.bias is not None and linear.out_features <= linear.in_features
     return pretrained and recipe.freeze is True and narrows and recipe.traits.usual != "one_hot"
 
 

@@ -85,6 +85,8 @@ def test_frozen_features_from_the_command_line(tmp_path: Path, monkeypatch: pyte
     done = run("digits", "--out", tmp_path / "run", *FLAGS, "--freeze", "-o", "copies=1")
     assert done.exit_code == 0, done.output
     assert list((tmp_path / "cache" / "features").iterdir())
+    assert "Note: The network stands still with random weights" in done.stderr  # before anything is trained
+    assert "Note: The network stands still with random weights" in done.stdout
 
 
 @pytest.mark.parametrize(

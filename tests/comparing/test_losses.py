@@ -5,6 +5,7 @@ import pytest
 from vicinal.comparing.contestants import contestants
 from vicinal.comparing.starting_point import notes_on_names
 from vicinal.errors import InputError
+from vicinal.recipe import Recipe, laid_over, read_tables
 
 pytestmark = pytest.mark.unit
 
@@ -110,3 +111,22 @@ def test_a_loss_without_its_miner_is_told_unless_that_is_what_is_compared(tmp_pa
     ]
     (note,) = notes_on_names([], contestants(ways))
     assert note.startswith("triplet runs on all pairs; its paper mines them by semi_hard")
+
+
+@pytest.mark.parametrize("protocol", ["fixed-validation", "k-fold"])
+def test_a_protocol_with_validation_classes_is_not_chosen_by_test_classes(protocol):
+    base = read_tables("pair-weighting/cub")
+    assert base["select_on_test"]
+    recipes = [one.recipe for one in by_name("raw", "binomial_deviance", base=base, protocol=protocol).values()]
+    trained = Recipe.read("pair-weighting/cub", protocol=protocol)
+    assert [recipe.select_on_test for recipe in [*recipes, trained]] == [False] * 3
+    kept = by_name("raw", base=base, protocol=protocol, select_on_test=True)["raw"].recipe  # which planning refuses
+    assert kept.select_on_test
+    assert by_name("raw", base=base)["raw"].recipe.select_on_test
+    # A file that is laid over another does as a flag.
+    assert not laid_over(base, {"protocol": protocol})["select_on_test"]
+
+
+def test_a_loss_recipe_that_is_whole_follows_the_flag(tmp_path):
+    (tmp_path / "whole.toml").write_text('loss = "raw"\nprotocol = "default"\nselect_on_test = true\n')
+    assert not by_name(str(tmp_path / "whole.toml"), protocol="fixed-validation")["whole"].recipe.select_on_test

@@ -6,7 +6,15 @@ import numpy as np
 
 from vicinal.data import Dataset, arrays, split
 from vicinal.recipe import Recipe
-from vicinal.results.run_notes import batch_note, budget_note, colour_note, foreign_batch_note, validation_note
+from vicinal.results.run_notes import (
+    batch_note,
+    budget_note,
+    colour_note,
+    foreign_batch_note,
+    proxies_note,
+    random_network_note,
+    validation_note,
+)
 
 
 def toy(classes: int, each: int = 3) -> Dataset:
@@ -65,3 +73,25 @@ def test_batches_that_are_not_those_of_the_paper() -> None:
     assert foreign_batch_note(alone.changed(batch="8x1"), toy(20)) is None
     assert foreign_batch_note(alone.changed(loss="triplet"), toy(20)) is None
     assert foreign_batch_note(alone.changed(sampler="random"), toy(20)) is None
+
+
+def test_a_network_that_stands_still_as_it_was_drawn() -> None:
+    images = arrays(np.zeros((4, 8, 8), dtype=np.uint8), [0, 0, 1, 1])
+    assert str(random_network_note(Recipe(freeze=True), images)).startswith("The network stands still with random")
+    trunk = random_network_note(Recipe(freeze="trunk", train_stages=2), images)
+    assert str(trunk).startswith("The network but for its last 2 stages stands still with random weights")
+    assert "last 1 stage stands still" in str(random_network_note(Recipe(train_stages=1), images))
+    assert "small matrices" in str(random_network_note(Recipe(lora_rank=4), images))
+    assert random_network_note(Recipe(), images) is None
+    assert random_network_note(Recipe(freeze=True), toy(3)) is None  # vectors go through no network
+    assert random_network_note(Recipe(freeze=True, backbone="resnet18", weights="imagenet"), images) is None
+    assert random_network_note(Recipe(freeze=True, start="runs/first/model"), images) is None
+
+
+def test_one_proxy_per_class_has_no_spread() -> None:
+    first = {"proxy cosine": 0.5}
+    one = {"proxy spread": float("nan"), "proxy radius": 0.25}
+    assert "nan" not in proxies_note(first, [one])
+    assert "the only proxy of a class had a covering radius 0.250 and 0.250 at the end" in proxies_note(first, [one])
+    several = proxies_note(first, [{"proxy spread": 0.1, "proxy radius": 0.25}])
+    assert "were 0.100 and 0.100 apart at the end of the first instance" in several

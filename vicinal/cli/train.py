@@ -68,6 +68,7 @@ def train(
     from vicinal.recipe import Recipe
     from vicinal.results import RunFiles, score_test_items
     from vicinal.results.item_scores import recall_at
+    from vicinal.results.run_notes import random_network_note
     from vicinal.training.processes import is_first_process
 
     flags = {
@@ -98,6 +99,9 @@ def train(
         raise InputError("What is to be trained on? Give a dataset's name or path: vicinal train photos/")
     whole = load(wanted.data, skip_bad=wanted.skip_bad)
     settled = Settled(wanted, ()) if resumed else settled_recipe(whole, sources, changes)
+    early = random_network_note(settled.recipe, whole)
+    if early is not None and is_first_process():  # before time is spent on it
+        say_notes([early])
     run = run_recipe(
         settled.recipe,
         data=whole,
@@ -111,7 +115,7 @@ def train(
     if not is_first_process():
         return
     scores = score_test_items(run.test_items(), run.record.distance, k=recall_at(run.record.dataset))
-    say_notes(run.record.notes)
+    say_notes([note for note in run.record.notes if note != early])
     if as_json:
         typer.echo(scores.to_json(per_query=False))
         return

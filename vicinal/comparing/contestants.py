@@ -12,7 +12,7 @@ from vicinal.mining import MINERS
 from vicinal.named_code import is_code, known_name, short_name
 from vicinal.objectives import ALIASES, OBJECTIVES
 from vicinal.own_terms import TERMS, USUAL
-from vicinal.recipe import Recipe, flat, laid_over, read_tables
+from vicinal.recipe import Recipe, flat, laid_over, read_tables, without_choice_on_test
 from vicinal.recipes import expand
 
 __all__ = ["Contestant", "contestants", "is_recipe", "needs"]
@@ -126,6 +126,7 @@ def contestants(
         shared = {name: value for name, value in flat(read_tables(texts[0])).items() if name not in OF_THE_LOSS}
     mistakes += [f"{name} is a setting of single losses, and not for all of them" for name in over if name in SINGLE]
     over = {name: value for name, value in over.items() if name not in SINGLE}
+    shared = without_choice_on_test(shared, over)
     common = _attempt(shared | over, mistakes) or Recipe()
     found: list[Contestant] = []
     names: list[str] = []
@@ -141,7 +142,7 @@ def contestants(
         inherited = {setting: shared[setting] for setting in OF_THE_LOSS if same_loss and setting in shared}
         values = {setting: value for setting, value in shared.items() if setting not in OF_THE_LOSS}
         values |= USUAL.get(ALIASES.get(str(own.get("loss")), str(own.get("loss"))), {}) | inherited
-        values = laid_over({**values, "data": common.data}, own) | over
+        values = without_choice_on_test(laid_over({**values, "data": common.data}, own), over) | over
         if values.get("memory") is True:
             batch = common.classes_per_batch * common.samples_per_class
             values["memory"] = shared.get("memory") or MEMORY_BATCHES * batch

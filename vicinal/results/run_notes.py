@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
-from vicinal.backbones import small_images
+from vicinal.backbones import BACKBONES, small_images
 from vicinal.data import Dataset, Split, looks_of
 from vicinal.own_terms import own_batch
 from vicinal.phrasing import counted
@@ -18,6 +19,7 @@ __all__ = [
     "foreign_batch_note",
     "miner_note",
     "proxies_note",
+    "random_network_note",
     "validation_note",
 ]
 ONE_DIRECTION = 0.95  # mean cosine of proxies of different classes above which there is little to tell them apart by
@@ -99,15 +101,36 @@ def proxies_note(first: Mapping[str, float], instances: Sequence[Mapping[str, fl
         said.append("which is one direction for all: centre the features, or train the network first")
     if instances:
         began, last = instances[0], instances[-1]
-        said.append(
-            f"proxies of a class were {began['proxy spread']:.3f} apart at the end of the first instance and "
-            f"{last['proxy spread']:.3f} at that of the last, their covering radius {began['proxy radius']:.3f} and "
-            f"{last['proxy radius']:.3f}"
-        )
+        radii = f"covering radius {began['proxy radius']:.3f} and {last['proxy radius']:.3f}"
+        ends = "at the end of the first instance and at that of the last"
+        if math.isnan(began["proxy spread"]):  # of one proxy per class
+            said.append(f"the only proxy of a class had a {radii} {ends}")
+        else:
+            spreads = f"{began['proxy spread']:.3f} and {last['proxy spread']:.3f} apart"
+            said.append(f"proxies of a class were {spreads} {ends}, their {radii}")
     if len(instances) > 1:
         pull = last["proximal pull"]
         said.append(f"lambda x distance moved was {pull:.2g} in the last (distance {last['distance moved']:.3g})")
     return "; ".join(said) + "."
+
+
+def random_network_note(recipe: Recipe, data: Dataset) -> str | None:
+    """That what stands still of the network is as it was drawn; None where it was trained before, or is now."""
+    if recipe.freeze is True:
+        still = "The network"
+    elif recipe.lora_rank is not None:
+        still = "All of the network but small matrices beside its linear maps"
+    elif recipe.train_stages is not None:
+        still = f"The network but for its last {counted(recipe.train_stages, 'stage')}"
+    else:
+        return None
+    known = recipe.backbone in BACKBONES  # one's own network may bring weights that nobody else knows of
+    if recipe.pretrained or recipe.start is not None or data.kind == "vectors" or not known:
+        return None
+    return (
+        f"{still} stands still with random weights: give some (--weights imagenet, or a file), or train it from "
+        "scratch."
+    )
 
 
 def colour_note(recipe: Recipe, data: Dataset) -> str | None:
