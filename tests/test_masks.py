@@ -177,9 +177,10 @@ COMPILED = """
 import torch
 from vicinal.criterion import Criterion
 from vicinal.objectives import OBJECTIVES
+from vicinal.references import Proxies
 embeddings, labels = torch.randn(8, 6), torch.arange(4).repeat(2)
 wrong = []
-for name in sorted(set(OBJECTIVES) - {"soft_triple"}):  # which counts the classes of its centres
+for name in sorted(OBJECTIVES):
     torch._dynamo.reset()
     criterion = Criterion(name, classes=6, dim=6)
     rows = embeddings.softmax(1) if criterion.references[0].kind == "one_hot" else embeddings
@@ -189,6 +190,13 @@ for name in sorted(set(OBJECTIVES) - {"soft_triple"}):  # which counts the class
         torch.testing.assert_close(graph, plain)
     except Exception as error:
         wrong.append(f"{name}: {type(error).__name__} {str(error)[:300]}")
+torch._dynamo.reset()
+centres = Criterion("soft_triple", references=Proxies(6, 6, per_class=3))
+plain = centres(embeddings, labels)
+expected = torch.autograd.grad(plain, tuple(centres.parameters()))
+graph = torch.compile(centres, fullgraph=True, backend="aot_eager")(embeddings, labels)
+torch.testing.assert_close(graph, plain)
+torch.testing.assert_close(torch.autograd.grad(graph, tuple(centres.parameters())), expected)
 together = labels[:, None] == labels
 masked = torch.compile(Criterion("triplet", mining="semi_hard"), fullgraph=True, backend="aot_eager")
 plain = Criterion("triplet", mining="semi_hard")(embeddings, labels)

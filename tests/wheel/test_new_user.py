@@ -48,16 +48,16 @@ def photos(tmp_path: Path) -> Path:
         base = draw.integers(0, 255, (6, 6, 3), dtype=np.uint8)
         for number in range(4):
             noisy = np.clip(base + draw.normal(0, 40, base.shape), 0, 255).astype(np.uint8)
-            Image.fromarray(noisy).resize((40 + number, 40)).save(folder / name / f"{number}.png")
+            Image.fromarray(noisy).resize((96 + number, 80)).save(folder / name / f"{number}.png")
     (folder / ".DS_Store").write_bytes(b"\0\1")
     (folder / "e" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 cut short")
-    Image.new("RGBA", (30, 30), (255, 0, 0, 60)).save(folder / "f" / "alpha.png")
+    Image.new("RGBA", (70, 70), (255, 0, 0, 60)).save(folder / "f" / "alpha.png")
     (folder / "g" / "2019").mkdir()
-    Image.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8)).resize((50, 50)).save(
+    Image.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8)).resize((90, 90)).save(
         folder / "g" / "2019" / "x.png"
     )
     (folder / "single").mkdir()
-    Image.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8)).resize((50, 50)).save(folder / "single" / "1.png")
+    Image.fromarray(draw.integers(0, 255, (9, 9, 3), dtype=np.uint8)).resize((90, 90)).save(folder / "single" / "1.png")
     (folder / "i" / "again.png").write_bytes((folder / "h" / "0.png").read_bytes())
     (folder / "empty").mkdir()
     return folder

@@ -70,7 +70,7 @@ def audit_claims(
     if not claims and not parts:
         raise InputError("There is nothing to audit: no result is of this dataset and score.")
     if as_json:
-        typer.echo(json.dumps([found.as_dict() for found in [*claims, *parts]], indent=2))
+        typer.echo(json.dumps([each.as_dict() for each in claims] + [each.as_dict() for each in parts], indent=2))
         return
     typer.echo("\n\n".join(map(str, [*claims, *parts])))
     unfair = [claim for claim in claims if claim.fair is False]
