@@ -61,6 +61,16 @@ def write_until_killed(folder, first, pipe):
             index.compact()
 
 
+def end(child, chosen):
+    """Send a signal, and a second one that cannot be missed: Python loses a Ctrl-C that comes while it tidies up."""
+    os.kill(child, chosen)
+    until = time.monotonic() + 5
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.001)
+
+
 def kill_once(folder, first, calls, seconds, chosen=signal.SIGKILL):
     """Return the items that must be there, and those that may be, after a kill some time after so many calls."""
     reading, writing = os.pipe()
@@ -76,8 +86,7 @@ def kill_once(folder, first, calls, seconds, chosen=signal.SIGKILL):
     with os.fdopen(reading) as file:
         told = [file.readline() for _ in range(calls)]
         time.sleep(seconds)
-        os.kill(child, chosen)
-        os.waitpid(child, 0)
+        end(child, chosen)
         told += file.readlines()
     must, may = set(), set()
     for line in told:

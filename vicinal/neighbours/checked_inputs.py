@@ -127,11 +127,15 @@ def _require_comparable(matrix: Tensor, name: str) -> None:
 
 
 def _label_array(labels: Labels, name: str) -> NDArray[np.generic]:
-    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    try:
+        array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    except ValueError:
+        raise InputError(f"{name} must be a list with one entry per item; got rows of different lengths.") from None
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise InputError(f"{name} must be a list with one entry per item; got the shape {array.shape}.")
+        sets = " For sets of labels, `evaluate` takes booleans [items, labels]." if array.ndim == 2 else ""
+        raise InputError(f"{name} must be a list with one entry per item; got the shape {array.shape}.{sets}")
     if array.dtype.kind == "O" and len(array):
         kinds = {str if isinstance(label, str) else int if isinstance(label, int) else type(label) for label in array}
         if kinds == {str}:
