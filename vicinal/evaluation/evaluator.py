@@ -18,7 +18,7 @@ from vicinal.evaluation.better_neighbours import improved_items, reranked_neighb
 from vicinal.evaluation.clustering import cluster_scores
 from vicinal.evaluation.geometry import collapse_warning, geometry_scores
 from vicinal.evaluation.ranks import positive_ranks
-from vicinal.evaluation.relevance import OverlappingSets
+from vicinal.evaluation.relevance import LabelSets, OverlappingSets
 from vicinal.evaluation.scored_items import Encoder, ScoredItems, as_scored_items
 from vicinal.evaluation.scores import Scores
 from vicinal.evaluation.verification import verify_items
@@ -49,7 +49,7 @@ def evaluate(
     labels: Any,
     *,
     gallery: ArrayLike | None = None,
-    gallery_labels: Labels | None = None,
+    gallery_labels: Labels | LabelSets | None = None,
     sequences: Labels | None = None,
     gallery_sequences: Labels | None = None,
     overlap: float = 0.0,

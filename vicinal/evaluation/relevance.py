@@ -5,7 +5,7 @@ What holds for all pairs is never held at once: both kinds answer for some rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from jaxtyping import Bool, Int64
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vicinal.errors import InputError
@@ -20,7 +21,7 @@ from vicinal.neighbours.checked_inputs import as_codes
 from vicinal.neighbours.exclusion import Exclusion
 from vicinal.pairs import masks
 
-__all__ = ["OverlappingSets", "Relevance", "SameClass", "are_sets", "as_sets", "set_codes"]
+__all__ = ["LabelSets", "OverlappingSets", "Relevance", "SameClass", "are_sets", "as_sets", "set_codes"]
 
 PAIRS_AT_ONCE = 1 << 22  # whose sets are compared at a time, per thread
 
@@ -118,6 +119,7 @@ class OverlappingSets:
         return (slice(start, start + step) for start in range(0, many, step))
 
 
+LabelSets: TypeAlias = Tensor | NDArray[np.bool_] | Sequence[Sequence[bool]]
 Relevance: TypeAlias = SameClass | OverlappingSets
 
 
@@ -127,8 +129,8 @@ def are_sets(labels: Any) -> bool:
         return labels.ndim == 2 and labels.dtype == torch.bool
     try:
         array = np.asarray(labels)
-    except ValueError:  # rows of different lengths
-        return False
+    except ValueError:
+        raise InputError("labels must have one entry per item; got rows of different lengths.") from None
     return array.ndim == 2 and array.dtype == np.bool_
 
 

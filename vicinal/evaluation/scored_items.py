@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vicinal.errors import InputError
-from vicinal.evaluation.relevance import OverlappingSets, Relevance, SameClass, are_sets, as_sets, set_codes
+from vicinal.evaluation.relevance import LabelSets, OverlappingSets, Relevance, SameClass, are_sets, as_sets, set_codes
 from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
 from vicinal.neighbours.exclusion import Exclusion, exclusion
 from vicinal.neighbours.similarity import Vectors, vectors
@@ -68,7 +68,7 @@ def as_scored_items(
     labels: Any,
     *,
     gallery: ArrayLike | None = None,
-    gallery_labels: Labels | None = None,
+    gallery_labels: Labels | LabelSets | None = None,
     sequences: Labels | None = None,
     gallery_sequences: Labels | None = None,
     distance: str | None = None,
@@ -125,7 +125,7 @@ def _check_gallery(others: Tensor | None, gallery_labels: Any) -> None:
 
 
 def _joint_codes(
-    items: Tensor, labels: Labels, others: Tensor | None, gallery_labels: Labels | None
+    items: Tensor, labels: Any, others: Tensor | None, gallery_labels: Any
 ) -> tuple[Classes, Tensor, Tensor]:
     _check_gallery(others, gallery_labels)
     if others is None or gallery_labels is None:

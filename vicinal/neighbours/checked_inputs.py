@@ -127,10 +127,7 @@ def _require_comparable(matrix: Tensor, name: str) -> None:
 
 
 def _label_array(labels: Labels, name: str) -> NDArray[np.generic]:
-    try:
-        array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    except ValueError:
-        raise InputError(f"{name} must be a list with one entry per item; got rows of different lengths.") from None
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:

@@ -50,7 +50,7 @@ def class_batches(
         [[2, 2, 0, 0, 1, 1]]
     """
     members = _members(labels)
-    sizes = np.array([len(items) for items in members.values()])
+    sizes = np.array([len(items) for items in members.values()], dtype=np.int64)
     _check_supply(sizes, classes_per_batch, samples_per_class, repeat_short, len(set().union(*members.values())))
     classes = np.array(list(members))
     decks: dict[int, list[int]] = {label: [] for label in members}
