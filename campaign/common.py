@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import psutil
 
 from vicinal.errors import VicinalError
 
@@ -40,7 +43,7 @@ class Tally:
             self.note(subject, REFUSED if str(error).strip() else RAW, f"seed {seed}: an error without words")
             return None
         except Exception as error:  # what the campaign looks for
-            self.note(subject, RAW, f"seed {seed}: {_told(error)}")
+            self.note(subject, RAW, f"seed {seed}: {told_of(error)}")
             return None
         self.note(subject, SOUND)
         return value
@@ -52,7 +55,7 @@ class Tally:
         except (AssertionError, VicinalError) as error:
             self.note(subject, WRONG, f"seed {seed}: {type(error).__name__}: {str(error)[:300]}")
         except Exception as error:  # what the campaign looks for
-            self.note(subject, RAW, f"seed {seed}: {_told(error)}")
+            self.note(subject, RAW, f"seed {seed}: {told_of(error)}")
         else:
             self.note(subject, SOUND)
             return True
@@ -86,7 +89,8 @@ def _row(subject: str, counts: collections.Counter[str]) -> str:
     return f"| {subject} | {counts.total():,} | {' | '.join(f'{counts[outcome]:,}' for outcome in OUTCOMES)} |"
 
 
-def _told(error: Exception) -> str:
+def told_of(error: Exception) -> str:
+    """What an exception is, and where it came from."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {str(error)[:200]} ({place.filename.rpartition('/')[2]}:{place.lineno})"
 
@@ -122,6 +126,22 @@ class timed:  # noqa: N801 (used as a statement)
 
     def __exit__(self, *_: object) -> None:
         self.tally.seconds += time.perf_counter() - self.began
+
+
+@contextlib.contextmanager
+def little_memory(more: int = 2 << 30) -> Iterator[None]:
+    """Let damage that asks for a huge allocation fail here, before the system ends processes that do no harm."""
+    allowed = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (psutil.Process().memory_info().data + more, allowed[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, allowed)
+
+
+def peak_memory() -> int:
+    """The most bytes of memory that this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def spoilt(content: bytes, rng: np.random.Generator) -> bytes:

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import RAW, REFUSED, SOUND, WRONG, Tally, finish, timed
+from common import RAW, REFUSED, SOUND, WRONG, Tally, finish, little_memory, peak_memory, timed, told_of
 
 from vicinal.errors import VicinalError
 from vicinal.index import Index
@@ -32,6 +32,7 @@ DIM = 8
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 AT_ONCE = 50  # kills of one index: everything in it is compared after each
 FLIPS_AT_ONCE = 500
+MUCH_MEMORY = 256 << 20  # bytes, for an index of sixty items
 
 
 def vector_of(key):
@@ -149,40 +150,47 @@ def damage(path, rng):
     return mend
 
 
-def flips_reported(folder, flips, seed):
-    """Flip one bit after the other; yield whether each is reported: if not, all items are what they were."""
+def flippable(folder):
+    """Make an index whose bits are to be flipped; return its items and vectors."""
     store = EmbeddedStore.create(folder, Header(DIM))
     rows = np.stack([vector_of(key) for key in range(60)])
     store.add([Item(key, path=f"p{key}", label="ab"[key % 2], metadata={"y": key / 2}) for key in range(60)], rows)
     store.close()
     right = EmbeddedStore(folder)
-    items, vectors = right.get()
-    right.close()
-    rng = random.Random(seed)
-    for _ in range(flips):
-        mend = damage(folder / rng.choice(["items.sqlite", "vectors.f32"]), rng)
+    try:
+        return right.get()
+    finally:
+        right.close()
+
+
+def flip_reported(folder, rng, right):
+    """Flip one bit, and undo it; return whether it is reported: if not, all items are what they were."""
+    items, vectors = right
+    mend = damage(folder / rng.choice(["items.sqlite", "vectors.f32"]), rng)
+    try:
+        store = EmbeddedStore(folder)
         try:
-            store = EmbeddedStore(folder)
-            try:
-                reported = bool(store.verify())
-                if not reported:
-                    again, same = store.get()
-                    assert again == items
-                    assert np.array_equal(same, vectors)
-            finally:
-                store.close()
-        except VicinalError:
-            reported = True  # cannot even be opened, and says so
+            if store.verify():
+                return True
+            again, same = store.get()
+            assert again == items
+            assert np.array_equal(same, vectors)
+            return False
+        finally:
+            store.close()
+    except VicinalError:
+        return True  # cannot even be opened, and says so
+    finally:
         for extra in folder.glob("items.sqlite-*"):
             extra.unlink()
         mend()
-        yield reported
 
 
 def flip_bits(folder, flips, seed):
     """Flip bits; return how many were reported, and how many were harmless."""
-    reported = list(flips_reported(folder, flips, seed))
-    return sum(reported), flips - sum(reported)
+    right, rng = flippable(folder), random.Random(seed)
+    reported = sum(flip_reported(folder, rng, right) for _ in range(flips))
+    return reported, flips - reported
 
 
 def killed(kills: int, seed: int) -> Tally:
@@ -207,16 +215,20 @@ def killed(kills: int, seed: int) -> Tally:
 def flipped(flips: int, seed: int) -> Tally:
     """Flip bits of one index after the other."""
     tally = Tally("flipped bits of an index")
-    with timed(tally):
+    with timed(tally), little_memory():
         for start in range(seed, seed + flips, FLIPS_AT_ONCE):
             with tempfile.TemporaryDirectory() as place:
-                outcomes = flips_reported(Path(place), min(FLIPS_AT_ONCE, seed + flips - start), start)
-                try:
-                    for reported in outcomes:
-                        tally.note("items and vectors", REFUSED if reported else SOUND)
-                except Exception as error:
-                    wrong = WRONG if isinstance(error, AssertionError) else RAW
-                    tally.note("items and vectors", wrong, f"seed {start}: {type(error).__name__}: {error}")
+                folder, rng = Path(place), random.Random(start)
+                right = flippable(folder)
+                for flip in range(1, 1 + min(FLIPS_AT_ONCE, seed + flips - start)):
+                    before = peak_memory()
+                    try:
+                        outcome, told = REFUSED if flip_reported(folder, rng, right) else SOUND, ""
+                    except Exception as error:
+                        outcome, told = WRONG if isinstance(error, AssertionError) else RAW, told_of(error)
+                    if peak_memory() - before > MUCH_MEMORY:
+                        outcome, told = RAW, f"takes {(peak_memory() - before) >> 20:,} MiB of memory"
+                    tally.note("items and vectors", outcome, f"seed {start}, flip {flip}: {told}")
             print(f"{tally.total().total():,} bits flipped, {len(tally.faults)} faults", file=sys.stderr, flush=True)
     return tally
 
