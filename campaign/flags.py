@@ -33,10 +33,12 @@ from vicinal.index import Index
 LONGEST = 90  # seconds of one command; more is a hang
 TOLD = (0, 1, 2)  # exit codes: done; done, and something was found; explained
 VALUES = (
-    *("", " ", "none", "abc", "-1", "0", "1", "2.5", "1e99", "-1e99", "nan", "inf", "99999999999999999999", "é", "\udce9"),
-    *("a=b", "margin=abc", "margin=1e99", "=", "[]", "{", '{"a": 1}', "1,2,,", "0:0", "label =", "label = 'a'", "a' or 1"),
-    *("n" * 300, "/proc/none/x", "missing/deep/x.png", "x.png", "x.csv", "x.json", "x.npz", "photos", "cosine", "euclidean"),
-    *("triplet", "no_such_module:thing", "json:loads", "http://127.0.0.1:1/x", "file:///etc/hostname"),
+    *("", " ", "none", "abc", "é", "\udce9", "n" * 300),
+    *("-1", "0", "1", "2.5", "1e99", "-1e99", "nan", "inf", "99999999999999999999"),
+    *("a=b", "margin=abc", "margin=1e99", "=", "[]", "{", '{"a": 1}', "1,2,,", "0:0"),
+    *("label =", "label = 'a'", "a' or 1", "cosine", "euclidean", "triplet"),
+    *("/proc/none/x", "missing/deep/x.png", "x.png", "x.csv", "x.json", "x.npz", "photos"),
+    *("no_such_module:thing", "json:loads", "http://127.0.0.1:1/x", "file:///etc/hostname"),
 )
 PLAIN = ()  # verbs without options
 MISSING = "not/there"
@@ -101,7 +103,8 @@ def drawn(verb: str, base: list[str], known: list[Any], rng: np.random.Generator
         words.append(names[int(rng.integers(len(names)))])
         if not option.is_flag:
             words.append(_value(rng))
-    return [verb, *words]
+    # The last value of an option counts: whatever was drawn, a demo of no steps is refused before it begins.
+    return [verb, *words, *(base if verb == "demo" else ())]
 
 
 def _value(rng: np.random.Generator) -> str:

@@ -40,10 +40,8 @@ def by_loops(queries, sets, references, reference_sets, overlap, alone, sequence
         at_r = sum(precision for precision, hit in list(zip(precisions, hits, strict=True))[:positives] if hit)
         gain = sum(1 / np.log2(rank + 2) for rank, hit in enumerate(hits) if hit)
         best = sum(1 / np.log2(rank + 2) for rank in range(positives))
-        found.append(
-            [hits[0], *(any(hits[:k]) for k in KS), sum(hits[:positives]) / positives, at_r / positives]
-            + [sum(at_hits) / positives, 1 / (hits.index(True) + 1), gain / best]
-        )
+        near = [hits[0], *(any(hits[:k]) for k in KS), sum(hits[:positives]) / positives, at_r / positives]
+        found.append([*near, sum(at_hits) / positives, 1 / (hits.index(True) + 1), gain / best])
     return np.array(found, dtype=np.float64)
 
 

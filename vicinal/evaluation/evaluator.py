@@ -156,9 +156,7 @@ def evaluate(
         full_ranking = len(queries) * len(references) <= FULL_RANKING_LIMIT
     if full_ranking or on_ranks:
         functions = (RANKED if full_ranking else {}) | on_ranks
-        per_query |= _ranking_scores(
-            scored, functions, lambda done: progress("full ranking", done)
-        )
+        per_query |= _ranking_scores(scored, functions, lambda done: progress("full ranking", done))
     code_array = codes.numpy()
     means, intervals = _overall(per_query, code_array, len(classes), draws, confidence, seed)
     if clustering or geometry:

@@ -119,9 +119,7 @@ def _check_supply(
         )
 
 
-def _deal(
-    deck: list[int], members: dict[int, None], count: int, rng: np.random.Generator, held: set[int]
-) -> list[int]:
+def _deal(deck: list[int], members: dict[int, None], count: int, rng: np.random.Generator, held: set[int]) -> list[int]:
     """Take items off a class's deck, shuffling the others under it when it runs out; what a batch holds stays on it."""
     dealt: list[int] = []
     passed: list[int] = []
