@@ -76,7 +76,7 @@ def index(
     from vicinal.index.index_folder import is_index
     from vicinal.index.map_export import prepare_map
 
-    actions = {
+    actions: dict[str, object] = {
         "--model": model,
         "--remove": remove,
         "--export": export,
@@ -89,7 +89,7 @@ def index(
     made_new = {"--store": store, "--distance": distance}
     is_model = not is_index(what) and (model_in(what) / CONFIG).is_file()
     if import_ is not None:
-        _refuse("--import", {"DATA": data} | actions, "ask for that in a second call")
+        _refuse("--import", {"DATA": data, **actions}, "ask for that in a second call")
         target = what if out is None else out
         if is_index(target):
             _refuse(f"{target}, which is an index already", made_new, "that was settled when it was made")
@@ -104,7 +104,7 @@ def index(
     if is_model:
         if out is None or (data is None and not is_index(out)):
             raise InputError(f"{what} is a model; say what to index and where: vicinal index {what} DATA --out FOLDER.")
-        _refuse("making an index", actions | {"--distance": distance}, f"ask for that of the index {out}")
+        _refuse("making an index", {**actions, "--distance": distance}, f"ask for that of the index {out}")
         with Index.build(out, what, data, store=store, progress=progress) as built:
             _say(console, built, built.changes)
         return
