@@ -251,12 +251,12 @@ TestRefreshMachine.settings = trying(4, 8)
 
 @pytest.mark.slow
 class TestMachineLonger(Machine.TestCase):
-    settings = trying(30, 20)
+    settings = trying(15, 15)
 
 
 @pytest.mark.slow
 class TestRefreshMachineLonger(RefreshMachine.TestCase):
-    settings = trying(25, 15)
+    settings = trying(15, 12)
 
 
 @pytest.mark.campaign

@@ -80,7 +80,7 @@ def index(
     from vicinal.index.index_folder import is_index
     from vicinal.index.map_export import prepare_map
 
-    actions = {
+    actions: dict[str, object] = {
         "--model": model,
         "--remove": remove,
         "--export": export,
