@@ -214,6 +214,12 @@ def start_again(server, name):
             time.sleep(1)
 
 
+def ask_until_it_is_gone(store):
+    for _ in range(600):  # until the processes of the killed server have noticed
+        store.count()
+        time.sleep(0.1)
+
+
 def test_kills_of_the_whole_server_lose_nothing_that_was_committed(folder):
     (folder / "killed").mkdir()
     server = pgserver.get_server(folder / "killed")
@@ -225,9 +231,7 @@ def test_kills_of_the_whole_server_lose_nothing_that_was_committed(folder):
             acknowledged += 20
         os.kill(server.get_pid(), signal.SIGKILL)
         with pytest.raises(DataError, match="PostgreSQL"):
-            for _ in range(600):  # until the processes of the server have noticed
-                store.count()
-                time.sleep(0.1)
+            ask_until_it_is_gone(store)
         store.close()
         store = start_again(server, "killed")
         assert store.count() == acknowledged
