@@ -73,6 +73,19 @@ def test_index_and_search(work):
         run(search, "x.index", "none.png")
 
 
+def test_fast_search_does_not_call_itself_exact(work):
+    pytest.importorskip("faiss")
+    np.save("many.npy", np.repeat(np.eye(40, dtype=np.float32), 10, axis=0))
+    run(index, "fast.index", "--import", "many.npy")
+    assert re.search(
+        r"fast, recall [01]\.\d{4} \(measured 20..-", run(search, "fast.index", "--vector", "many.npy", "--fast")[0]
+    )
+    with pytest.raises(InputError, match="give both"):
+        run(index, "fast.index", "--half")
+    with pytest.raises(InputError, match="in its own folder"):
+        run(index, "fast.index", "--prepare-fast")
+
+
 def test_looking_after_an_index(work):
     run(index, "model", "photos", "--out", "x.index", "--no-progress")
     assert "every byte is as it was written" in run(index, "x.index", "--verify")[0]

@@ -119,16 +119,17 @@ class FastCodes:
         k: int,
         allowed: Bool[np.ndarray, " m"] | None,
     ) -> Int64[np.ndarray, "n c"] | None:
-        """As many candidates for each query, all of them allowed; None if these are fewer than k."""
+        """Candidates that are allowed, -1 in the place of those that are not; None if some query has fewer than k."""
         found = self._codes.search(self._laid(queries), _wanted(k, allowed))[1]
         found = found[:, (found >= 0).all(axis=0)]
         if allowed is None:
             return found if found.shape[1] >= k else None
         may = allowed[found]
-        many = int(may.sum(axis=1).min())
-        if many < k:
+        many = may.sum(axis=1)
+        if many.min() < k:
             return None
-        return np.take_along_axis(found, np.argsort(~may, axis=1, kind="stable")[:, :many], axis=1)
+        first = np.argsort(~may, axis=1, kind="stable")[:, : many.max()]
+        return np.take_along_axis(np.where(may, found, -1), first, axis=1)
 
     def _fit(
         self,

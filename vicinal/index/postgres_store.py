@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -48,6 +49,7 @@ FAR = {
 LARGEST = 1.8446742e19  # distance whose square float32 has; it is infinity to the server beyond that
 SMALLEST = 2.0**-126  # square that float32 has all digits of
 SPARE = 8  # candidates beyond k
+GOING = 2000  # milliseconds that a server may take to notice that somebody has left
 EF_SEARCH = 200  # candidates that HNSW looks at
 
 
@@ -80,7 +82,7 @@ class PostgresStore:
     def __init__(self, url: str, name: str = "index") -> None:
         self.url, self.name = url, name
         self._table = _table(name)
-        self._connections = Connections(url, self._hold)
+        self._connections = Connections(url, partial(_hold, self._table))  # not of this object, which could not go then
         self._measuring = threading.Lock()
         self._measured_recall: dict[str, Any] | None = None
         try:
@@ -137,10 +139,14 @@ class PostgresStore:
         """Remove the whole index from the database, unless somebody else has it open; say whether that was done."""
         self._connections.close_idle()
         with self._transaction() as connection:
-            [alone] = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (_lock_of(self._table),)).fetchone()
-            if alone:
-                connection.execute(f"DROP TABLE {self._table}, {self._table}_about")
-            return bool(alone)
+            connection.execute(f"SET LOCAL lock_timeout = {GOING}")
+            try:
+                with connection.transaction():
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock_of(self._table),))
+            except psycopg().errors.LockNotAvailable:
+                return False
+            connection.execute(f"DROP TABLE {self._table}, {self._table}_about")
+            return True
 
     def add(self, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
         """Keep items, in place of those of the same id, in one transaction."""
@@ -264,10 +270,6 @@ class PostgresStore:
         self._measured_recall = None
         with self._transaction(reading=True) as connection:
             return float(self._recall(connection)["share"])
-
-    def _hold(self, connection: Any) -> None:
-        """Keep others from dropping the index for as long as a connection lasts."""
-        connection.execute("SELECT pg_advisory_lock_shared(%s)", (_lock_of(self._table),))
 
     def _read_header(self) -> Header:
         with self._transaction(reading=True) as connection:
@@ -418,6 +420,11 @@ def _table(name: str) -> str:
 
 def _has(connection: Any, table: str) -> bool:
     return bool(connection.execute("SELECT to_regclass(%s)", (f"{table}_about",)).fetchone()[0])
+
+
+def _hold(table: str, connection: Any) -> None:
+    """Keep others from dropping an index for as long as a connection lasts."""
+    connection.execute("SELECT pg_advisory_lock_shared(%s)", (_lock_of(table),))
 
 
 def _lock_of(table: str) -> int:

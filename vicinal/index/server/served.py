@@ -241,7 +241,7 @@ def _warm(index: Index) -> None:
         probe: NDArray[np.float32] = np.zeros((1, index.dim), np.float32)
         probe[0, 0] = 1.0
         index.nearest(probe, 1)
-    if index.embedder_hash:
+    if index.can_embed:
         index.embedder()
 
 

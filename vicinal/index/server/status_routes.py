@@ -72,7 +72,7 @@ def _info(index: Index, served: Served) -> InfoReply:
         fast=importlib.util.find_spec("faiss") is not None,
         writable=settings.writable,
         has_images=overview.root is not None,
-        can_embed=bool(index.embedder_hash),
+        can_embed=index.can_embed,
         embedder=index.embedder_hash,
         version=version("vicinal"),
     )
