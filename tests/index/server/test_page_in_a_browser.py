@@ -357,7 +357,7 @@ def test_wrong_labels_are_worked_through(browse: Any, folder: Path) -> None:
 
 
 def test_decided_cases_are_marked_and_passed_over(browse: Any) -> None:
-    page = browse("#view=inspect&queue=duplicates&threshold=0.999")
+    page = browse("#view=inspect&queue=duplicates&threshold=0.99995")
     page.wait_for_selector(".case")
     cases = page.locator(".case")
     assert cases.count() > 2
