@@ -11,7 +11,7 @@ from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
 from vicinal.comparing.grid_runs import Execution, search_settings
 from vicinal.comparing.rates import at_rate, chosen_rates, ladder, rungs_of
-from vicinal.comparing.tasks import TuneContestant
+from vicinal.comparing.tasks import RunContestant, TuneContestant
 from vicinal.data import arrays
 from vicinal.errors import InputError
 from vicinal.recipe import Recipe
@@ -139,6 +139,14 @@ def test_rungs_stay_out_of_the_table_and_the_chosen_one_is_not_trained_again(tmp
     assert Journal(tmp_path).path.read_text() == before
     assert [one.key for one in again.records] == [one.key for one in board.records]
     assert "Learning rates, chosen on validation classes: " in " ".join(str(board).split())
+
+
+def test_what_was_noted_of_a_rung_is_told_of_the_run_that_it_becomes(tmp_path):
+    data, (contestant,) = vectors(), contestants(["triplet"])
+    run = RunContestant(data, data.hash(), tmp_path, notes=("batches shrank",))
+    rung = record(contestant, 0.5).model_copy(update={"role": "rung", "notes": ("batches shrank", "a tiny budget")})
+    again = run.again(contestant, rung)
+    assert (again.role, again.notes) == ("run", ("batches shrank", "a tiny budget"))
 
 
 def test_rates_are_taken_as_given_where_that_is_asked_for_or_nothing_can_choose(tmp_path):

@@ -110,7 +110,9 @@ class RunContestant:
 
     def again(self, contestant: Contestant, record: Record) -> Record:
         """Return the record of a rung as that of a run: its training is the same, and is not repeated."""
-        return record.model_copy(update=self.facts(contestant))
+        # What was noted of its training stays: that the budget was next to nothing, say.
+        notes = tuple(dict.fromkeys([*self.notes, *record.notes]))
+        return record.model_copy(update={**self.facts(contestant), "notes": notes})
 
     def facts(self, contestant: Contestant) -> dict[str, Any]:
         """Return what is known of a contestant's record before it runs."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from vicinal.phrasing import NONE, TIMES, capitalised, percent
+from vicinal.phrasing import NONE, TIMES, capitalised, in_words, percent
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Row, dot_rows
 from vicinal.results import Entry, Leaderboard, Network
 from vicinal.results.gain import usable
-from vicinal.results.text import gaps, network_in_words, run_counts
+from vicinal.results.text import gaps, network_in_words, notes, run_counts
 from vicinal.statistics import Interval
 
 __all__ = ["leaderboard_tables"]
@@ -16,7 +16,8 @@ BESIDE = ("P@1", "P@R", "MAP@R", "mAP", "NMI")
 
 
 def leaderboard_tables(board: Leaderboard) -> list[Chapter]:
-    """One table and drawing for each backbone and dimension, what the folds come to together, and what is missing."""
+    """One table and drawing for each backbone and dimension, what the folds come to together, what a reader of the
+    scores has to know, and what is missing."""
     blocks: list[Block] = []
     several = len(board.networks) > 1
     for network in sorted(board.networks, key=lambda network: network != board.main_network):
@@ -28,6 +29,7 @@ def leaderboard_tables(board: Leaderboard) -> list[Chapter]:
             _table(board, entries, board.baselines_of(network)),
             *_joined(board, entries),
         ]
+    blocks += [Prose(in_words(text), kind="warning") for text in notes(board)]
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if several else ""
         blocks.append(Prose(f"{capitalised(entry.label)}{of_network}: {text}", kind="warning"))
