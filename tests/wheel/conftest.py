@@ -7,6 +7,7 @@ packages that the wheel asks for, and no others, from the environment of these t
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -21,7 +22,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-EXTRA = "pretrained"  # as the README installs it
+INSTALL = re.compile(r'pip install "\.\[([a-z,]+)\]"')  # the line of the README
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -42,7 +43,7 @@ def installed(request: pytest.FixtureRequest, built: Path, tmp_path_factory: pyt
     programs = place / ("Scripts" if os.name == "nt" else "bin")
     if request.param == "downloaded":
         install = [str(programs / "python"), "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
-        subprocess.run([*install, f"{wheel}[{EXTRA}]"], check=True)
+        subprocess.run([*install, f"{wheel}[{','.join(_extras())}]"], check=True)
         return programs
     install = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "install", "--quiet", "--no-deps"]
     subprocess.run([*install, str(wheel)], check=True)
@@ -54,12 +55,19 @@ def installed(request: pytest.FixtureRequest, built: Path, tmp_path_factory: pyt
     return programs
 
 
+def _extras() -> list[str]:
+    """What the README has a new user install besides."""
+    found = INSTALL.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found is not None
+    return found[1].split(",")
+
+
 def _asked_for(wheel: Path) -> set[str]:
     """The names of all packages that installing a wheel would install."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         asked = message_from_bytes(archive.read(metadata)).get_all("Requires-Dist", [])
-    waiting, wanted = [(text, EXTRA) for text in asked], dict[tuple[str, str], None]()
+    waiting, wanted = [(text, extra) for text in asked for extra in _extras()], dict[tuple[str, str], None]()
     while waiting:
         text, extra = waiting.pop()
         requirement = Requirement(text)
