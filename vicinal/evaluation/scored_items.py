@@ -154,5 +154,5 @@ def _joint_sets(
             f"{reference_sets.shape[1]}."
         )
     classes, codes = set_codes(torch.cat([sets, reference_sets]))
-    many = len(sets)
-    return classes, codes[:many], codes[many:], OverlappingSets(sets, reference_sets, overlap)
+    mine, theirs = codes[: len(sets)], codes[len(sets) :]
+    return classes, mine, theirs, OverlappingSets(sets, reference_sets, overlap)
