@@ -76,8 +76,9 @@ def held(index: Index) -> tuple[str, bytes]:
     return repr(items), vectors.tobytes()
 
 
-def one_full_index(folder: Path, change: Callable[[Index], object], room: int, tally: Tally, name: str) -> None:
+def one_full_index(folder: Path, change: Callable[[Index], object], trial: int, tally: Tally, name: str) -> None:
     """Change an index on a disk that is full; it then holds what it held or what was asked for, and goes on."""
+    room = int(np.random.default_rng([trial, 15]).integers(60_000))
     rows = np.random.default_rng(0).normal(size=(40, 8))
     for place in ("tried", "clean"):
         Index.of_vectors(folder / place, rows).close()
@@ -89,7 +90,7 @@ def one_full_index(folder: Path, change: Callable[[Index], object], room: int, t
     with Index.open(folder / "tried") as index:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, allowed[1]))
         try:
-            tally.attempt(name, room, lambda: change(index))
+            tally.attempt(name, trial, lambda: change(index))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
     with Index.open(folder / "tried") as index:
@@ -104,10 +105,9 @@ def full_indexes(trials: int, seed: int) -> Tally:
     with timed(tally):
         for name, change in CHANGES.items():
             for trial in range(seed, seed + trials):
-                room = int(np.random.default_rng([trial, 15]).integers(60_000))
                 with tempfile.TemporaryDirectory() as place:
                     try:
-                        one_full_index(Path(place), change, room, tally, name)
+                        one_full_index(Path(place), change, trial, tally, name)
                     except (AssertionError, VicinalError) as error:
                         tally.note(name, WRONG, f"seed {trial}: {error}")
     return tally
