@@ -54,7 +54,8 @@ def compare(
         str | None,
         typer.Option(
             metavar="STEPS|IMAGES|TIME",
-            help="Of each run: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h; by default as the data are.",
+            help="Of each run: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h of training; by default by data "
+            "size.",
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="The same as a number of steps alone.")] = None,

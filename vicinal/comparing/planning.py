@@ -99,7 +99,7 @@ def plan(
     """
     told(*ways, *backbones, *changes.values(), data)
     data = of(data) if is_foreign(data) else data
-    backbones = [Recipe(backbone=backbone).backbone for backbone in backbones]  # as names
+    backbones = [Recipe.of({"backbone": backbone}).backbone for backbone in backbones]  # as names
     base = _tables(recipe)
     changes = {**changes, **budget.settings()}
     if "seconds" in flat(changes) and "steps" not in flat(changes):  # time is the whole budget, whatever a recipe says
