@@ -33,7 +33,7 @@ def photos(tmp_path: Path) -> Path:
 def test_summary_of_a_folder(photos: Path) -> None:
     result = run(str(photos))
     assert result.exit_code == 0, result.output
-    for words in ("photos", "3 paths", "least 1, median 2, most 2", "10-12 x 20", "1 classes"):
+    for words in ("photos", "3 images", "least 1, median 2, most 2", "10-12 x 20", "1 class "):
         assert words in result.output
 
 
@@ -54,7 +54,7 @@ def test_bad_files_stop_it_or_are_skipped(photos: Path) -> None:
     (photos / "dog" / "3.png").write_text("no image")
     stopped = run(str(photos))
     assert isinstance(stopped.exception, DataError)
-    assert "3 paths" in stopped.output  # what is left is told all the same
+    assert "3 images" in stopped.output  # what is left is told all the same
     command = f"vicinal compare {photos} --out runs/which --skip-bad"
     assert f"Next: {command}" in stopped.output
     assert json.loads(run(str(photos), "--json").output)["next"] == command

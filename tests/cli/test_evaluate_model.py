@@ -58,7 +58,8 @@ def test_queries_are_searched_in_the_gallery(model, tmp_path):
     [
         (["{model}"], "say what to score its model on"),
         (["{model}", "digits", "--labels", "x.txt"], "go with embeddings in a file"),
-        (["x.npz", "digits"], "x.npz is not a folder"),
+        (["{model}/model/config.json", "digits"], "config.json is not a folder"),
+        (["nowhere", "digits"], "There is no nowhere: give the folder of a model"),
         (["x.npz", "--workers", "2"], "x.npz is not a folder"),
     ],
 )

@@ -21,6 +21,7 @@ __all__ = ["data", "findings", "summary"]
 
 SIZES_LOOKED_AT = 1000
 SHOWN = 20
+LONGEST = 40  # letters of a class's name
 
 
 def data(
@@ -167,10 +168,10 @@ def summary(dataset: Dataset) -> dict[str, str]:
     per_class = np.bincount(dataset.labels)[dataset.classes]
     least, median, most = np.quantile(per_class, [0, 0.5, 1])
     rows = {
-        "items": f"{len(dataset):,} {dataset.kind}",
+        "items": f"{len(dataset):,} {'images' if dataset.kind == 'paths' else dataset.kind}",
         "classes": f"{len(dataset.classes):,}",
         "per class": f"least {least:.0f}, median {median:.0f}, most {most:.0f}",
-        "single items": f"{int((per_class == 1).sum()):,} classes",
+        "single items": _some(int((per_class == 1).sum()), "class", "classes"),
         "size": _sizes(dataset),
     }
     if dataset.roles is not None:
@@ -242,4 +243,14 @@ def _some(number: int, one: str, many: str) -> str:
 
 
 def _listed(names: list[str], most: int = 10) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    return ", ".join(map(_short, names[:most])) + (", ..." if len(names) > most else "")
+
+
+def _short(name: str) -> str:
+    """A long name with its ends, which tell such names apart.
+
+    Example:
+        >>> _short("a_very_long_name_of_a_car_of_the_year_2019_in_red")
+        'a_very_long_name_of...the_year_2019_in_red'
+    """
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}...{name[-LONGEST // 2 :]}"

@@ -119,6 +119,8 @@ def evaluate(
     prepare_output(out)
     prepare_figure(plot, "--plot")
     prepare_figure(sizes, "--sizes")
+    if data is not None and not what.exists():
+        raise InputError(f"There is no {what}: give the folder of a model, such as a run's.")
     if what.is_dir():
         if data is None:
             raise InputError(
