@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from vicinal import sampling
 from vicinal.criterion import Criterion, Learned
 from vicinal.errors import InputError
 from vicinal.mining import MINERS
@@ -158,8 +160,10 @@ def test_a_learned_option_is_used_with_masks() -> None:
 
 
 def test_a_batch_of_one_class_says_so() -> None:
-    with pytest.warns(UserWarning, match="All 8 items of a batch are of one class"):
+    with pytest.warns(UserWarning, match="All 8 items of a batch are of one class") as told:
         assert Criterion("triplet")(drawn(), torch.zeros(8).long()) == 0
+    [name] = re.findall(r"vicinal\.sampling\.(\w+)", str(told[0].message))
+    assert name in sampling.__all__
 
 
 def test_the_loss_is_named_in_its_repr() -> None:

@@ -110,6 +110,13 @@ def test_load_opens_what_vicinal_wrote(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text('loss = "triplet"\n')
     assert vc.load(tmp_path / "recipe.toml").loss == "triplet"
     assert isinstance(vc.load("digits"), vc.Dataset)
+    vc.Index.of_vectors(tmp_path / "i", np.eye(3)).close()
+    with vc.load(tmp_path / "i") as index:
+        assert isinstance(index, vc.Index)
+    for name, content in {"cut": b'{"schema"', "latin": b'"\xe9"', "list": b"[]"}.items():
+        (tmp_path / f"{name}.json").write_bytes(content)
+        with pytest.raises(DataError, match=rf"{name}\.json is not scores"):
+            vc.load(tmp_path / f"{name}.json")
     with pytest.raises(DataError, match="does not exist"):
         vc.load(tmp_path / "absent")
 

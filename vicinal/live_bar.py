@@ -47,7 +47,7 @@ class LiveBar(Progress):
 
 def in_words(task: Task) -> str:
     """What a bar shows, as a line of text."""
-    done = f"{task.completed:,.0f} of {task.total:,.0f}" if (task.total or 0) > 1 else f"{task.percentage:.0f} %"
+    done = f"{int(task.completed):,} of {task.total:,.0f}" if (task.total or 0) > 1 else f"{task.percentage:.0f} %"
     left = None if task.time_remaining is None else float(task.time_remaining)
     parts = [f"{task.description}: {done}", *(str(fact) for fact in task.fields.values() if fact)]
     parts += [f"{clock(float(task.elapsed))} so far"] if task.elapsed else []

@@ -12,19 +12,22 @@ from vicinal.comparing.tasks import RunContestant
 from vicinal.data import arrays, digits
 from vicinal.embedder import Embedder
 from vicinal.evaluation import evaluate
+from vicinal.recipe import Recipe
 from vicinal.report import write_report
 from vicinal.results import Journal, leaderboards
 
 pytestmark = pytest.mark.recipe
 
 
-def clusters(noise, classes=24, shuffled=False):
-    """Classes that differ in 3 of 10 directions."""
+def clusters(noise, classes=24, mislabelled=()):
+    """Classes that differ in 3 of 10 directions; the labels of some of them are shuffled among their items."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes), 6)
     vectors = rng.normal(size=(len(labels), 10)) * np.r_[np.full(3, 0.2), np.full(7, noise)]
     vectors[:, :3] += rng.normal(size=(classes, 3))[labels]
-    return arrays(vectors.astype(np.float32), rng.permutation(labels) if shuffled else labels, name="clusters")
+    wrong = np.isin(labels, mislabelled)
+    labels[wrong] = rng.permutation(labels[wrong])
+    return arrays(vectors.astype(np.float32), labels, name="clusters")
 
 
 def run(out, data, losses=("multi_similarity",), **changes):
@@ -127,10 +130,20 @@ def test_where_training_helps_it_was_worth_it_and_best_is_trained(tmp_path):
     assert str(board.gain) in (tmp_path / "best" / "README.md").read_text().replace("\\", "")  # as Markdown shows it
 
 
-def test_where_labels_mean_nothing_training_was_not_worth_it(tmp_path):
-    board = run(tmp_path, clusters(2.0, classes=40, shuffled=True), steps=40, learning_rate=0.01)
-    assert board.gain.answer != "yes"
-    assert "Training was worth it" not in str(board)
+def test_where_training_labels_mean_nothing_training_was_not_worth_it(tmp_path):
+    # All ten directions together tell classes apart better than any three of them that wrong labels lead to; the right
+    # labels lead to the right three.
+    right = clusters(1.0, classes=40)
+    learnt = Recipe(validation=0.3).split(right).train
+    names = [int(learnt.class_names[label]) for label in learnt.classes]
+    answers = {}
+    for out, data in {"right": right, "wrong": clusters(1.0, classes=40, mislabelled=names)}.items():
+        assert Recipe(validation=0.3).split(data).train.class_names == learnt.class_names
+        answers[out] = run(tmp_path / out, data, steps=40, learning_rate=0.01)
+    assert (answers["right"].gain.answer, answers["wrong"].gain.answer) == ("yes", "no")
+    assert answers["wrong"].gain.test.interval[1] < 0
+    assert answers["wrong"].best.record.role == "baseline"
+    assert "Training was not worth it" in " ".join(str(answers["wrong"]).split())
 
 
 def test_where_nothing_beats_the_untrained_network_it_is_the_best(tmp_path):

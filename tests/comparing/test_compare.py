@@ -3,19 +3,21 @@
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from vicinal.comparing import compare
+from vicinal.comparing import best_folder, compare
 from vicinal.comparing.executor import run_in_processes
 from vicinal.data import arrays, load
 from vicinal.embedder import Embedder
-from vicinal.errors import DataError, InputError
+from vicinal.errors import DataError, InputError, Interrupted
 from vicinal.evaluation import evaluate
 from vicinal.recipe import Recipe
 from vicinal.results import Journal, leaderboards
@@ -201,7 +203,10 @@ def test_a_path_that_is_no_folder_is_a_clear_error(tmp_path):
 def test_the_search_for_settings_has_the_same_budget_for_every_loss(tmp_path):
     found = run(tmp_path, tune=2, sampler="random", seeds=2)
     assert {one.tuning_trials for one in found.records} == {2}
-    assert {path.name for path in (tmp_path / "tuning").glob("*.toml")} == {"triplet.toml", "contrastive.toml"}
+    assert {path.name for path in (tmp_path / "tuning").glob("*.toml")} == {
+        "triplet-linear-4.toml",
+        "contrastive-linear-4.toml",
+    }
     again = run(tmp_path, tune=2, sampler="random", seeds=2)
     assert [one.key for one in again.records] == [one.key for one in found.records]
 
@@ -276,6 +281,20 @@ def test_a_process_that_dies_takes_only_its_task_with_it():
     assert "exit code -9" in ended[2].error
 
 
+def die_once(marker):
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+@pytest.mark.slow
+def test_a_task_whose_process_was_killed_is_given_to_another(tmp_path):
+    tasks = [tmp_path / "first", tmp_path / "second"]
+    ended = list(run_in_processes(tasks, die_once, lambda _: None, jobs=1, threads=1))
+    assert [(one.task, one.result) for one in ended] == [(task, "done") for task in tasks]
+
+
 def test_conditions_are_written_down(tmp_path):
     run(tmp_path)
     stated = json.loads((tmp_path / "conditions.json").read_text())
@@ -297,3 +316,44 @@ def test_the_best_model_is_kept_and_found_by_the_comparison_s_folder(tmp_path):
     assert not list(tmp_path.glob(".best*"))
     run(tmp_path / "none", keep_models=False)
     assert not (tmp_path / "none" / "best").exists()
+
+
+@pytest.mark.parametrize("dies_at", ["best", ".best.partial", ".best.former"])
+def test_killed_while_the_best_model_is_put_in_its_place_there_is_one_at_every_moment(tmp_path, monkeypatch, dies_at):
+    run(tmp_path)
+    vectors = clusters().items
+    expected = Embedder.load(tmp_path).encode(vectors)
+    rename, remove = Path.rename, shutil.rmtree
+
+    def renamed(self, target):
+        if self.name == dies_at:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    def removed(path, **options):
+        if Path(path).name == dies_at and Path(path).exists():
+            raise KeyboardInterrupt
+        remove(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", renamed)
+        patch.setattr(best_folder.shutil, "rmtree", removed)
+        with pytest.raises(Interrupted):
+            run(tmp_path)
+    assert np.array_equal(Embedder.load(tmp_path).encode(vectors), expected)
+    run(tmp_path)
+    assert np.array_equal(Embedder.load(tmp_path / "best").encode(vectors), expected)
+    assert not list(tmp_path.glob(".best*"))
+
+
+def test_the_same_batches_for_all_are_labelled_wherever_the_table_is(tmp_path):
+    own, same = run(tmp_path / "own"), run(tmp_path / "same", same_batches=True)
+    assert [board.first.same_batches for board in (own, same)] == [False, True]
+    assert "THE SAME BATCHES FOR ALL" in same.title
+    assert "SAME BATCHES" not in own.title
+    assert (own.to_dict()["same_batches"], same.to_dict()["same_batches"]) == (False, True)
+    together = leaderboards([tmp_path / "own", tmp_path / "same"])  # they answer different questions
+    assert [[entry.name for entry in board.entries] for board in together] == [
+        [entry.name for entry in board.entries] for board in (own, same)
+    ]
+    assert [len(board.baselines) for board in together] == [3, 3]

@@ -1,17 +1,21 @@
 """Each loss climbs a ladder of learning rates before it is compared."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
+from vicinal.comparing.grid_runs import Execution, search_settings
 from vicinal.comparing.rates import at_rate, chosen_rates, ladder, rungs_of
+from vicinal.comparing.tasks import RunContestant, TuneContestant
 from vicinal.data import arrays
 from vicinal.errors import InputError
 from vicinal.recipe import Recipe
-from vicinal.results import Journal, Record, leaderboards
+from vicinal.results import Journal, Record, leaderboards, read_searches
 
 pytestmark = pytest.mark.recipe
 
@@ -65,10 +69,44 @@ def test_every_loss_gets_its_own_rate_on_all_seeds_and_the_cost_is_counted():
     assert chosen[0].curve == {1: 0.1, 5: 0.3}
 
 
-def test_a_loss_none_of_whose_rungs_ended_keeps_its_rate():
+def test_a_loss_none_of_whose_rungs_ended_keeps_its_rate_and_has_had_its_trials():
     grid = contestants(["triplet"])
-    chosen = chosen_rates(grid, [(rung, record(rung, None)) for rung in rungs_of(grid, 3)])
-    assert chosen == grid
+    (chosen,) = chosen_rates(grid, [(rung, record(rung, None)) for rung in rungs_of(grid, 3)])
+    assert (chosen.recipe, chosen.curve) == (grid[0].recipe, {})
+    assert (chosen.tuning_trials, list(chosen.rates.values())) == (3, [None, None, None])
+
+
+def test_settings_are_searched_for_with_each_network_apart_and_by_who_has_trials_left(tmp_path, monkeypatch):
+    searched = []
+
+    def search_for_rate(self, contestant):
+        """Find another rate for every length of embeddings, in ten steps; fail for one loss."""
+        searched.append((contestant.name, contestant.recipe.dim))
+        if contestant.name == "circle":
+            return "it failed"
+        return SimpleNamespace(recipe=contestant.recipe.changed(learning_rate=contestant.recipe.dim / 100), steps=10)
+
+    monkeypatch.setattr(TuneContestant, "__call__", search_for_rate)
+    settings = {"classes_per_batch": 4, "samples_per_class": 4, "accumulate": 3}
+    entries = contestants(["triplet", "contrastive", "circle"], settings)
+    grid = [
+        replace(entry, recipe=entry.recipe.changed(dim=dim, seed=seed), tuning_trials=5 * (entry.name == "contrastive"))
+        for seed in (0, 1)
+        for dim in (2, 8)
+        for entry in entries
+    ]
+    search = TuneContestant(vectors(), tmp_path, 5, "random")
+    ready, broken = search_settings(grid, search, Execution(1, 1, None, False, False))
+    assert searched == [("triplet", 2), ("circle", 2), ("triplet", 8), ("circle", 8)]
+    found = {(one.name, one.recipe.dim, one.recipe.training.seed): one for one in ready}
+    for seed in (0, 1):
+        for dim in (2, 8):
+            tuned = found["triplet", dim, seed]
+            assert tuned.recipe.training.learning_rate == dim / 100
+            assert (tuned.tuning_trials, tuned.tuning_images) == (5, 10 * 4 * 4 * 3)
+            assert found["contrastive", dim, seed] in grid
+    assert len(ready) == 8
+    assert [(one.name, one.recipe.dim) for one, _ in broken] == [("circle", 2), ("circle", 8)] * 2
 
 
 def test_proxies_keep_their_rate_on_every_rung_unless_a_recipe_gives_their_multiplier():
@@ -103,6 +141,14 @@ def test_rungs_stay_out_of_the_table_and_the_chosen_one_is_not_trained_again(tmp
     assert "Learning rates, chosen on validation classes: " in " ".join(str(board).split())
 
 
+def test_what_was_noted_of_a_rung_is_told_of_the_run_that_it_becomes(tmp_path):
+    data, (contestant,) = vectors(), contestants(["triplet"])
+    run = RunContestant(data, data.hash(), tmp_path, notes=("batches shrank",))
+    rung = record(contestant, 0.5).model_copy(update={"role": "rung", "notes": ("batches shrank", "a tiny budget")})
+    again = run.again(contestant, rung)
+    assert (again.role, again.notes) == ("run", ("batches shrank", "a tiny budget"))
+
+
 def test_rates_are_taken_as_given_where_that_is_asked_for_or_nothing_can_choose(tmp_path):
     for number, changes in enumerate(({"rates": 1}, {"learning_rate": 0.01}, {"protocol": "default"})):
         board = compare(vectors(), ["triplet"], out=tmp_path / str(number), **{**SETTINGS, **changes})
@@ -123,3 +169,19 @@ def test_a_search_takes_the_ladder_first_and_searches_the_rest_near_it(tmp_path)
         assert found.recipe["classes_per_batch"] * found.recipe["samples_per_class"] == 16
         # Three rungs, one of which may be the run, and two trials more.
         assert found.tuning_images == (2 + 2) * 12 * 16
+
+
+def test_searches_of_two_networks_are_kept_apart(tmp_path):
+    settings = {**SETTINGS, "steps": 4, "evaluate_every": 2, "rates": 2}
+    board = compare(vectors(), ["triplet"], out=tmp_path, tune=5, sampler="random", dims=[2, 4], **settings)
+    searches = read_searches([tmp_path])
+    assert {(search.name, search.backbone, search.dim) for search in searches} == {
+        ("triplet", "linear", 2),
+        ("triplet", "linear", 4),
+    }
+    for record in board.records:
+        best = max(record.rates, key=record.rates.get)
+        assert best / 2.01 <= record.recipe["training"]["learning_rate"] <= best * 2.01
+    (own,) = [search for search in searches if search.is_of(("linear", 2))]
+    assert own.dim == 2
+    assert len(own.scores) <= 5 - 2 + 1

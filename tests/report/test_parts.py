@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from vicinal.evaluation import evaluate
 from vicinal.phrasing import duration
+from vicinal.report.blocks import Chart, Prose
 from vicinal.report.chapters.curves import training_curves
+from vicinal.report.chapters.equal_conditions import conditions
 from vicinal.report.chapters.pair_weights import pair_weight_curves
 from vicinal.report.chapters.papers import published_numbers
 from vicinal.report.chapters.proxy_curves import proxy_instances
@@ -49,6 +51,32 @@ def test_spread_labels_keep_their_order_their_gap_and_their_room(places: list[fl
 
 def test_labels_that_do_not_touch_stay() -> None:
     assert spread([10.0, 40.0, 90.0], 10, 0, 100) == [10.0, 40.0, 90.0]
+
+
+def test_the_untrained_network_is_drawn_below_the_losses_and_notes_are_told(
+    tmp_path: Path, make_comparison: Make
+) -> None:
+    make_comparison(tmp_path, losses=["triplet", "contrastive"], seeds=[0])
+
+    def change(record: dict[str, object]) -> None:
+        record["notes"] = ["The budget trains next to nothing."]
+        record["same_batches"] = True
+        if record["name"] == "contrastive":
+            record |= {"name": "untrained", "role": "baseline"}
+
+    _edit(tmp_path, change)
+    (board,) = leaderboards([tmp_path])
+    (chapter,) = leaderboard_tables(board)
+    chart, _, *rest = chapter.blocks
+    assert isinstance(chart, Chart)
+    (panel,) = chart.panels
+    assert panel.svg.index(">triplet<") < panel.svg.index(">untrained<")
+    assert "dot hollow" in panel.svg
+    assert "without training untrained" in panel.alt
+    assert "what a loss has to beat" in chart.caption
+    assert [block.text for block in rest if isinstance(block, Prose)] == ["Note: The budget trains next to nothing."]
+    (alike,) = conditions(board)
+    assert "composed alike for all losses" in str(alike)
 
 
 def test_scale_by_hand() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -152,6 +153,9 @@ def test_data_that_is_gone_or_changed_is_said(tmp_path: Path, make_comparison: M
     kept = re.sub(r',"sha256":"\w+"', "", journal.read_text())
     journal.write_text(kept.replace('"data":"digits"', '"data":"/nowhere/digits.npz"'))
     assert "No pictures: the data is not at hand" in write_report([tmp_path], progress=False).read_text()
+    journal.write_text(kept.replace('"data":"digits"', '"data":"arrays"'))  # of a dataset that was given in Python
+    text = unescape(write_report([tmp_path], progress=False).read_text())
+    assert "it was given as an object, and its name, 'arrays', opens nothing by itself" in text
     journal.write_text(re.sub(r'"data":"[0-9a-f]{9,}"', '"data":"feedface"', kept))
     assert "another hash now than that of the runs (feedface)" in write_report([tmp_path], progress=False).read_text()
     journal.write_text(kept)

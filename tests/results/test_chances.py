@@ -4,17 +4,17 @@ import pytest
 
 from vicinal.recipe import Recipe
 from vicinal.results import Leaderboard, Record, Run
-from vicinal.results.chances import budget_in_words, rate_in_words, rates_in_words, rise, rising_in_words
+from vicinal.results.chances import budget_in_words, ended_by, rate_in_words, rates_in_words, rise, rising_in_words
 
 pytestmark = pytest.mark.unit
 
 
-def run(name, curve, *, steps=100, rates=None, rate=1e-3):
-    recipe = Recipe(loss="triplet", data="digits").changed(steps=100, learning_rate=rate)
+def run(name, curve, *, steps=100, rates=None, rate=1e-3, lasted=0.0, **changes):
+    recipe = Recipe(loss="triplet", data="digits").changed(steps=100, learning_rate=rate).changed(changes)
     best = max(score for _, score in curve)
     record = Record(
         key=name, name=name, status="done", recipe=recipe.model_dump(mode="json"), curve=curve, steps=steps,
-        images=curve[-1][0], validation={"MAP@R": best}, test={"MAP@R": best}, rates=rates or {},
+        images=curve[-1][0], validation={"MAP@R": best}, test={"MAP@R": best}, rates=rates or {}, seconds=lasted,
     )  # fmt: skip
     return Run(record, None)
 
@@ -54,7 +54,33 @@ def test_a_rate_at_the_end_of_its_ladder_is_told():
 
 def test_the_budget_is_told_in_images_and_so_is_who_ended_early():
     assert budget_in_words(Leaderboard((run("a", LEVEL), run("b", RISING)))) == "Every run saw 400 images."
-    early = run("early", LEVEL[:3], steps=75)
-    assert (
-        budget_in_words(Leaderboard((run("a", LEVEL), early))) == "Runs saw 300 to 400 images; 1 run of 2 ended early."
+    early = run("early", LEVEL[:3], steps=75, patience=4)
+    assert budget_in_words(Leaderboard((run("a", LEVEL, patience=4), early))) == (
+        "Runs saw 300 to 400 images; 1 run of 2 ended early, since 4 evaluations in a row had brought nothing."
+    )
+
+
+def test_runs_that_time_ended_may_have_been_rising_and_are_told_their_time():
+    board = Leaderboard(
+        (
+            run("slow", RISING, lasted=91.0, seconds=90.0),
+            run("quick", [(2 * images, score) for images, score in LEVEL], lasted=90.5, seconds=90.0),
+            run("patient", RISING[:3], lasted=60.0, seconds=90.0),
+        )
+    )
+    assert {entry.name: ended_by(entry.records[0]) for entry in board.entries} == {
+        "slow": "time",
+        "quick": "time",
+        "patient": "patience",
+    }
+    assert rising_in_words(board).startswith("Still rising after 800 images: slow (+0.100 in its last quarter).")
+    told = budget_in_words(board)
+    assert told == "Runs saw 300 to 800 images in 1 min 30 s of training each; 1 run of 3 ended early."
+    assert ended_by(run("both", RISING, lasted=10.0, training={"steps": 100, "seconds": 90.0}).record) == "steps"
+
+
+def test_a_rate_that_a_search_found_is_not_called_one_of_the_ladder():
+    rates = {3e-4: 0.1, 1e-3: 0.3, 3e-3: 0.2}
+    assert rate_in_words(run("a", LEVEL, rates=rates, rate=0.00123456).record) == (
+        "0.00123, searched for around 0.001, best of 3 tried"
     )

@@ -21,8 +21,12 @@ from vicinal.data import Dataset
 from vicinal.errors import DataError, InputError, Interrupted, NotFinite, UnknownName
 from vicinal.results.run import RunFiles
 from vicinal.sampling import hard_class_sampler
+from vicinal.training import engine
 from vicinal.training.checkpoint import load_checkpoint
 from vicinal.training.engine import run_training
+from vicinal.training.log import TIME_USED, read_log
+from vicinal.training.optimiser import learning_rate_factor
+from vicinal.training.state import TrainingState
 
 pytestmark = pytest.mark.recipe
 
@@ -197,6 +201,24 @@ def test_a_budget_of_time_ends_with_a_scored_step_and_is_not_spent_twice(
     assert outcome.best_step == outcome.steps
     assert outcome.seconds >= 0.5
     assert run_training(model(), criterion(), stream(), wanted, resume=True, **parts).steps == outcome.steps
+
+
+def test_a_time_alone_drives_the_schedule_to_its_end(
+    model: Make, criterion: Make, stream: Make, settings: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(TrainingState, "elapsed", property(lambda state: 0.25 * state.step))
+    factors: list[float] = []
+
+    def noted(*parts: Any) -> float:
+        factors.append(learning_rate_factor(*parts))
+        return factors[-1]
+
+    monkeypatch.setattr(engine, "learning_rate_factor", noted)
+    wanted = settings(steps=None, seconds=2.0, schedule="cosine", evaluate_every=0)
+    files = RunFiles(tmp_path)
+    assert run_training(model(), criterion(), stream(), wanted, files=files, progress=False).steps == 8
+    np.testing.assert_allclose(factors, 0.5 * (1 + np.cos(np.pi * np.arange(8) / 8)))
+    assert [line[TIME_USED] for line in read_log(files.log)] == [0.125, 0.375, 0.625, 0.875]
 
 
 def test_a_score_that_is_nan_is_never_the_best(model: Make, criterion: Make, stream: Make, settings: Make) -> None:

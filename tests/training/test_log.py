@@ -82,6 +82,9 @@ def test_the_bar_shows_loss_score_and_speed(
     assert "loss 0.2500" in shown
     assert "score 0.5000" in shown
     assert "123 images/s" in shown
+    with Log(None, step=3, steps=None, seconds=60.0) as log:
+        log.advance(4, 12.3)
+    assert "12/60" in capsys.readouterr().err  # seconds, where time alone ends the run
 
 
 def test_tensorboard_writes_events_or_says_how_to_install_it(tmp_path: Path) -> None:

@@ -83,5 +83,9 @@ def test_schedules() -> None:
     assert [learning_rate_factor(step, constant) for step in (0, 9)] == [1.0, 1.0]
     assert [learning_rate_factor(step, cosine) for step in (0, 5)] == pytest.approx([1.0, 0.5])
     assert learning_rate_factor(9, cosine) == pytest.approx((1 + math.cos(0.9 * math.pi)) / 2)
+    timed, both = (Settings(steps=steps, seconds=9.0, schedule="cosine") for steps in (None, 10))
+    assert [learning_rate_factor(3, timed, (), used) for used in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.5, 0.0])
+    assert learning_rate_factor(5, both, (), 0.1) == pytest.approx(0.5)  # whichever ends first
+    assert learning_rate_factor(1, both, (), 0.5) == pytest.approx(0.5)
     drops = Settings(steps=10, schedule="step", schedule_every=3, schedule_factor=0.5)
     assert [learning_rate_factor(step, drops) for step in range(7)] == [1, 1, 1, 0.5, 0.5, 0.5, 0.25]

@@ -23,6 +23,12 @@ def test_every_mistake_is_reported() -> None:
     }
 
 
+def test_training_ends_by_steps_or_by_time() -> None:
+    assert Settings(steps=None, seconds=5.0).steps is None
+    with pytest.raises(ValidationError, match="seconds says when training ends"):
+        Settings(steps=None)
+
+
 def test_settings_cannot_be_changed_and_come_back_from_plain_data() -> None:
     settings = Settings(steps=7, clip_value=None)
     with pytest.raises(ValidationError, match="frozen"):

@@ -51,7 +51,12 @@ def compare(
     dims: Annotated[str, typer.Option(help="Lengths of the embeddings, separated by commas.")] = "",
     backbones: Annotated[str, typer.Option("--backbones", "--backbone", help="Networks, separated by commas.")] = "",
     budget: Annotated[
-        str | None, typer.Option(help="Of each run: 500 (steps), 90s, 5m or 1h of training; by default by data size.")
+        str | None,
+        typer.Option(
+            metavar="STEPS|IMAGES|TIME",
+            help="Of each run: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h of training; by default by data "
+            "size.",
+        ),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="The same as a number of steps alone.")] = None,
     ccp: Annotated[
@@ -96,7 +101,6 @@ def compare(
     Killed anywhere and started again with the same command, it runs only what is missing.
     """
     from vicinal.comparing import compare as run_comparison
-    from vicinal.comparing.budget import budget_settings
     from vicinal.comparing.panel import PANEL
     from vicinal.comparing.rates import RUNGS
     from vicinal.recipes import losses_beside
@@ -113,7 +117,7 @@ def compare(
     }
     if budget is not None and steps is not None:
         raise InputError("--budget and --steps say the same: give one of them.")
-    changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
+    changes = given(flags, option)
     named = words(losses) or [loss for name in recipe or [] for loss in losses_beside(name)]
     if not named and ccp:
         named = [way.loss for way in PANEL]
@@ -125,6 +129,7 @@ def compare(
         dims=whole_numbers(dims, "--dims"),
         backbones=words(backbones),
         seeds=seeds,
+        budget=budget,
         same_batches=same_batches,
         rates=RUNGS if rates is None else rates,
         tune=tune,

@@ -20,6 +20,7 @@ from rich.console import Console
 from typer.core import TyperCommand
 from typer.models import OptionInfo
 
+from vicinal.cli.saying import quietly
 from vicinal.named_code import allow_code as allow
 from vicinal.named_code import told
 
@@ -96,6 +97,7 @@ NAMES_CODE = {"recipe", "model", "index", "what", "folder"}
 FORMER = {
     "embed": {"-o": "--out"},
     "evaluate": {"--metric": "--distance"},
+    "index": {"-o": "--out"},
     "train": {"--run": "--out", "--loss-option": "--option"},
     "tune": {"--metric": "--score", "--figure": "--plot"},
 }
@@ -112,7 +114,7 @@ def in_panels(verb: Verb) -> Verb:
         told(*_words_of(values))
         if quiet and "progress" in values:
             values["progress"] = False
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), quietly(quiet):
             if quiet:
                 warnings.simplefilter("ignore")
             verb(**values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import final
 
@@ -21,6 +21,7 @@ from vicinal.embedder.principal_axes import PrincipalAxes, principal_axes, princ
 from vicinal.errors import Interrupted
 from vicinal.evaluation import Scores, chance_scores
 from vicinal.fitting import assess
+from vicinal.phrasing import counted
 from vicinal.recipe import SCORES, Recipe
 from vicinal.results import Journal, Record
 from vicinal.results.gain import CHANCE, UNTRAINED, reduced
@@ -31,6 +32,7 @@ __all__ = ["run_baselines"]
 
 # What an untrained network does not depend on, beside what belongs to a loss.
 OF_TRAINING = (*OF_THE_LOSS, *DEMANDS, "training", "head_start", "images", "copies")
+PART = 1000  # items that are embedded between two words about it
 PCA_ITEMS = 20_000  # of whole training classes, from which on more move no axis that matters
 
 
@@ -53,8 +55,8 @@ def run_baselines(grid: Sequence[Contestant], run: RunContestant, *, retry_faile
     journal = Journal(run.out)
     known = {record.key: record for record in journal.records() if record.status == "done" or not retry_failed}
     missing = [baseline for key, baseline in wanted.items() if key not in known]
-    networks = _Networks(run)
     with Shown("baselines", len(wanted), progress, completed=len(wanted) - len(missing)) as shown:
+        networks = _Networks(run, shown.note)
         for baseline in missing:
             shown.started(baseline)
             untrained = known.get(run.key(_named(baseline, UNTRAINED, None)))
@@ -107,8 +109,8 @@ def _record(baseline: Contestant, run: RunContestant, networks: _Networks, untra
 class _Networks:
     """The untrained network of each backbone, kept while seeds have the same one."""
 
-    def __init__(self, run: RunContestant) -> None:
-        self._run = run
+    def __init__(self, run: RunContestant, note: Callable[[str], None]) -> None:
+        self._run, self._note = run, note
         self._kept: dict[str, _Network] = {}
 
     def of(self, recipe: Recipe) -> _Network:
@@ -119,7 +121,7 @@ class _Networks:
             if kept is not None and _same_weights(kept.embedder, made):
                 kept.seed = recipe.training.seed
             else:
-                kept = _Network(recipe, made, self._run.cache, self._run.workers)
+                kept = _Network(recipe, made, self._run.cache, self._run.workers, self._note)
         self._kept[recipe.backbone] = kept
         return kept
 
@@ -128,8 +130,10 @@ class _Networks:
 class _Network:
     """An untrained network, and its features of all classes that it was asked for."""
 
-    def __init__(self, recipe: Recipe, embedder: Embedder, cache: Path | None, workers: int) -> None:
-        self.seed = recipe.training.seed
+    def __init__(
+        self, recipe: Recipe, embedder: Embedder, cache: Path | None, workers: int, note: Callable[[str], None]
+    ) -> None:
+        self.seed, self._note = recipe.training.seed, note
         self.embedder = embedder
         plain = _with_head(embedder, Head(self.length, None, pooling=embedder.head.pooling, normalisation="none"))
         stands_still = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
@@ -150,10 +154,14 @@ class _Network:
         """Return the pooled features of items; those of a class are computed once."""
         names = {int(label): data.class_names[label] for label in data.classes}
         absent = [label for label, name in names.items() if name not in self._features]
-        if absent:
-            part = data.of_classes(absent)
+        sizes = np.bincount(data.labels, minlength=len(data.class_names))
+        done, total = 0, int(sizes[absent].sum())
+        for classes in _in_parts(absent, sizes):  # so that who waits sees it move
+            part = data.of_classes(classes)
             rows = self._encoder.encode(part, engine="folded")
             self._features |= {name: rows[part.labels == at] for at, name in enumerate(part.class_names)}
+            done += len(part)
+            self._note(f"{done:,} of {counted(total, 'item')} embedded")
         features = np.empty((len(data), self.length), dtype=np.float32)
         for label, name in names.items():
             features[data.labels == label] = self._features[name]
@@ -190,6 +198,18 @@ def _with_head(embedder: Embedder, head: Head) -> Embedder:
 def _same_weights(one: Embedder, other: Embedder) -> bool:
     mine, theirs = one.state_dict(), other.state_dict()
     return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def _in_parts(classes: Sequence[int], sizes: npt.NDArray[np.int64]) -> Iterator[list[int]]:
+    """Yield classes in turn, together as many as have `PART` items or more."""
+    part: list[int] = []
+    for label in classes:
+        part.append(label)
+        if sizes[part].sum() >= PART:
+            yield part
+            part = []
+    if part:
+        yield part
 
 
 def _some_classes(data: Dataset) -> Dataset:

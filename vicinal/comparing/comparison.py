@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,6 +12,8 @@ from typing import Any
 import torch
 
 from vicinal.comparing.baselines import run_baselines
+from vicinal.comparing.best_folder import heal_best, keep_best
+from vicinal.comparing.budget import Budget, read_budget
 from vicinal.comparing.conditions import comparison_folder, conditions
 from vicinal.comparing.grid_runs import Execution, climb_rates, run_grid, say, search_settings
 from vicinal.comparing.opening_words import features_in_words, opening_words
@@ -23,14 +23,12 @@ from vicinal.comparing.repeated_call import call_in_python
 from vicinal.comparing.shared_features import compute_features
 from vicinal.comparing.tasks import RunContestant, TuneContestant
 from vicinal.comparing.time_estimate import feature_seconds
-from vicinal.embedder.card import DESCRIPTION
 from vicinal.errors import InputError, Interrupted
 from vicinal.machine import cores
 from vicinal.named_code import allow_code as allow
 from vicinal.named_code import allowed_code
-from vicinal.recipe import Recipe
+from vicinal.recipe import Recipe, flat
 from vicinal.results import Journal, Leaderboard, leaderboards
-from vicinal.results.text import best_in_words
 
 __all__ = ["compare"]
 
@@ -44,6 +42,7 @@ def compare(
     dims: Sequence[int] = (),
     backbones: Sequence[str | Callable[..., Any]] = (),
     seeds: int = 1,
+    budget: str | None = None,
     same_batches: bool = False,
     rates: int = RUNGS,
     tune: int = 0,
@@ -80,6 +79,10 @@ def compare(
         dims: Lengths of embeddings to compare at, by default the recipe's.
         backbones: Networks to compare with, by default the recipe's.
         seeds: How often all of it is repeated.
+        budget: Of each run, the same for all: "500" (steps), "64000images" or "64kimages" (each loss takes as many
+            steps as see them in its own batches), "90s", "5m" or "1h" (of training); by default the steps of the
+            recipe, or as many images as suit the data. Without a recipe, a run of 20 evaluations or more ends early
+            where half of them in a row bring nothing; `patience=` says otherwise.
         same_batches: Compose batches for all losses as the recipe says, with its warm-up and its learning rate of
             proxies. Otherwise each has them as its paper does, with the same number of images: losses on proxies want
             many classes and one item of each, and fail in others.
@@ -119,6 +122,8 @@ def compare(
         raise InputError(
             f"seeds, jobs and rates must be at least 1 and tune at least 0; got {seeds}, {jobs}, {rates} and {tune}."
         )
+    if budget is not None and {"steps", "seconds"} & flat(changes).keys():
+        raise InputError("budget says how long runs train, and so do steps and seconds: give one of them.")
     allow(*allow_code)
     planned = plan(
         data,
@@ -128,6 +133,7 @@ def compare(
         backbones=backbones,
         seeds=seeds,
         same_batches=same_batches,
+        budget=Budget() if budget is None else read_budget(budget),
         changes=changes,
     )
     whole, grid = planned.data, planned.grid
@@ -137,7 +143,17 @@ def compare(
     folder, data_hash = Path(out), whole.hash()
     call = call_in_python(compare, asked)
     run = RunContestant(
-        whole, data_hash, folder, cache, workers, keep_models, command, planned.notes, call, allowed_code()
+        whole,
+        data_hash,
+        folder,
+        cache,
+        workers,
+        keep_models,
+        command,
+        planned.notes,
+        call,
+        allowed_code(),
+        same_batches,
     )
     if progress:
         say(*opening_words(grid[0].recipe, whole, planned.notes, panel=losses is None))
@@ -145,6 +161,7 @@ def compare(
         comparison_folder(folder, conditions(planned.shared, data_hash, same_batches, rates, tune, sampler)),
         _stoppable(folder),
     ):
+        heal_best(folder)
         recipes = [contestant.recipe for contestant in grid]
         if progress and (seconds := feature_seconds(recipes[0], whole, cache)):
             say(features_in_words(seconds))
@@ -152,18 +169,16 @@ def compare(
         baselines = run_baselines(grid, run, retry_failed=retry_failed, progress=progress)
         if rates > 1:
             grid = climb_rates(grid, run, how, rates=rates, tune=tune)
-        left = tune - grid[0].tuning_trials
-        if left > 0:
-            # The trial of the recipe as it is counts, and need not be run where a ladder found the rate.
-            search = TuneContestant(whole, folder, left + (rates > 1), sampler, cache, allowed_code())
-            grid, broken = search_settings(grid, search, how, tune=tune)
+        if any(contestant.tuning_trials < tune for contestant in grid):
+            search = TuneContestant(whole, folder, tune, sampler, cache, allowed_code())
+            grid, broken = search_settings(grid, search, how)
             for contestant, reason in broken:
                 Journal(folder).append(run.failed(contestant, reason))
         run_grid("runs", grid, run, how)
         keys = [*baselines, *(run.key(contestant) for contestant in grid)]
         board = leaderboards([folder], keys=keys)[0]
         if board.entries and board.best.has_model:
-            _keep_best(board, folder)
+            keep_best(board, folder)
         return board
 
 
@@ -179,18 +194,6 @@ def _execution(
     if jobs is None:
         jobs = 1 if stays_here or torch.cuda.is_available() else min(4, cores())
     return Execution(jobs, max(1, cores() // jobs), ray, retry_failed, progress)
-
-
-def _keep_best(board: Leaderboard, folder: Path) -> None:
-    """Save the embedder to use in the comparison's folder; a reader sees the former one or the new one."""
-    best, partial = Journal(folder).best, folder / ".best.partial"
-    embedder = board.best.embedder()
-    said = [DESCRIPTION, f"To use: {best_in_words(board)}", *([] if board.gain is None else [str(board.gain)])]
-    embedder.card = replace(embedder.card, description=" ".join(said))
-    shutil.rmtree(partial, ignore_errors=True)
-    embedder.save(partial)
-    shutil.rmtree(best, ignore_errors=True)
-    partial.rename(best)
 
 
 @contextmanager

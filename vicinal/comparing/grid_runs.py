@@ -8,11 +8,12 @@ from typing import Any, final
 
 from rich.console import Console
 
+from vicinal.comparing.budget import images_per_step
 from vicinal.comparing.contestants import Contestant, needs
 from vicinal.comparing.executor import Ended, run_here, run_in_processes
 from vicinal.comparing.opening_words import time_in_words
 from vicinal.comparing.progress import Shown
-from vicinal.comparing.rates import chosen_rates, rungs_of
+from vicinal.comparing.rates import chosen_rates, first_of_each, rungs_of, searched_apart
 from vicinal.comparing.tasks import RunContestant, TuneContestant
 from vicinal.comparing.time_estimate import runs_seconds
 from vicinal.results import Journal, Record
@@ -54,28 +55,33 @@ def climb_rates(
 
 
 def search_settings(
-    grid: Sequence[Contestant], search: TuneContestant, how: Execution, *, tune: int
+    grid: Sequence[Contestant], search: TuneContestant, how: Execution
 ) -> tuple[list[Contestant], list[tuple[Contestant, str]]]:
-    """Search for each loss's settings once; return the runs with them, and those whose search failed."""
-    first: dict[str, Contestant] = {}
-    for contestant in grid:
-        first.setdefault(contestant.name, contestant)
-    outcomes: dict[str, Tuned | str] = {}
-    with Shown("tuning", len(first), how.progress) as shown:
-        for ended in _ended(list(first.values()), search, shown.started, how):
-            outcomes[ended.task.name] = ended.result if ended.result is not None else ended.error
+    """Search for each loss's settings once with each network; return the runs with them, and those whose search failed.
+
+    Rates that were tried count: a loss that has had all of its trials is left as it is.
+    """
+    wanting = [contestant for contestant in first_of_each(grid) if contestant.tuning_trials < search.trials]
+    outcomes: dict[object, Tuned | str] = {}
+    with Shown("tuning", len(wanting), how.progress, log_of=search.log_of) as shown:
+        for ended in _ended(wanting, search, shown.started, how):
+            outcomes[searched_apart(ended.task)] = ended.result if ended.result is not None else ended.error
             shown.ended(ended.task)
-    ready, broken = [], []
+    ready, broken = list[Contestant](), list[tuple[Contestant, str]]()
     for contestant in grid:
-        found, own = outcomes[contestant.name], contestant.recipe
+        found, own = outcomes.get(searched_apart(contestant)), contestant.recipe
+        if found is None:
+            ready.append(contestant)
+            continue
         if isinstance(found, str):
             broken.append((contestant, f"The search for its settings failed: {found}"))
             continue
         best, former = found.recipe, needs(own)  # the search may have changed what these say
         demands = (*needs(best), *(word for word in contestant.demands if word not in former))
         recipe = best.changed(seed=own.training.seed, fold=own.fold, backbone=own.backbone, dim=own.dim)
-        spent = contestant.tuning_images + found.steps * own.classes_per_batch * own.samples_per_class
-        ready.append(replace(contestant, recipe=recipe, demands=demands, tuning_trials=tune, tuning_images=spent))
+        spent = contestant.tuning_images + found.steps * images_per_step(own)
+        trials = search.trials
+        ready.append(replace(contestant, recipe=recipe, demands=demands, tuning_trials=trials, tuning_images=spent))
     return ready, broken
 
 

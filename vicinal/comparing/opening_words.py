@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vicinal.comparing.budget import images_per_step
 from vicinal.comparing.panel import PANEL, panel_in_words
 from vicinal.data import Dataset, leak_note
 from vicinal.phrasing import counted, duration
 from vicinal.recipe import Recipe
-from vicinal.results.run_notes import budget_note, colour_note, validation_note
+from vicinal.results.run_notes import budget_note, colour_note, random_network_note, validation_note
 
 __all__ = ["features_in_words", "opening_words", "time_in_words"]
 
@@ -30,15 +31,15 @@ def opening_words(first: Recipe, data: Dataset, notes: Sequence[str], *, panel: 
     if panel:
         yield f"No loss is named: {len(PANEL)} are compared that differ in kind."
         yield from (f"  {line}" for line in panel_in_words())
-    batch = first.classes_per_batch * first.samples_per_class
-    images = training.steps * training.accumulate * batch
-    yield f"Each run sees {images:,} images in {counted(training.steps, 'step')} of {batch}."
+    yield _budget(first)
     known = [
         leak_note(split),
         validation_note(split),
+        random_network_note(first, split.train),
         colour_note(first, split.train),
-        budget_note(images, split.train),
     ]
+    if training.steps is not None:
+        known.append(budget_note(training.steps * images_per_step(first), split.train))
     for note in dict.fromkeys([*notes, *known]):
         if note is not None:
             yield f"Note: {note}"
@@ -52,6 +53,20 @@ def features_in_words(seconds: float) -> str:
 def time_in_words(runs: int, seconds: float) -> str:
     """How long the runs take together."""
     return f"{counted(runs, 'run')} will take {_about(seconds)} on this machine."
+
+
+def _budget(recipe: Recipe) -> str:
+    """What each run may use up, and when it ends before that."""
+    training, batch = recipe.training, images_per_step(recipe)
+    limit = "" if training.seconds is None else f" for {duration(training.seconds)}"
+    if training.steps is None:
+        said = f"Each run trains{limit}, in steps of {batch} images"
+    else:
+        said = f"Each run sees {training.steps * batch:,} images in {counted(training.steps, 'step')} of {batch}"
+        said += f", or trains{limit} if that is shorter" if limit else ""
+    if training.patience is not None:
+        said += f", and ends early where {counted(training.patience, 'evaluation')} in a row bring nothing"
+    return f"{said}."
 
 
 def _network(recipe: Recipe) -> str:

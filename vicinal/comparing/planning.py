@@ -8,17 +8,23 @@ from pathlib import Path
 from typing import Any, final
 
 from vicinal.build import build_criterion, build_sampler
-from vicinal.comparing.contestants import Contestant, contestants, flat
-from vicinal.comparing.own_terms import on_own_terms
+from vicinal.comparing.budget import Budget, with_equal_images, with_patience
+from vicinal.comparing.contestants import Contestant, contestants
 from vicinal.comparing.panel import PANEL
-from vicinal.comparing.starting_point import in_fitting_batches, states_conditions, under_default_budget
+from vicinal.comparing.starting_point import (
+    in_fitting_batches,
+    in_own_terms,
+    notes_on_names,
+    states_conditions,
+    under_default_budget,
+)
 from vicinal.data import PROTOCOLS, READERS, Dataset, is_foreign, load, of
 from vicinal.defaults import suited_settings
 from vicinal.errors import InputError, VicinalError
 from vicinal.mining import MINERS
 from vicinal.named_code import name_of, told, works_elsewhere
 from vicinal.objectives import OBJECTIVES
-from vicinal.recipe import Recipe, read_tables
+from vicinal.recipe import Recipe, flat, read_tables
 
 __all__ = ["Plan", "Way", "as_names", "plan"]
 
@@ -83,6 +89,7 @@ def plan(
     backbones: Sequence[Any],
     seeds: int,
     same_batches: bool,
+    budget: Budget,
     changes: Mapping[str, Any],
 ) -> Plan:
     """Return all runs of a comparison; the words are those of `vicinal.compare`.
@@ -92,24 +99,30 @@ def plan(
     """
     told(*ways, *backbones, *changes.values(), data)
     data = of(data) if is_foreign(data) else data
-    backbones = [Recipe(backbone=backbone).backbone for backbone in backbones]  # as names
+    backbones = [Recipe.of({"backbone": backbone}).backbone for backbone in backbones]  # as names
     base = _tables(recipe)
+    changes = {**changes, **budget.settings()}
+    if "seconds" in flat(changes) and "steps" not in flat(changes):  # time is the whole budget, whatever a recipe says
+        changes = {**changes, "steps": None}
     flags = changes if data is None else {**changes, "data": _name(data)}
     entries = contestants(ways, base, flags)
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
     follows_data = not states_conditions(base, ways)
     if follows_data:
-        said = {**flat(changes), **({"backbone": backbones} if backbones else {})}
+        said = {**flat(changes), **({"backbone": backbones[0]} if backbones else {})}
         entries = contestants(ways, suited_settings(whole, said), flags)
     cells = [cell.recipe.split(whole).train for cell in _grid(entries[:1], (), (), seeds)]
     entries, notes = in_fitting_batches(entries, cells)
     if follows_data:
         entries = under_default_budget(entries, changes, cells[0])
+    entries = with_equal_images(entries, budget.images, flat(changes) if follows_data else None)
+    if follows_data and "patience" not in flat(changes):
+        entries = with_patience(entries)
     if not same_batches:
-        entries = [on_own_terms(entry, cells[0]) for entry in entries]
+        entries = in_own_terms(entries, cells[0])
     grid = _grid(entries, dims, backbones, seeds)
     _check(grid, whole)
-    return Plan(whole, grid, entries[0].recipe, notes)
+    return Plan(whole, grid, entries[0].recipe, (*notes, *notes_on_names(ways, entries)))
 
 
 def _tables(recipe: Recipe | str | Path | Sequence[str | Path] | None) -> Mapping[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
@@ -14,11 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from vicinal.comparing.contestants import Contestant
 from vicinal.live_bar import LiveBar
 from vicinal.results import Record
+from vicinal.training.log import TIME_USED
 
 __all__ = ["Shown"]
 
 LOOK = 1.0  # seconds between two looks at the logs of what is running
-TAIL = 4096  # bytes: more than the last line of a log
+TAIL = 16_384  # bytes of a log that are looked at: more than from one score to the next, most often
 
 
 @final
@@ -30,7 +32,7 @@ class Shown:
         total: How many.
         progress: Whether to show anything.
         completed: How many there were before.
-        log_of: Where a running one writes its log, whose last line says how far it is.
+        log_of: Where a running one writes its log, whose last lines say how far it is.
     """
 
     def __init__(
@@ -55,11 +57,12 @@ class Shown:
         self._task = self._bar.add_task(what, total=total, completed=completed, running="")
         self._ended, self._running = completed, list[Contestant]()
         self._log_of = log_of
+        self._note = ""
         self._closed = threading.Event()
 
     def __enter__(self) -> Shown:
         self._bar.start()
-        if self._bar.shown and self._log_of is not None:
+        if self._bar.shown:
             threading.Thread(target=self._watch, daemon=True).start()
         return self
 
@@ -76,14 +79,19 @@ class Shown:
         """Note that a run came to its end, and say how."""
         self._running.remove(contestant)
         self._ended += 1
+        self._note = ""
         if self._bar.shown and record is not None and record.status == "failed":
             self._bar.console.print(f"[red]failed[/] {escape(str(contestant))}: {escape(record.error or '')}")
         elif self._bar.shown and record is not None:
             self._bar.console.print(
-                f"{escape(str(contestant))}: MAP@R {record.test['MAP@R']:.4f}, P@1 {record.test['P@1']:.4f} "
-                f"[dim]in {record.seconds:.0f} s[/]",
+                f"{escape(str(contestant))}: {scores_in_words(record)} [dim]in {record.seconds:.0f} s[/]",
                 highlight=False,
             )
+        self._show()
+
+    def note(self, text: str) -> None:
+        """Say how far the one that is running is, where it writes no log."""
+        self._note = text
         self._show()
 
     def _watch(self) -> None:
@@ -92,33 +100,65 @@ class Shown:
 
     def _show(self) -> None:
         running = list(self._running)
-        lines = [{} if self._log_of is None else last_line(self._log_of(contestant)) for contestant in running]
+        known = [{} if self._log_of is None else last_facts(self._log_of(contestant)) for contestant in running]
         begun = sum(
-            min(1.0, line.get("step", 0) / contestant.recipe.training.steps)
-            for contestant, line in zip(running, lines, strict=True)
+            share_done(facts, contestant.recipe.training.steps)
+            for contestant, facts in zip(running, known, strict=True)
         )
-        told = [how_far(str(contestant), line) for contestant, line in zip(running, lines, strict=True)]
+        told = [how_far(str(contestant), facts) for contestant, facts in zip(running, known, strict=True)]
+        told += [self._note] if self._note else []
         self._bar.update(self._task, completed=self._ended + begun, running=", ".join(told))
 
 
-def how_far(name: str, line: dict[str, Any]) -> str:
-    """A run's name, and what the last line of its log says.
+def scores_in_words(record: Record) -> str:
+    """What a run that has ended scored: while rates are still chosen, on the validation classes alone."""
+    if record.role == "rung":
+        return f"validation {record.score} {record.validation[record.score]:.4f}"
+    return f"MAP@R {record.test['MAP@R']:.4f}, P@1 {record.test['P@1']:.4f}"
+
+
+def how_far(name: str, facts: Mapping[str, Any]) -> str:
+    """A run's name, and what the last lines of its log say.
 
     Example:
         >>> how_far("triplet", {"step": 120, "loss": 0.25, "images_per_second": 812.3})
         'triplet (step 120, loss 0.2500, 812 images/s)'
+        >>> how_far("triplet", {"trial": 2, "trials": 30, "step": 40, "loss": None})
+        'triplet (trial 2 of 30, step 40)'
     """
     forms = {"step": "step {}", "loss": "loss {:.4f}", "score": "score {:.4f}", "images_per_second": "{:.0f} images/s"}
-    facts = [form.format(line[key]) for key, form in forms.items() if line.get(key) is not None]
-    return f"{name} ({', '.join(facts)})" if facts else name
+    told = [f"trial {facts['trial']} of {facts['trials']}"] if "trials" in facts else []
+    told += [form.format(facts[key]) for key, form in forms.items() if facts.get(key) is not None]
+    return f"{name} ({', '.join(told)})" if told else name
 
 
-def last_line(log: Path) -> dict[str, Any]:
-    """The last whole line of a log of JSON lines; empty where there is none yet."""
+def share_done(facts: Mapping[str, Any], steps: int | None) -> float:
+    """How much of a run is done, or of a search, whose trials count alike.
+
+    Args:
+        facts: What the last lines of its log say.
+        steps: Of a run; None where time alone ends it.
+
+    Example:
+        >>> share_done({"step": 25}, 100), share_done({"trial": 2, "trials": 10, "step": 50}, 100)
+        (0.25, 0.15)
+    """
+    of_steps = 0.0 if steps is None else facts.get("step", 0) / steps
+    share = min(1.0, max(of_steps, facts.get(TIME_USED) or 0.0))
+    return float((facts["trial"] - 1 + share) / facts["trials"] if "trials" in facts else share)
+
+
+def last_facts(log: Path) -> dict[str, Any]:
+    """What the last whole lines of a log of JSON lines say, each fact as it was told last: losses and scores have
+    lines of their own. Empty where there are none yet."""
+    facts: dict[str, Any] = {}
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TAIL))
-            lines = file.read().split(b"\n")
-        return dict(json.loads(lines[-2])) if len(lines) > 1 else {}
-    except (OSError, ValueError):
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
         return {}
+    for line in lines:
+        with suppress(ValueError):  # the first may be the end of one
+            facts |= json.loads(line)
+    return facts

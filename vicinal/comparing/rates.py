@@ -9,7 +9,7 @@ from vicinal.comparing.contestants import Contestant
 from vicinal.recipe import Recipe
 from vicinal.results import Record
 
-__all__ = ["RUNGS", "at_rate", "chosen_rates", "ladder", "rungs_of"]
+__all__ = ["RUNGS", "at_rate", "chosen_rates", "first_of_each", "ladder", "rungs_of", "searched_apart"]
 
 RUNGS = 3  # of each loss, unless told otherwise
 
@@ -30,7 +30,7 @@ def at_rate(contestant: Contestant, rate: float) -> Recipe:
     Unless its recipe says by how much theirs is higher.
     """
     recipe = contestant.recipe
-    if recipe.traits.usual != "proxies" or recipe.ccp is not None or "proxy_multiplier" in contestant.stated:
+    if recipe.traits.usual != "proxies" or recipe.ccp is not None or "proxy_multiplier" in contestant.said:
         return recipe.changed(learning_rate=rate)
     kept = recipe.proxy_multiplier * recipe.training.learning_rate
     return recipe.changed(learning_rate=rate, proxy_multiplier=float(f"{kept / rate:.6g}"))
@@ -40,7 +40,7 @@ def rungs_of(grid: Sequence[Contestant], rungs: int) -> list[Contestant]:
     """Return what has to be tried: with each network, every loss at every rate, on the first seed and fold."""
     return [
         replace(first, recipe=at_rate(first, rate), role="rung")
-        for first in _firsts(grid).values()
+        for first in first_of_each(grid)
         for rate in ladder(first.recipe.training.learning_rate, rungs)
     ]
 
@@ -48,23 +48,26 @@ def rungs_of(grid: Sequence[Contestant], rungs: int) -> list[Contestant]:
 def chosen_rates(grid: Sequence[Contestant], tried: Sequence[tuple[Contestant, Record]]) -> list[Contestant]:
     """Return the runs of a comparison at the rates whose rungs scored best on the validation classes.
 
-    A loss none of whose rungs came to an end keeps its rate, at which it will say what is wrong.
+    A loss none of whose rungs came to an end keeps its rate, at which it will say what is wrong; its rungs count as
+    trials all the same.
 
     Args:
         grid: All runs.
         tried: The rungs, and what came of them.
     """
-    ended: dict[tuple[str, object], list[Record]] = {}
+    ended: dict[object, list[Record]] = {}
     for contestant, record in tried:
-        ended.setdefault(_ladder_name(contestant), []).append(record)
-    return [_at_best_rate(contestant, ended.get(_ladder_name(contestant), [])) for contestant in grid]
+        ended.setdefault(searched_apart(contestant), []).append(record)
+    return [_at_best_rate(contestant, ended.get(searched_apart(contestant), [])) for contestant in grid]
 
 
 def _at_best_rate(contestant: Contestant, records: Sequence[Record]) -> Contestant:
     scores = {_rate(record): record.validation.get(record.score) for record in records}
     known: Mapping[float, float] = {rate: score for rate, score in scores.items() if score is not None}
     if not known:
-        return contestant
+        spent = sum(record.images for record in records)
+        rates = dict(sorted(scores.items()))
+        return replace(contestant, tuning_trials=len(records), tuning_images=spent, rates=rates)
     best = max(known, key=lambda rate: known[rate])
     winner = next(record for record in records if _rate(record) == best)
     spent = sum(record.images for record in records if record is not winner)
@@ -82,13 +85,14 @@ def _rate(record: Record) -> float:
     return float(record.recipe["training"]["learning_rate"])
 
 
-def _firsts(grid: Sequence[Contestant]) -> dict[tuple[str, object], Contestant]:
-    found: dict[tuple[str, object], Contestant] = {}
+def first_of_each(grid: Sequence[Contestant]) -> list[Contestant]:
+    """Return, of all that is searched apart, the contestant of the first seed and fold."""
+    found: dict[object, Contestant] = {}
     for contestant in grid:
-        found.setdefault(_ladder_name(contestant), contestant)
-    return found
+        found.setdefault(searched_apart(contestant), contestant)
+    return list(found.values())
 
 
-def _ladder_name(contestant: Contestant) -> tuple[str, object]:
-    """What has a ladder of its own: a loss with a network, since rates depend on both."""
-    return contestant.name, (contestant.recipe.backbone, contestant.recipe.dim)
+def searched_apart(contestant: Contestant) -> tuple[str, str, int | None]:
+    """What has a ladder and a search of its own: a loss with a network, since rates and settings depend on both."""
+    return contestant.name, contestant.recipe.backbone, contestant.recipe.dim

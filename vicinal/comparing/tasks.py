@@ -6,16 +6,19 @@ import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 from vicinal.atomic import write_atomically
 from vicinal.comparing.contestants import Contestant
+from vicinal.comparing.trial_log import TrialLog
 from vicinal.data import Dataset
 from vicinal.errors import DataError, Interrupted
 from vicinal.fitting import train
 from vicinal.named_code import allow_code
 from vicinal.results import Journal, Record, RunFiles
+from vicinal.results.searches import search_name
 from vicinal.tuning import Tuned, search_space, tune
 
 __all__ = ["RunContestant", "TuneContestant"]
@@ -39,6 +42,7 @@ class RunContestant:
         notes: What a reader of any of its scores has to know.
         call: The same in Python.
         allowed: Modules and files whose code may be imported.
+        same_batches: Whether batches are composed alike for all losses.
     """
 
     data: Dataset
@@ -51,6 +55,7 @@ class RunContestant:
     notes: tuple[str, ...] = ()
     call: str = ""
     allowed: tuple[str, ...] = ()
+    same_batches: bool = False
 
     def key(self, contestant: Contestant) -> str:
         """Return what the run of a contestant is called in the journal."""
@@ -105,7 +110,9 @@ class RunContestant:
 
     def again(self, contestant: Contestant, record: Record) -> Record:
         """Return the record of a rung as that of a run: its training is the same, and is not repeated."""
-        return record.model_copy(update=self.facts(contestant))
+        # What was noted of its training stays: that the budget was next to nothing, say.
+        notes = tuple(dict.fromkeys([*self.notes, *record.notes]))
+        return record.model_copy(update={**self.facts(contestant), "notes": notes})
 
     def facts(self, contestant: Contestant) -> dict[str, Any]:
         """Return what is known of a contestant's record before it runs."""
@@ -114,6 +121,7 @@ class RunContestant:
             "name": contestant.name,
             "data": self.data_hash,
             "role": contestant.role,
+            "same_batches": self.same_batches,
             "demands": contestant.demands,
             "tuning_trials": contestant.tuning_trials,
             "tuning_images": contestant.tuning_images,
@@ -132,7 +140,7 @@ class TuneContestant:
     Attributes:
         data: The whole dataset.
         out: Folder of the comparison; searches are kept in `tuning/` and go on from there.
-        trials: Of each search.
+        trials: Of each contestant, the learning rates that it has tried among them.
         sampler: Which sampler chooses.
         cache: Where frozen features are kept.
         allowed: Modules and files whose code may be imported.
@@ -145,14 +153,19 @@ class TuneContestant:
     cache: Path | None = None
     allowed: tuple[str, ...] = ()
 
+    def log_of(self, contestant: Contestant) -> Path:
+        """Return the file in which the search of a contestant says how far it is."""
+        name = search_name(contestant.name, contestant.recipe.backbone, contestant.recipe.dim)
+        return self.out / "tuning" / f"{name}.progress.jsonl"
+
     def __call__(self, contestant: Contestant) -> Tuned | str:
         """Return what was found, or why nothing was."""
         allow_code(*self.allowed)
-        folder = self.out / "tuning"
-        folder.mkdir(parents=True, exist_ok=True)
-        name = contestant.name.replace(" ", "")
-        recipe, climbed = contestant.recipe, bool(contestant.rates)
+        recipe, climbed = contestant.recipe, bool(contestant.curve)
         split = recipe.split(self.data).without_test()
+        log, name = self.log_of(contestant), search_name(contestant.name, recipe.backbone, recipe.dim)
+        folder = log.parent
+        folder.mkdir(parents=True, exist_ok=True)
         try:
             space = search_space(recipe, classes=len(split.train.classes), spread=NEAR if climbed else FAR)
             tuned = tune(
@@ -160,17 +173,22 @@ class TuneContestant:
                 recipe,
                 space=space,
                 start_curve=contestant.curve,
-                trials=self.trials,
+                # The rung that won is the first trial of the search, and is not run again.
+                trials=self.trials - contestant.tuning_trials + climbed,
                 sampler=self.sampler,
                 storage=folder / f"{name}.db",
                 progress=False,
                 cache=self.cache,
+                watch=partial(TrialLog, log),
             )
         except Interrupted:
             raise
         except Exception as error:  # whatever it is, the others go on
             return str(error)
+        finally:
+            log.unlink(missing_ok=True)
         write_atomically(folder / f"{name}.txt", f"{tuned}\n")
         write_atomically(folder / f"{name}.toml", tuned.to_toml())
-        tuned.summary(contestant.name).write(self.out)
+        found = {"backbone": recipe.backbone, "dim": recipe.dim}
+        tuned.summary(contestant.name).model_copy(update=found).write(self.out)
         return tuned

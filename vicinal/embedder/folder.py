@@ -23,6 +23,7 @@ __all__ = ["Config", "identity", "model_in", "read_calibration", "read_folder", 
 
 CONFIG, WEIGHTS, README, CALIBRATION = "config.json", "model.safetensors", "README.md", "calibration.json"
 IN_RUN, IN_COMPARISON = "model", "best"  # where a run and a comparison keep theirs
+FORMER_BEST = ".best.former"  # where a comparison keeps the former one for the moment in which a new one is put there
 VERSION: Final = 1
 
 
@@ -94,7 +95,7 @@ def write_folder(
 
 def model_in(folder: Path) -> Path:
     """Return where the embedder of a folder is: there, or in that of a run (`model/`) or of a comparison (`best/`)."""
-    places = (folder, folder / IN_RUN, folder / IN_COMPARISON)
+    places = (folder, *(folder / name for name in (IN_RUN, IN_COMPARISON, FORMER_BEST)))
     return next((place for place in places if (place / CONFIG).is_file()), folder)
 
 

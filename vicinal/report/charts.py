@@ -25,7 +25,7 @@ class Row:
         thin: Ends of the thin line.
         thick: Ends of the thick line.
         small: Small dots.
-        style: "accent" or "other".
+        style: "accent" or "other"; "baseline" for a ring, below a rule, of what does not compete.
     """
 
     name: str
@@ -65,14 +65,17 @@ def dot_rows(rows: Sequence[Row], label: str, alt: str) -> str:
     drawing.x_axis(x, bottom, label, top=4)
     for at, row in enumerate(rows):
         y = 18 + 24.0 * at
-        strong = " strong" if row.style == "accent" else ""
+        strong = {"accent": " strong", "baseline": " other"}.get(row.style, "")
+        if row.style == "baseline" and at and rows[at - 1].style != "baseline":
+            drawing.line([(0, y - 12), (WIDTH - 4, y - 12)], "grid")
         drawing.text(left - 10, y + 4, row.name, f"name{strong}", anchor="end")
         for span, style in ((row.thin, "thin"), (row.thick, "thick")):
             if span is not None:
                 drawing.line([(x(max(span[0], low)), y), (x(min(span[1], high)), y)], f"{style} {row.style}")
         for value in row.small:
             drawing.dot(x(value), y, f"hollow {row.style}", radius=2.4, title=f"{value:.2f}")
-        drawing.dot(x(row.value), y, row.style, radius=4.4, title=f"{row.name}: {row.value:.2f}")
+        dot = "hollow" if row.style == "baseline" else row.style
+        drawing.dot(x(row.value), y, dot, radius=4.4, title=f"{row.name}: {row.value:.2f}")
         drawing.text(WIDTH - 4, y + 4, f"{row.value:.2f}", f"value{strong}", anchor="end")
     return str(drawing)
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from vicinal.data import Dataset, load
-from vicinal.errors import VicinalError
+from vicinal.data import READERS, Dataset, load
+from vicinal.errors import InputError, VicinalError
 from vicinal.evaluation.retrieval import average_precision_at_r
 from vicinal.neighbours import find_neighbours
 from vicinal.report.blocks import Thumbnail
@@ -100,6 +100,8 @@ def open_album(run: Run) -> Album:
         test = run.recipe.split(data).test
     except (VicinalError, OSError) as error:
         reason = str(error).splitlines()[0]
+        if isinstance(error, InputError) and record.dataset in READERS:  # of arrays, tables and folders
+            reason = f"it was given as an object, and its name, {record.dataset!r}, opens nothing by itself."
         return Album(None, record.classes, f"No pictures: the data is not at hand ({reason})")
     if test is None or not np.array_equal(test.labels, run.test_items().labels):
         return Album(

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vicinal.phrasing import counted, duration, fraction, listed, percent
-from vicinal.results.chances import risers
+from vicinal.results.chances import ended_by, risers
 from vicinal.results.entry import Entry, shared_scores
+from vicinal.results.record import Record
 from vicinal.results.text import best_in_words
 from vicinal.statistics import PairTest, Verdict
 from vicinal.statistics.pair_tests import difference_variances
@@ -84,9 +85,9 @@ def next_step(board: Leaderboard) -> NextStep:
         return NextStep("classes", text)
     rising = [entry.name for entry, _ in risers(board)]
     if rising:
-        steps = 2 * max(record.steps for entry in entries for record in entry.records)
+        budget = _twice([record for entry in entries for record in entry.records])
         text = f"more budget. The validation scores of {listed(rising)} were still rising at the end, and more may "
-        return NextStep("budget", f"{text}change the order: compare again with --budget {steps} and another --out.")
+        return NextStep("budget", f"{text}change the order: compare again with --budget {budget} and another --out.")
     if board.gain is not None and board.gain.answer == "divided":
         text = "more classes to choose by. Validation and test classes disagree about the untrained network: compare "
         return NextStep(
@@ -101,6 +102,12 @@ def next_step(board: Leaderboard) -> NextStep:
         text = "more seeds. One run of each way compares these models and not the ways: give the same command with "
         return NextStep("seeds", f"{text}--seeds {SEEDS}, and only what is missing will run.")
     return _settled(found, tests) if found.significant else _undecided(board, found, tests)
+
+
+def _twice(records: Sequence[Record]) -> str:
+    """Twice the budget of runs, as --budget takes it."""
+    limits = [record.recipe["training"].get("seconds") for record in records if ended_by(record) == "time"]
+    return f"{2 * max(limits):g}s" if limits else str(2 * max(record.steps for record in records))
 
 
 def _beyond_proof(test: PairTest, pairs: int) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from vicinal.phrasing import counted, fraction, listed
+from vicinal.phrasing import counted, duration, fraction, listed
 from vicinal.results.entry import Entry
 from vicinal.results.record import Record
 
 if TYPE_CHECKING:
     from vicinal.results.leaderboard import Leaderboard
 
-__all__ = ["budget_in_words", "rate_in_words", "rates_in_words", "rise", "risers", "rising_in_words"]
+__all__ = ["budget_in_words", "ended_by", "rate_in_words", "rates_in_words", "rise", "risers", "rising_in_words"]
 
 LAST_PART = 0.25  # of the images of a run, in which a score that still rises tells that they were too few
 NOTABLE = 0.02  # of the score
@@ -28,12 +29,29 @@ def budget_in_words(board: Leaderboard) -> str | None:
     fewest, most = min(record.images for record in records), max(record.images for record in records)
     if fewest == most:
         return f"Every run saw {counted(most, 'image')}."
-    settings = [record.recipe["training"] for record in records]
-    early = sum(record.steps < own["steps"] for record, own in zip(records, settings, strict=True))
-    patience = settings[0].get("patience")
-    why = "" if patience is None else f" because {counted(patience, 'evaluation')} in a row had brought nothing"
-    told = f"; {counted(early, 'run')} of {len(records)} ended early{why}" if early else ""
-    return f"Runs saw {fewest:,} to {counted(most, 'image')}{told}."
+    told = f"Runs saw {fewest:,} to {counted(most, 'image')}"
+    ends = [ended_by(record) for record in records]
+    if "time" in ends:
+        told += f" in {_time_limits(records)} of training each"
+    if early := ends.count("patience"):
+        told += f"; {counted(early, 'run')} of {len(records)} ended early"
+        patience = records[0].recipe["training"].get("patience")  # the same for all
+        told += "" if patience is None else f", since {counted(patience, 'evaluation')} in a row had brought nothing"
+    return f"{told}."
+
+
+def ended_by(record: Record) -> Literal["steps", "time", "patience"]:
+    """What ended a run: its steps or its time was used up, or its validation score had stopped rising."""
+    training = record.recipe["training"]
+    steps, seconds = training["steps"], training.get("seconds")
+    if steps is not None and record.steps >= steps:
+        return "steps"
+    return "time" if seconds is not None and record.seconds >= seconds else "patience"
+
+
+def _time_limits(records: Sequence[Record]) -> str:
+    limits = sorted({float(record.recipe["training"].get("seconds") or 0.0) for record in records} - {0.0})
+    return duration(limits[0]) if len(limits) == 1 else f"{duration(limits[0])} to {duration(limits[-1])}"
 
 
 def rate_in_words(record: Record) -> str:
@@ -48,8 +66,16 @@ def rate_in_words(record: Record) -> str:
     tried = record.rates
     if len(tried) < 2:
         return f"{rate:g}"
-    place = "the lowest of " if rate <= min(tried) else "the highest of " if rate >= max(tried) else "best of "
-    return f"{rate:g}, {place}{len(tried)} tried"
+    known = {each: score for each, score in tried.items() if score is not None}
+    best = max(known, key=lambda each: known[each]) if known else None
+    if best is not None and rate not in tried:  # a search went on from there
+        return f"{rate:.3g}, searched for around {best:g}, {_place(best, tried)}"
+    return f"{rate:g}, {_place(rate, tried)}"
+
+
+def _place(rate: float, tried: Mapping[float, float | None]) -> str:
+    place = "the lowest of" if rate <= min(tried) else "the highest of" if rate >= max(tried) else "best of"
+    return f"{place} {len(tried)} tried"
 
 
 def rates_in_words(board: Leaderboard) -> str | None:
@@ -100,7 +126,7 @@ def rising_in_words(board: Leaderboard) -> str | None:
 
 
 def _rise(record: Record) -> float | None:
-    if len(record.curve) < FEWEST or record.steps < int(record.recipe["training"]["steps"]):
+    if len(record.curve) < FEWEST or ended_by(record) == "patience":
         return None
     before = [score for images, score in record.curve if images <= (1 - LAST_PART) * record.images]
     if not before:

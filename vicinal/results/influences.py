@@ -76,7 +76,11 @@ def weigh_influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) 
         ),
     }
     known = {entry.name for entry in entries}
-    own = [search for search in searches if search.name in known and len(search.scores) >= FEWEST_TRIALS]
+    own = [
+        search
+        for search in searches
+        if search.name in known and search.is_of(board.main_network) and len(search.scores) >= FEWEST_TRIALS
+    ]
     rates = [[score for score in entry.records[0].rates.values() if score is not None] for entry in entries]
     climbed = [scores for scores in rates if len(scores) >= FEWEST_TRIALS]
     tried = [search.scores for search in own] or climbed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -70,6 +71,9 @@ class Journal:
                         sync_folder(self.folder)
                 except OSError:
                     file.truncate(end)
+                    if not end:  # there was no journal before
+                        with suppress(OSError):
+                            self.path.unlink()
                     raise
         except OSError as error:
             raise DataError(
@@ -88,7 +92,7 @@ def read_journals(folders: Sequence[str | Path]) -> list[Run]:
     A run that was done anywhere counts as done. A line that a killed process left half-written is passed over.
     """
     journals = [Journal(Path(folder)) for folder in folders]
-    found: dict[str, Record] = {}
+    found: dict[tuple[str, bool], Record] = {}
     for journal in journals:
         if not journal.path.exists():
             raise InputError(
@@ -96,14 +100,16 @@ def read_journals(folders: Sequence[str | Path]) -> list[Run]:
             )
         for number, line in enumerate(journal.path.read_bytes().splitlines(), 1):
             record = _record(journal.path, number, line)
-            if record is not None and not (
-                record.key in found and found[record.key].status == "done" and record.status == "failed"
-            ):
-                found[record.key] = record
-    places = {key: [journal.run_folder(key) for journal in journals] for key in found}
-    return [
-        Run(record, next((place for place in places[key] if place.is_dir()), None)) for key, record in found.items()
-    ]
+            if record is None:
+                continue
+            run = record.key, record.same_batches  # the same run may belong to comparisons under both rules
+            if not (run in found and found[run].status == "done" and record.status == "failed"):
+                found[run] = record
+    runs = []
+    for record in found.values():
+        places = [journal.run_folder(record.key) for journal in journals]
+        runs.append(Run(record, next((place for place in places if place.is_dir()), None)))
+    return runs
 
 
 def _record(path: Path, number: int, line: bytes) -> Record | None:

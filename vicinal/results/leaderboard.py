@@ -41,6 +41,7 @@ __all__ = ["BestProbabilities", "Leaderboard", "leaderboards"]
 
 DEFAULT_SCORE = "MAP@R"
 FEWEST_RANKED = 5  # methods with different validation scores, for a correlation of ranks
+SAME_BATCHES = ", THE SAME BATCHES FOR ALL, and not each loss's own"
 SELECTED = {
     "validation": "steps selected on validation classes",
     "last": "last steps",
@@ -115,8 +116,9 @@ class Leaderboard:
 
     @property
     def title(self) -> str:
-        """Data, protocol and how steps were selected."""
-        return f"{Path(self.first.dataset).name}, {self.first.protocol} protocol, {SELECTED[self.first.selected_on]}"
+        """Data, protocol, how steps were selected, and that batches were not each loss's own where they were not."""
+        name, chosen = Path(self.first.dataset).name, SELECTED[self.first.selected_on]
+        return f"{name}, {self.first.protocol} protocol, {chosen}{SAME_BATCHES if self.first.same_batches else ''}"
 
     @property
     def records(self) -> list[Record]:
@@ -322,8 +324,8 @@ class Leaderboard:
 def leaderboards(folders: Sequence[str | Path], *, keys: Collection[str] | None = None) -> list[Leaderboard]:
     """Read the journals of folders and sort their runs into questions.
 
-    Runs are compared only where the content of the data, the protocol, its folds and what chose the reported step are
-    the same.
+    Runs are compared only where the content of the data, the protocol, its folds, what chose the reported step and
+    whose batches they are (`same_batches`) are the same.
 
     Args:
         folders: That `vicinal compare` wrote; those of several machines are put together.
@@ -351,7 +353,7 @@ def leaderboards(folders: Sequence[str | Path], *, keys: Collection[str] | None 
 
 def _question(record: Record) -> tuple[object, ...]:
     share = record.recipe.get("validation", 0.1)
-    return record.protocol, record.data or record.dataset, record.selected_on, record.folds, share
+    return record.protocol, record.data or record.dataset, record.selected_on, record.folds, share, record.same_batches
 
 
 def _same_task(one: Record, other: Record) -> bool:

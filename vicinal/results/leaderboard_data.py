@@ -25,6 +25,7 @@ def leaderboard_data(board: Leaderboard) -> dict[str, Any]:
         "title": board.title if board.records or board.failed else "",
         "score": board.score,
         "chosen_by": board.chosen_by,
+        "same_batches": board.first.same_batches,
         "entries": [_entry(entry, board.score) for entry in board.entries],
         "baselines": [_entry(entry, board.score) for entry in board.baselines],
         "verdict": None

@@ -33,6 +33,7 @@ class Record(BaseModel):
         distance: How embeddings were compared, "cosine" or "euclidean".
         gallery: Whether queries were searched in a gallery of other items.
         threads: That torch computed with.
+        same_batches: Whether batches were composed alike for all losses of the comparison, and not as each has them.
         demands: What the method asked for that others did not, in words: "1 item per class".
         notes: What a reader of the scores has to know, a sentence each: batches that shrank, a budget that trains next
             to nothing, steps that nothing chose.
@@ -74,6 +75,7 @@ class Record(BaseModel):
     distance: Literal["cosine", "euclidean"] = "cosine"
     gallery: bool = False
     threads: int = 0
+    same_batches: bool = False
     demands: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     tuning_trials: int = 0

@@ -24,7 +24,7 @@ from vicinal.training.checkpoint import (
     save_checkpoint,
 )
 from vicinal.training.hooks import Hook
-from vicinal.training.log import Log
+from vicinal.training.log import TIME_USED, Log
 from vicinal.training.optimiser import build_optimiser, learning_rate_factor
 from vicinal.training.processes import start_processes
 from vicinal.training.settings import Settings
@@ -188,21 +188,21 @@ def run_training(
     with (
         _threads(threads),
         asked_to_stop() as stop,
-        Log(files if main else None, step=state.step, steps=settings.steps, **shown) as log,
+        Log(files if main else None, step=state.step, steps=settings.steps, seconds=settings.seconds, **shown) as log,
     ):
         network.train()
         criterion.train()
         late = settings.seconds is not None and state.elapsed >= settings.seconds
-        while state.step < settings.steps and not late and not state.exhausted:
+        while not state.complete and not late and not state.exhausted:
             for batch in stream:
                 due = (state.step + 1) % settings.log_every == 0
                 criterion.watch = due
                 embeddings = network(batch.images.to(fabric.device))
                 with _explained(state.step, batch.indices, settings, files):
                     loss = criterion(embeddings, batch.labels.to(fabric.device), ids=batch.indices.to(fabric.device))
-                    value = float(loss.detach())
-                    if not math.isfinite(value):
-                        raise NotFinite(f"The loss is {value}.")
+                    state.loss = float(loss.detach())
+                    if not math.isfinite(state.loss):
+                        raise NotFinite(f"The loss is {state.loss}.")
                 fabric.backward(loss / settings.accumulate)
                 seen += len(batch.images)
                 state.images += len(batch.images) * fabric.world_size
@@ -213,7 +213,8 @@ def run_training(
                 micro = 0
                 for hook in hooks:
                     hook.before_step(state)
-                _prepare_step(network, steered, state)
+                used = state.time_used
+                _prepare_step(network, steered, state, used)
                 steered.step()
                 steered.zero_grad()
                 state.step += 1
@@ -221,12 +222,13 @@ def run_training(
                 if due:
                     now = time.perf_counter()
                     rate = seen / (now - marked)
-                    log.write(state.step, {"loss": value, "images_per_second": rate, **criterion.statistics})
+                    told = {"loss": state.loss, "images_per_second": rate, **criterion.statistics}
+                    log.write(state.step, told if used is None else {**told, TIME_USED: used})
                     marked, seen = now, 0
                 stops = fabric.strategy.reduce_boolean_decision(stop(), all=False)
                 if settings.seconds is not None:
                     late = fabric.strategy.reduce_boolean_decision(state.elapsed >= settings.seconds, all=False)
-                ends = late or state.step == settings.steps
+                ends = late or state.complete
                 evaluates = ends or _every(settings.evaluate_every, state.step)
                 saves = evaluates or stops or _every(settings.checkpoint_every, state.step)
                 if saves:
@@ -239,13 +241,14 @@ def run_training(
                     marked, seen = time.perf_counter(), 0
                 if saves:
                     save()
-                log.advance(state.step)
+                log.advance(state.step, state.elapsed)
                 # An evaluation takes long: who asked to stop during one must not wait for the next.
                 if evaluates and not stops:
                     stops = fabric.strategy.reduce_boolean_decision(stop(), all=False)
                 if stops:
+                    planned = "" if settings.steps is None else f" of {settings.steps}"
                     where = f" It is saved in {files.folder}: go on with --resume (resume=True)." if files else ""
-                    raise Interrupted(f"Stopped at step {state.step} of {settings.steps}.{where}")
+                    raise Interrupted(f"Stopped at step {state.step}{planned}.{where}")
                 if ends or state.exhausted:
                     break
 
@@ -273,10 +276,10 @@ def _threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _prepare_step(network: nn.Module, optimiser: Any, state: TrainingState) -> None:
+def _prepare_step(network: nn.Module, optimiser: Any, state: TrainingState, time_used: float | None) -> None:
     """Set learning rates, hold back what is not trained in the warm-up, add weight decay, and clip gradients."""
     settings, fabric = state.settings, state.fabric
-    factor = learning_rate_factor(state.step, settings, [value for _, value in state.curve])
+    factor = learning_rate_factor(state.step, settings, [value for _, value in state.curve], time_used)
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * factor
         for parameter in group["params"]:

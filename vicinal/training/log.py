@@ -16,9 +16,9 @@ from vicinal.live_bar import LiveBar
 from vicinal.sealing import sealed, unsealed
 from vicinal.training.state import TrainingFiles
 
-__all__ = ["Log", "read_log"]
+__all__ = ["TIME_USED", "Log", "read_log"]
 
-
+TIME_USED = "time used"  # share of the time of a run that has a limit of it
 SHOWN = {"loss": "loss {:.4f}", "score": "score {:.4f}", "images_per_second": "{:.0f} images/s"}
 
 
@@ -29,13 +29,21 @@ class Log:
     Args:
         files: Where it goes; None writes nothing.
         step: Lines of later steps, left by a run that was killed after its last checkpoint, are taken out.
-        steps: How many there will be.
+        steps: How many there will be; None where time alone ends them.
+        seconds: Of training at most.
         progress: Whether to show a bar on standard error, or lines where that is no terminal.
         tensorboard: Whether to write TensorBoard events beside the log.
     """
 
     def __init__(
-        self, files: TrainingFiles | None, *, step: int, steps: int, progress: bool = True, tensorboard: bool = False
+        self,
+        files: TrainingFiles | None,
+        *,
+        step: int,
+        steps: int | None,
+        seconds: float | None = None,
+        progress: bool = True,
+        tensorboard: bool = False,
     ) -> None:
         self._file = None if files is None else files.log
         if self._file is not None:
@@ -50,7 +58,9 @@ class Log:
             TimeRemainingColumn(),
             shown=progress,
         )
-        self._task = self._bar.add_task("training", total=steps, completed=step, facts="")
+        self._by_time = steps is None
+        what, total = ("training, seconds", round(seconds or 0.0)) if steps is None else ("training", steps)
+        self._task = self._bar.add_task(what, total=total, completed=0 if self._by_time else step, facts="")
         self._facts: dict[str, str] = {}
 
     def __enter__(self) -> Log:
@@ -62,9 +72,10 @@ class Log:
         if self._writer is not None:
             self._writer.close()
 
-    def advance(self, step: int) -> None:
-        """Move the bar."""
-        self._bar.update(self._task, completed=step, facts="  ".join(self._facts.values()))
+    def advance(self, step: int, seconds: float = 0.0) -> None:
+        """Move the bar to a step, or to the seconds of training where time alone ends it."""
+        completed = round(seconds) if self._by_time else step
+        self._bar.update(self._task, completed=completed, facts="  ".join(self._facts.values()))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Add a line to the log; numbers that are not finite become null, as JSON has no word for them."""

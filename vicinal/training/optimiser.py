@@ -67,8 +67,17 @@ def build_optimiser(model: nn.Module, criterion: Criterion, settings: Settings) 
     return kind(groups, lr=settings.learning_rate, betas=settings.betas, fused=fused)
 
 
-def learning_rate_factor(step: int, settings: Settings, scores: Sequence[float] = ()) -> float:
-    """Return what the schedule multiplies base learning rates by at a step, given the scores of all evaluations so far.
+def learning_rate_factor(
+    step: int, settings: Settings, scores: Sequence[float] = (), time_used: float | None = None
+) -> float:
+    """Return what the schedule multiplies base learning rates by at a step.
+
+    Args:
+        step: Steps taken before it.
+        settings: Which schedule, and of how many steps.
+        scores: Of all evaluations so far.
+        time_used: Share of the time that is over, for a run that has a limit of it. A cosine then ends with the steps
+            or with the time, whichever comes first.
 
     Example:
         >>> settings = Settings(steps=100, schedule="step", schedule_every=40, schedule_factor=0.1)
@@ -78,7 +87,8 @@ def learning_rate_factor(step: int, settings: Settings, scores: Sequence[float] 
     if settings.schedule == "step":
         return settings.schedule_factor ** (step // settings.schedule_every)
     if settings.schedule == "cosine":
-        return 0.5 * (1.0 + math.cos(math.pi * step / settings.steps))
+        of_steps = 0.0 if settings.steps is None else math.pi * step / settings.steps
+        return 0.5 * (1.0 + math.cos(max(of_steps, math.pi * min(1.0, time_used or 0.0))))
     if settings.schedule == "plateau":
         return settings.schedule_factor ** plateaus(scores, settings.schedule_patience, settings.min_improvement)
     return 1.0

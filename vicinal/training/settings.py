@@ -24,7 +24,7 @@ class Settings(BaseModel):
     """How to train. Every mistake in it is reported at once.
 
     Attributes:
-        steps: Optimiser steps.
+        steps: Optimiser steps; None for as many as there is time for.
         seconds: Training time after which the step at hand is the last; None for no limit.
         optimiser: "adam", "adamw" or "sgd" (with momentum 0.9).
         learning_rate: Of the backbone.
@@ -34,7 +34,8 @@ class Settings(BaseModel):
         decay_before_clipping: Add the weight decay to the gradients before they are clipped, instead of leaving it to
             the optimiser.
         schedule: "constant"; "step", times `schedule_factor` every `schedule_every` steps; "plateau", times
-            `schedule_factor` after `schedule_patience` evaluations without improvement; "cosine", to zero.
+            `schedule_factor` after `schedule_patience` evaluations without improvement; "cosine", to zero
+            at the end of the budget, of steps or of time.
         schedule_every: Steps between two drops of "step".
         schedule_patience: Evaluations without improvement before a drop of "plateau".
         schedule_factor: Factor of "step" and "plateau".
@@ -55,7 +56,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    steps: AtLeastOne = 1000
+    steps: AtLeastOne | None = 1000
     seconds: Positive | None = None
     optimiser: Literal["adam", "adamw", "sgd"] = "adamw"
     learning_rate: Positive = 1e-4
@@ -81,7 +82,15 @@ class Settings(BaseModel):
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     seed: Count = 0
 
+    @model_validator(mode="after")
+    def _ends(self) -> Settings:
+        if self.steps is None and self.seconds is None:
+            raise ValueError("steps may be none only where seconds says when training ends")
+        return self
 
+
+# In what text and code differ of the alternation itself. What else they differ in (clipping, decay, Adam's betas, the
+# head's bias) belongs to optimiser and network, which the loss alone has, too: the recipes ccp/cub and so on say it.
 CCP_PRESETS: dict[str, dict[str, Any]] = {
     "code": {"pair_weight": 0.1, "restart": "continue", "monitor": "stale"},
     "paper": {"pair_weight": 0.0, "restart": "best", "monitor": "fresh"},

@@ -68,6 +68,7 @@ class TrainingState:
         scored: Whether there is a score to choose by.
         step: Steps taken.
         images: Items seen, over all processes.
+        loss: Of the batch at hand.
         seconds: Time spent in earlier parts of an interrupted run.
         best: The best evaluation so far.
         run: Names the run in its checkpoints, so that those of two runs are never mixed.
@@ -81,6 +82,7 @@ class TrainingState:
     scored: bool
     step: int = 0
     images: int = 0
+    loss: float = math.nan
     seconds: float = 0.0
     best: Best = field(default_factory=Best)
     run: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -93,10 +95,23 @@ class TrainingState:
         return self.seconds + time.perf_counter() - self._began
 
     @property
+    def time_used(self) -> float | None:
+        """Share of the time that is over, the same in all processes; None for a run without a limit of it."""
+        if self.settings.seconds is None:
+            return None
+        # Processes that set different learning rates would drift apart.
+        return min(1.0, float(self.fabric.broadcast(self.elapsed)) / self.settings.seconds)
+
+    @property
     def loss_scale(self) -> float:
         """What float16 training has multiplied the loss by."""
         scaler = getattr(self.fabric.strategy.precision, "scaler", None)
         return 1.0 if scaler is None else float(scaler.get_scale())
+
+    @property
+    def complete(self) -> bool:
+        """Whether all steps are taken."""
+        return self.settings.steps is not None and self.step >= self.settings.steps
 
     @property
     def exhausted(self) -> bool:

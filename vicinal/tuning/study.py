@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from vicinal.data import Split
-from vicinal.defaults import suited_settings
+from vicinal.defaults import suited_recipe
 from vicinal.errors import InputError, Interrupted, look_up
 from vicinal.fitting import fit
 from vicinal.live_bar import LiveBar
@@ -26,6 +27,7 @@ from vicinal.masking import masked
 from vicinal.named_code import allow_code as allow
 from vicinal.named_code import short_name, told
 from vicinal.recipe import Recipe
+from vicinal.training.hooks import Hook
 from vicinal.tuning.claims import ERROR, LostTrials, claim, running, signs_of_life, unclaimed
 from vicinal.tuning.in_turn import SAMPLERS, InTurn, places
 from vicinal.tuning.ranges import Space
@@ -58,10 +60,12 @@ def tune(
     storage: str | Path | None = None,
     seed: int = 0,
     space: Space | None = None,
+    fix: Collection[str] = (),
     start_curve: Mapping[int, float] | None = None,
     prune: bool = True,
     progress: bool = True,
     cache: Path | None = None,
+    watch: Callable[[int, int], Hook] | None = None,
     allow_code: Sequence[str] = (),
     **changes: Any,
 ) -> Tuned:
@@ -81,10 +85,12 @@ def tune(
             where it stopped, and several processes or machines may work on it together. None keeps them in memory.
         seed: Of the search.
         space: What to vary, by default `search_space(recipe)` with the composition of batches.
+        fix: Names in it that are left as they are, after all.
         start_curve: Steps and validation scores of the recipe as it is, where they are known: its trial is not run.
         prune: Whether to give up trials whose score stays below the median of the others at the same step.
         progress: Whether to show progress.
         cache: Where frozen features are kept, by default the user's cache folder.
+        watch: From the number of finished trials and that of all to a hook that takes part in the next trial.
         allow_code: Modules or files whose code the recipe may name.
         **changes: Names of a recipe on top of it, as `fit` takes them: `loss=my_loss, steps=500`.
 
@@ -106,17 +112,21 @@ def tune(
     look_up("sampler", sampler, SAMPLERS)
     allow(*allow_code)
     told(*changes.values())
-    recipe = Recipe.of(suited_settings(view.train, changes)) if recipe is None else recipe
-    recipe = recipe.changed(changes).changed(score=score or recipe.training.score)
+    recipe = suited_recipe(view.train, changes).recipe if recipe is None else recipe.changed(changes)
+    recipe = recipe.changed(score=score or recipe.training.score)
     space = search_space(recipe, classes=len(view.train.classes)) if space is None else space
+    for name in fix:
+        look_up("setting that is searched", name, space)
+    space = {name: entry for name, entry in space.items() if name not in fix}
     start = start_of(recipe, space)
     space = {name: entry.including(start[name]) for name, entry in space.items()}
     chooser = InTurn(sampler, space, start, seed=seed, trials=trials)
     limit = trials if chooser.places is None else chooser.places
 
     name = _name(view, recipe, space, sampler, seed, trials)
-    pruner = MedianPruner(FEWEST, recipe.training.steps // 3) if prune else NopPruner()
-    attempt = _attempt(view, recipe, space, cache)
+    steps = recipe.training.steps  # without a number of them there is no telling when trials can be compared
+    pruner = MedianPruner(FEWEST, steps // 3) if prune and steps is not None else NopPruner()
+    attempt = _attempt(view, recipe, space, cache, None if watch is None else partial(_watched, watch, limit))
     with _quiet(), explained(storage), _bar(limit, progress) as show:
         study = optuna.create_study(
             storage=open_storage(storage),
@@ -158,7 +168,13 @@ def _search(study: Study, attempt: Callable[[optuna.Trial], float], limit: int, 
                 study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
 
-def _attempt(view: Split, recipe: Recipe, space: Space, cache: Path | None) -> Callable[[optuna.Trial], float]:
+def _watched(watch: Callable[[int, int], Hook], limit: int, trial: optuna.Trial) -> Hook:
+    return watch(len(_finished(trial.study, limit)), limit)
+
+
+def _attempt(
+    view: Split, recipe: Recipe, space: Space, cache: Path | None, watch: Callable[[optuna.Trial], Hook] | None
+) -> Callable[[optuna.Trial], float]:
     """Return the function of a trial that is maximised; all it knows of the data is a split without test classes."""
     score = recipe.training.score
 
@@ -169,11 +185,12 @@ def _attempt(view: Split, recipe: Recipe, space: Space, cache: Path | None) -> C
         def note(step: int, found: dict[str, float]) -> None:
             scores.append(found[score])
             trial.report(found[score], step)
-            if step < recipe.training.steps and trial.should_prune():
+            if step != recipe.training.steps and trial.should_prune():
                 raise optuna.TrialPruned
 
         try:
-            fit(view, recipe.changed(values), progress=False, cache=cache, on_score=note)
+            hooks = [] if watch is None else [watch(trial)]
+            fit(view, recipe.changed(values), progress=False, cache=cache, on_score=note, hooks=hooks)
         except (optuna.TrialPruned, StorageInternalError, Interrupted):
             raise
         except Exception as error:

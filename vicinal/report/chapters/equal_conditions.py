@@ -8,7 +8,7 @@ from typing import Any
 from vicinal.phrasing import NONE, TIMES, counted, in_words, listed, short
 from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
 from vicinal.results import Leaderboard, Record
-from vicinal.results.chances import rate_in_words, rising_in_words
+from vicinal.results.chances import budget_in_words, rate_in_words, rising_in_words
 from vicinal.results.text import foreign_batches, network_in_words, scored_classes
 
 __all__ = ["conditions", "failures"]
@@ -52,9 +52,9 @@ def conditions(board: Leaderboard) -> list[Chapter]:
         ("splits", _splits(records)),
         ("seeds", listed([str(seed) for seed in sorted({record.seed for record in records})])),
         ("networks", "; ".join(network_in_words(which) for which in board.networks)),
-        ("batch", _batch(settings)),
+        ("batch", _batch(settings) + ("; composed alike for all losses" if first.same_batches else "")),
         ("steps", _range([record.steps for record in records])),
-        ("images seen", _range([record.images for record in records if record.images])),
+        ("images seen", (budget_in_words(board) or "").rstrip(".")),
         ("scored by", board.score),
     ]
     rising = rising_in_words(board)
@@ -167,7 +167,7 @@ def _splits(records: list[Record]) -> str:
 
 def _batch(settings: dict[str, dict[str, Any]]) -> str:
     found = Counter(
-        f"{values.get('classes_per_batch')} classes {TIMES} {values.get('samples_per_class')} items"
+        f"{values.get('classes_per_batch')} classes {TIMES} {counted(int(values.get('samples_per_class', 0)), 'item')}"
         for values in settings.values()
     )
     return "; ".join(found)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from vicinal.phrasing import NONE, TIMES, capitalised, percent
+from vicinal.phrasing import NONE, TIMES, capitalised, in_words, percent
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Row, dot_rows
 from vicinal.results import Entry, Leaderboard, Network
-from vicinal.results.text import gaps, network_in_words, run_counts
+from vicinal.results.gain import usable
+from vicinal.results.text import gaps, network_in_words, notes, run_counts
 from vicinal.statistics import Interval
 
 __all__ = ["leaderboard_tables"]
@@ -15,7 +16,8 @@ BESIDE = ("P@1", "P@R", "MAP@R", "mAP", "NMI")
 
 
 def leaderboard_tables(board: Leaderboard) -> list[Chapter]:
-    """One table and drawing for each backbone and dimension, what the folds come to together, and what is missing."""
+    """One table and drawing for each backbone and dimension, what the folds come to together, what a reader of the
+    scores has to know, and what is missing."""
     blocks: list[Block] = []
     several = len(board.networks) > 1
     for network in sorted(board.networks, key=lambda network: network != board.main_network):
@@ -23,18 +25,20 @@ def leaderboard_tables(board: Leaderboard) -> list[Chapter]:
         if several:
             blocks.append(Prose(f"{capitalised(network_in_words(network))}.", kind="heading"))
         blocks += [
-            _chart(board, entries, network),
+            _chart(board, entries, [entry for entry in board.baselines_of(network) if usable(entry)], network),
             _table(board, entries, board.baselines_of(network)),
             *_joined(board, entries),
         ]
+    blocks += [Prose(in_words(text), kind="warning") for text in notes(board)]
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if several else ""
         blocks.append(Prose(f"{capitalised(entry.label)}{of_network}: {text}", kind="warning"))
     return [Chapter("Leaderboard", tuple(blocks))]
 
 
-def _chart(board: Leaderboard, entries: list[Entry], network: Network) -> Chart:
-    score = board.score
+def _chart(board: Leaderboard, trained: list[Entry], baselines: list[Entry], network: Network) -> Chart:
+    """Draw all losses, and below a rule the untrained network; chance, far to the left, would crowd them together."""
+    score, entries = board.score, [*trained, *baselines]
     intervals = [(entry.over_classes(score), entry.over_seeds(score)) for entry in entries]
     rows = [
         Row(
@@ -43,13 +47,18 @@ def _chart(board: Leaderboard, entries: list[Entry], network: Network) -> Chart:
             thin=_in_percent(over_classes),
             thick=_in_percent(over_seeds),
             small=[100 * value for value in entry.by_seed(score)] if over_seeds is not None else (),
-            style="accent" if rank == 0 else "other",
+            style="accent" if rank == 0 else "other" if rank < len(trained) else "baseline",
         )
         for rank, (entry, (over_classes, over_seeds)) in enumerate(zip(entries, intervals, strict=True))
     ]
-    ranking = ", ".join(f"{entry.label} {percent(entry.mean(score))} %" for entry in entries)
+    ranking = ", ".join(f"{entry.label} {percent(entry.mean(score))} %" for entry in trained)
+    if baselines:
+        ranking += "; without training "
+        ranking += ", ".join(f"{entry.label} {percent(entry.mean(score))} %" for entry in baselines)
     svg = dot_rows(rows, f"test {score}, per cent", f"Test {score} of each loss, best first: {ranking}.")
     said = [f"The large dot is the mean test {score}; further right is better."]
+    if baselines:
+        said.append("Rings below the rule are the network without training: what a loss has to beat.")
     if any(over_seeds for _, over_seeds in intervals):
         said.append(
             "Small rings are single seeds, and the thick bar is where the mean over many seeds would lie (95 %)."

@@ -34,7 +34,7 @@ def influence_chapter(board: Leaderboard) -> list[Chapter]:
     blocks: list[Block] = [
         Prose(f"{said} points: {percent(first.share, 0)} % of all that moves it."),
         _chart(board, found),
-        *_table([search for search in searches if search.importance]),
+        *_table([search for search in searches if search.importance and search.is_of(board.main_network)]),
     ]
     return [Chapter("What mattered?", tuple(blocks))]
 
