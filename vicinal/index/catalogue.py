@@ -113,6 +113,8 @@ class Catalogue:
                 kind = None if name in ("id", "label") else "text"
                 connection.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", (name, kind, place, _seal(name, kind)))
             connection.execute("COMMIT")
+        except DAMAGE as error:
+            raise _unreadable(path, error) from error
         finally:
             connection.close()
         return cls(path)
@@ -149,7 +151,7 @@ class Catalogue:
             finally:
                 self.connection.execute("ROLLBACK")
             failed = None
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             failed = error
         if self._unchanged is not None and self._unchanged != _stamp(self.path):
             raise DataError(f"{self.path} was changed while it was read.", hint="Try again.") from failed
@@ -169,7 +171,7 @@ class Catalogue:
                     self.connection.execute("ROLLBACK")
                 self._columns = (-1, {})
                 raise
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise _unreadable(self.path, error) from error
 
     def insert(self, state: State, items: Sequence[Item], blocks: Sequence[Block]) -> None:
@@ -360,6 +362,8 @@ class Catalogue:
         return to_sql(condition, {name: sql for name, (_, sql) in self._places().items()}, _member)
 
 
+# SQLite quotes what it cannot read in its message, which then need not be text.
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)
 RESTORE = "Restore it from a copy, or build it again; `vicinal index FOLDER --rollback` goes back to what was before."
 
 
@@ -394,7 +398,7 @@ def _connect(path: Path, how: str = "") -> sqlite3.Connection:
         raise _unreadable(path, error) from error
     try:
         connection.execute("PRAGMA synchronous = full")
-    except sqlite3.Error as error:
+    except DAMAGE as error:
         connection.close()
         raise _unreadable(path, error) from error
     return connection

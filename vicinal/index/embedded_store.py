@@ -210,7 +210,8 @@ class EmbeddedStore:
             try:
                 rows = self._mapped(state)
                 for block in damaged_blocks(rows, catalogue.blocks()):
-                    hurt = catalogue.ids(range(block.first, block.first + block.many))
+                    last = min(block.first + block.many, state.finish)  # a damaged block may claim any number of rows
+                    hurt = catalogue.ids(range(max(block.first, 0), last))
                     problems.append(
                         f"{VECTORS}: rows {block.first} to {block.first + block.many - 1} are not what was written; "
                         f"{len(hurt)} items have their vectors there, such as {next(iter(hurt.values()), 'none')!r}"
