@@ -22,7 +22,9 @@ from PIL import Image
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.index import Index
+from vicinal.index.sent_pictures import form_body
 from vicinal.index.server import ServerSettings
+from vicinal.index.server.multipart_form import form_fields
 from vicinal.index.server.sealed_ids import SealedIds
 
 TOKEN = "correct-horse"
@@ -199,6 +201,39 @@ def test_odd_json_is_the_senders_fault(asked: Any, vectors: Index, path: str, bo
         reply = client.post(path, content=body, headers=headers)
         assert reply.status_code == status, reply.text
         assert set(reply.json()) == {"error"}
+
+
+FORM = "multipart/form-data; boundary=x"
+HEAD = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (FORM, b""),
+        (FORM, HEAD + b"cut short"),
+        (FORM, b'--x\r\nContent-Disposition: form-data; name="file"\r\n--x--'),
+        (FORM, b"--x\r\nContent-Disposition: form-data\r\n\r\n1\r\n--x--"),
+        (FORM, b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n\xff\r\n--x--"),
+        (FORM, 20 * HEAD + b"--x--"),
+        (FORM, b"--x\r\n" + bytes(5000) + b"\r\n\r\n1\r\n--x--"),
+        ("multipart/form-data", HEAD + b"1\r\n--x--"),
+        ("multipart/form-data; boundary*=utf-8''%F0%9F; boundary=\"", HEAD + b"1\r\n--x--"),
+    ],
+)
+def test_odd_forms_are_the_senders_fault(asked: Any, pictures: Index, kind: str, body: bytes) -> None:
+    with asked(pictures) as client:
+        for path in ("/search", "/same"):
+            reply = client.post(path, content=body, headers={"Content-Type": kind})
+            assert reply.status_code in (400, 422), reply.text
+
+
+def test_files_may_hold_anything_but_the_boundary() -> None:
+    content = np.random.default_rng(0).bytes(50_000) + b"\r\n--\r\n\r\n-\r\n--edgy\r\n\r\n"
+    kind, body = form_body({"item": "ä\r\n"}, {"a": content, "b": b""})
+    assert form_fields(kind, body, 3) == {"item": "ä\r\n", "a": content, "b": b""}
+    with pytest.raises(ValueError, match="more than 2 fields"):
+        form_fields(kind, body, 2)
 
 
 def test_whole_numbers_of_any_length_are_ids_or_none(asked: Any, tmp_path: Path) -> None:

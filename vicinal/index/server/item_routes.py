@@ -125,7 +125,7 @@ def add_item_routes(app: FastAPI, served: Served) -> None:
         if media_type(request) == JSON:
             new = await read_json_body(request, NewItems, most=None)
             return await change(lambda: served.writer.add(**new.model_dump()))
-        form = await read_form(request, served.settings)
+        form = await read_form(request)
         content = form.pop("file", None)
         if not isinstance(content, bytes):
             raise Refusal(422, "Send the picture as the file of a field called file.")

@@ -121,7 +121,7 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
             return await served.read(
                 lambda index: _verdict(index, [_vector(index, served, side) for side in (body.a, body.b)])
             )
-        form = await read_form(request, served.settings)
+        form = await read_form(request)
         pictures = [content for name in ("a", "b") if isinstance(content := form.get(name), bytes)]
         if len(pictures) < 2:
             raise Refusal(422, "Send two pictures, as the files a and b.")
@@ -130,7 +130,7 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
 
 async def _picture(request: Request, served: Served, kind: str) -> bytes:
     if kind == MULTIPART:
-        content = (await read_form(request, served.settings)).get("file")
+        content = (await read_form(request)).get("file")
         if not isinstance(content, bytes):
             raise Refusal(422, "Send the picture as the file of a field called file.")
         return content

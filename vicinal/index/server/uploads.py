@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import Request
 from PIL import Image
 from pydantic import BaseModel, ValidationError
-from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 
 from vicinal.data.files import IMAGE_ERRORS, upright
+from vicinal.index.server.multipart_form import form_fields
 from vicinal.index.server.refusal import Refusal
 from vicinal.index.server.server_settings import ServerSettings
 
@@ -41,25 +40,13 @@ async def read_body(request: Request, most: int | None = None) -> bytes:
     return bytes(body)
 
 
-async def read_form(request: Request, settings: ServerSettings) -> dict[str, bytes | str]:
+async def read_form(request: Request) -> dict[str, bytes | str]:
     """The fields of a multipart body by name; files are bytes."""
     body = await read_body(request)
-
-    async def once() -> Any:
-        yield body
-
     try:
-        parser = MultiPartParser(
-            request.headers, once(), max_files=FIELDS, max_fields=FIELDS, max_part_size=settings.most_upload
-        )
-        form = await parser.parse()
-    except (MultiPartException, ValueError, KeyError, AssertionError, LookupError) as error:
+        return form_fields(request.headers.get("content-type", ""), body, FIELDS)
+    except ValueError as error:
         raise Refusal(400, f"The body is not multipart/form-data that can be read: {first_sentence(error)}") from None
-    fields: dict[str, bytes | str] = {}
-    for name, value in form.multi_items():
-        fields[name] = await value.read() if isinstance(value, UploadFile) else value
-    await form.close()
-    return fields
 
 
 async def read_json_body(request: Request, model: type[Model], most: int | None = MOST_JSON) -> Model:
