@@ -27,6 +27,7 @@ OF_ALL = {"--version", "--help", "--install-completion", "--show-completion"}
 # Of other programs, or words that stand for a flag.
 FOREIGN = re.compile(
     r"(embedding-atlas|pip|make|git|torchrun|ray|docker|ruff|pytest|hf|curl|psql|python|mkdocs|lint-imports|PYTHON)\b"
+    r"|^\w+\.py "
 )
 OF_SCRIPTS = ("performance.md", "results.md")  # pages whose prose names flags of benchmarks and studies
 

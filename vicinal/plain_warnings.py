@@ -9,8 +9,9 @@ from typing import TextIO
 __all__ = ["warn_caller", "warn_plainly"]
 
 OF_PROGRAMMERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
-# Between a user's line and the place that warns; torch calls modules, and these two functions whose shapes they check.
-IN_BETWEEN = ("vicinal", "torch", "jaxtyping", "beartype")
+# Between a user's line and the place that warns: torch calls modules, scikit-learn estimators, and the
+# last two functions whose shapes they check.
+IN_BETWEEN = ("vicinal", "torch", "sklearn", "joblib", "jaxtyping", "beartype")
 
 
 def warn_plainly() -> None:

@@ -126,7 +126,7 @@ def test_nan_is_refused(learner: Any) -> None:
 def test_pipeline_grid_search_and_pandas(wine: Any) -> None:
     points, labels = wine
     pipeline = make_pipeline(StandardScaler(), LMNN(max_iter=15), KNeighborsClassifier(3))
-    search = GridSearchCV(pipeline, {"lmnn__neighbours": [1, 3], "lmnn__push": [0.5]}, cv=2).fit(points, labels)
+    search = GridSearchCV(pipeline, {"lmnn__n_neighbors": [1, 3], "lmnn__push": [0.5]}, cv=2).fit(points, labels)
     assert search.best_score_ > 0.93
     learner = NCA(n_components=2, max_iter=5).set_output(transform="pandas").fit(points, labels)
     frame = learner.transform(points)
