@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import psutil
 
 from vicinal.errors import VicinalError
 
-SOUND, REFUSED, RAW, WRONG = "sound", "refused in words", "RAW", "WRONG"
+SOUND, REFUSED, RAW, WRONG = OUTCOMES = "sound", "refused in words", "RAW", "WRONG"
 
 
 @dataclass
@@ -40,28 +43,56 @@ class Tally:
             self.note(subject, REFUSED if str(error).strip() else RAW, f"seed {seed}: an error without words")
             return None
         except Exception as error:  # what the campaign looks for
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
-            self.note(subject, RAW, f"seed {seed}: {type(error).__name__}: {str(error)[:200]} ({where})")
+            self.note(subject, RAW, f"seed {seed}: {told_of(error)}")
             return None
         self.note(subject, SOUND)
         return value
 
+    def check(self, subject: str, seed: int | str, work: Callable[[], object]) -> bool:
+        """Do something that has to work, and whose assertions have to hold; return whether that is so."""
+        try:
+            work()
+        except (AssertionError, VicinalError) as error:
+            self.note(subject, WRONG, f"seed {seed}: {type(error).__name__}: {str(error)[:300]}")
+        except Exception as error:  # what the campaign looks for
+            self.note(subject, RAW, f"seed {seed}: {told_of(error)}")
+        else:
+            self.note(subject, SOUND)
+            return True
+        return False
+
+    def total(self) -> collections.Counter[str]:
+        """The counts of all subjects."""
+        return sum(self.counts.values(), collections.Counter[str]())
+
     def table(self) -> str:
         """The counts as a table in Markdown."""
-        outcomes = [SOUND, REFUSED, RAW, WRONG]
-        rows = [f"| {self.name} | trials | {' | '.join(outcomes)} |", "|---|" + "---:|" * 5]
-        total: collections.Counter[str] = collections.Counter()
-        for subject, found in self.counts.items():
-            total += found
-            rows.append(_row(subject, found, outcomes))
-        if len(self.counts) > 1:
-            rows.append(_row("**all**", total, outcomes))
-        return "\n".join(rows)
+        rows = [_row(subject, counts) for subject, counts in self.counts.items()]
+        if len(rows) > 1:
+            rows.append(_row("**all**", self.total()))
+        return "\n".join([*_head(self.name), *rows])
 
 
-def _row(subject: str, found: collections.Counter[str], outcomes: list[str]) -> str:
-    return f"| {subject} | {sum(found.values()):,} | {' | '.join(f'{found[one]:,}' for one in outcomes)} |"
+def summary(tallies: Iterable[Tally]) -> str:
+    """One row for each kind of trial, as a table in Markdown."""
+    kinds = list(tallies)
+    total = sum((tally.total() for tally in kinds), collections.Counter[str]())
+    rows = [_row(tally.name, tally.total()) for tally in kinds]
+    return "\n".join([*_head("kind"), *rows, _row("**all**", total)])
+
+
+def _head(name: str) -> list[str]:
+    return [f"| {name} | trials | {' | '.join(OUTCOMES)} |", "|---|" + "---:|" * (1 + len(OUTCOMES))]
+
+
+def _row(subject: str, counts: collections.Counter[str]) -> str:
+    return f"| {subject} | {counts.total():,} | {' | '.join(f'{counts[outcome]:,}' for outcome in OUTCOMES)} |"
+
+
+def told_of(error: Exception) -> str:
+    """What an exception is, and where it came from."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {str(error)[:200]} ({place.filename.rpartition('/')[2]}:{place.lineno})"
 
 
 def options(about: str, usual: int) -> argparse.Namespace:
@@ -73,11 +104,13 @@ def options(about: str, usual: int) -> argparse.Namespace:
 
 
 def finish(tallies: Iterable[Tally]) -> None:
-    """Print the tables and the faults; end with 1 where there are any."""
-    faults = []
-    for tally in tallies:
+    """Print the tables, what they come to, and the faults; end with 1 where there are any."""
+    kinds = list(tallies)
+    for tally in kinds:
         print(f"{tally.table()}\n\n{tally.name}: {tally.seconds:.0f} s\n")
-        faults += tally.faults
+    if len(kinds) > 1:
+        print(f"{summary(kinds)}\n")
+    faults = [fault for tally in kinds for fault in tally.faults]
     print("\n".join(faults[:50]))
     sys.exit(1 if faults else 0)
 
@@ -93,6 +126,22 @@ class timed:  # noqa: N801 (used as a statement)
 
     def __exit__(self, *_: object) -> None:
         self.tally.seconds += time.perf_counter() - self.began
+
+
+@contextlib.contextmanager
+def little_memory(more: int = 2 << 30) -> Iterator[None]:
+    """Let damage that asks for a huge allocation fail here, before the system ends processes that do no harm."""
+    allowed = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (psutil.Process().memory_info().data + more, allowed[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, allowed)
+
+
+def peak_memory() -> int:
+    """The most bytes of memory that this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def spoilt(content: bytes, rng: np.random.Generator) -> bytes:

@@ -21,7 +21,9 @@ from matplotlib.figure import Figure
 from vicinal.atomic import write_atomically
 from vicinal.cli.figures import save_figure
 from vicinal.embedder import Embedder
+from vicinal.errors import VicinalError
 from vicinal.evaluation import evaluate
+from vicinal.index import Index
 from vicinal.recipe import Recipe
 from vicinal.results import Journal, Record, Run
 from vicinal.results.run import EmbeddedItems
@@ -59,6 +61,58 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
+CHANGES: dict[str, Callable[[Index], object]] = {
+    "add": lambda index: index.add(vectors=np.ones((200, 8)), ids=list(range(100, 300))),
+    "update": lambda index: index.update("id < 9", {"label": "other"}),
+    "remove": lambda index: index.remove("id < 9"),
+    "compact": lambda index: index.compact(),
+}
+
+
+def held(index: Index) -> tuple[str, bytes]:
+    """All that is in an index, which must be sound."""
+    assert index.verify() == []
+    items, vectors = index.get()
+    return repr(items), vectors.tobytes()
+
+
+def one_full_index(folder: Path, change: Callable[[Index], object], trial: int, tally: Tally, name: str) -> None:
+    """Change an index on a disk that is full; it then holds what it held or what was asked for, and goes on."""
+    room = int(np.random.default_rng([trial, 15]).integers(60_000))
+    rows = np.random.default_rng(0).normal(size=(40, 8))
+    for place in ("tried", "clean"):
+        Index.of_vectors(folder / place, rows).close()
+    with Index.open(folder / "clean") as index:
+        before = held(index)
+        change(index)
+        after = held(index)
+    allowed = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Index.open(folder / "tried") as index:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, allowed[1]))
+        try:
+            tally.attempt(name, trial, lambda: change(index))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
+    with Index.open(folder / "tried") as index:
+        assert held(index) in (before, after), "neither what was there nor what was asked for"
+        change(index)  # with room again everything goes on
+        assert held(index) == after
+
+
+def full_indexes(trials: int, seed: int) -> Tally:
+    """Change an index on a disk that is full."""
+    tally = Tally("full disks of an index")
+    with timed(tally):
+        for name, change in CHANGES.items():
+            for trial in range(seed, seed + trials):
+                with tempfile.TemporaryDirectory() as place:
+                    try:
+                        one_full_index(Path(place), change, trial, tally, name)
+                    except (AssertionError, VicinalError) as error:
+                        tally.note(name, WRONG, f"seed {trial}: {error}")
+    return tally
+
+
 def every(trials: int, seed: int) -> list[Tally]:
     """Write everything to disks that are full or not to be written to."""
     full, closed = Tally("full disks"), Tally("closed places")
@@ -90,7 +144,7 @@ def every(trials: int, seed: int) -> list[Tally]:
             (Path(place) / "file").touch()
             for folder in (Path(place) / "file" / "below", Path("/proc/none"), Path(place) / ("n" * 300)):
                 closed.attempt(name, seed, lambda write=write, folder=folder: write(folder))  # type: ignore[misc]
-    return [full, closed]
+    return [full, closed, full_indexes(trials, seed)]
 
 
 if __name__ == "__main__":

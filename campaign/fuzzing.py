@@ -26,6 +26,9 @@ from vicinal.cli.embed import open_inputs
 from vicinal.data import load
 from vicinal.embedder import Embedder
 from vicinal.evaluation.embedding_files import read_labels, read_table
+from vicinal.index import Index
+from vicinal.index.exchange import read_vectors
+from vicinal.index.sources import as_source
 from vicinal.reading import read_json, read_mat, read_tensors
 from vicinal.recipe import Recipe
 from vicinal.results import Journal, Record, Run, read_journals
@@ -68,6 +71,11 @@ def sound_files(folder: Path) -> dict[str, tuple[Path, Reader]]:
     journal = Journal(folder / "comparison")
     journal.append(Record(key="a", name="n", status="done", recipe=Recipe(data="digits").model_dump(mode="json")))
     Embedder("convnet", dim=4, options={"widths": [4], "size": 8}).save(folder / "model")
+    with Index.of_vectors(folder / "index", vectors, labels=[*"aab", *[None] * 9], metadata={"n": range(12)}) as index:
+        index.export(folder / "index.npz")
+        index.export(folder / "index.parquet")
+    (folder / "items.txt").write_text("image.png\tcat\nimage.jpg\tdog\n")
+    (folder / "items.csv").write_text("path,id,year\nimage.png,7,1999\nimage.jpg,8,2000.5\n")
     run = folder / "run"
     run.mkdir()
     Run(journal.records()[0], run).save_record()
@@ -81,7 +89,11 @@ def sound_files(folder: Path) -> dict[str, tuple[Path, Reader]]:
     readers: dict[str, Reader] = {
         "data.npz": lambda path: load(path).hash(),
         "embeddings.npz": read_table,
-        "vectors.npy": lambda path: open_inputs(str(path)),
+        "vectors.npy": lambda path: (open_inputs(str(path)), read_vectors(path)),
+        "index.npz": read_vectors,
+        "index.parquet": read_vectors,
+        "items.txt": as_source,
+        "items.csv": as_source,
         "labels.npy": read_labels,
         "labels.txt": read_labels,
         "labels.csv": read_labels,

@@ -1,11 +1,12 @@
 """An index that is killed while it is changed, and one whose bits are flipped.
 
     PYTHONPATH=.:campaign python campaign/index_kills.py                    # 1,000 kills, 10,000 flipped bits
-    PYTHONPATH=.:campaign python campaign/index_kills.py --kills 25 --flips 200
+    PYTHONPATH=.:campaign python campaign/index_kills.py --kills 25 --flips 200 --seed 7
 
-A child adds, replaces, removes and compacts, and tells of everything that has returned; it is killed at a random
-moment. What was acknowledged must be there, bit for bit, and what was under way must be there whole or not at all. A
-flipped bit must be reported by `verify`, or change nothing that can be read.
+A child adds, replaces, removes and compacts, and tells of everything that has returned; it is ended by KILL, TERM or
+INT at a random moment. What was acknowledged must be there, bit for bit, and what was under way must be there whole or
+not at all. A flipped bit must be reported by `verify`, or change nothing that can be read. What makes an index anew
+(build, refresh, reembed, rollback) is in index_phases.py.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import argparse
 import os
 import random
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from common import RAW, REFUSED, SOUND, WRONG, Tally, finish, little_memory, peak_memory, timed, told_of
 
 from vicinal.errors import VicinalError
 from vicinal.index import Index
@@ -26,6 +29,10 @@ from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.item import Header, Item
 
 DIM = 8
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+AT_ONCE = 50  # kills of one index: everything in it is compared after each
+FLIPS_AT_ONCE = 500
+MUCH_MEMORY = 256 << 20  # bytes, for an index of sixty items
 
 
 def vector_of(key):
@@ -55,13 +62,24 @@ def write_until_killed(folder, first, pipe):
             index.compact()
 
 
-def kill_once(folder, first, calls, seconds):
+def end(child, chosen):
+    """Send a signal, and a second one that cannot be missed: Python loses a Ctrl-C that comes while it tidies up."""
+    os.kill(child, chosen)
+    until = time.monotonic() + 5
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def kill_once(folder, first, calls, seconds, chosen=signal.SIGKILL):
     """Return the items that must be there, and those that may be, after a kill some time after so many calls."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
             os.close(reading)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # some runners of tests ignore it
             write_until_killed(folder, first, writing)
         finally:
             os._exit(1)
@@ -69,8 +87,7 @@ def kill_once(folder, first, calls, seconds):
     with os.fdopen(reading) as file:
         told = [file.readline() for _ in range(calls)]
         time.sleep(seconds)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        end(child, chosen)
         told += file.readlines()
     must, may = set(), set()
     for line in told:
@@ -85,29 +102,37 @@ def kill_once(folder, first, calls, seconds):
     return must, may
 
 
+def begin(folder):
+    """Make the index that is to be killed; return the items that it holds."""
+    Index.of_vectors(folder, vector_of(0)[None], ids=[0], labels=["new"]).close()
+    return {0}
+
+
+def after_kill(folder, known, kill, rng):
+    """Kill what changes an index; return the items that it holds then, or find that something is lost or wrong."""
+    first = kill * 1_000_000
+    must, may = kill_once(folder, first, rng.randrange(1, 12), rng.uniform(0, 0.05), rng.choice(SIGNALS))
+    with Index.open(folder) as index:
+        assert index.verify() == []
+        items, vectors = index.get()
+        here = {item.id for item in items}
+        assert known | must <= here, f"kill {kill} lost {sorted((known | must) - here)[:5]}"
+        fresh = {key for key in here if key >= first}
+        # what was not acknowledged is the one call that was under way, whole
+        assert len(fresh - must - may) < 30
+        for item, vector in zip(items, vectors, strict=True):
+            assert np.array_equal(vector, vector_of(item.id))
+        probe = random.Random(kill).choice(items).id
+        assert index.nearest(vector_of(probe)[None], k=1)[0].tolist() == [[probe]]
+    return here
+
+
 def survive(folder, kills, seed):
     """Kill an index again and again; return how many items it holds in the end."""
-    index = Index.of_vectors(folder, vector_of(0)[None], ids=[0], labels=["new"])
-    index.close()
-    known = {0}
+    known = begin(folder)
     rng = random.Random(seed)
     for kill in range(1, kills + 1):
-        first = kill * 1_000_000
-        must, may = kill_once(folder, first, rng.randrange(1, 12), rng.uniform(0, 0.05))
-        with Index.open(folder) as index:
-            assert index.verify() == []
-            items, vectors = index.get()
-            here = {item.id for item in items}
-            assert known | must <= here, f"kill {kill} lost {sorted((known | must) - here)[:5]}"
-            fresh = {key for key in here if key >= first}
-            unacknowledged = fresh - must - may
-            # what was not acknowledged is the one call that was under way, whole
-            assert len(unacknowledged) < 30
-            for item, vector in zip(items, vectors, strict=True):
-                assert np.array_equal(vector, vector_of(item.id))
-            probe = random.Random(kill).choice(items).id
-            assert index.nearest(vector_of(probe)[None], k=1)[0].tolist() == [[probe]]
-            known = here
+        known = after_kill(folder, known, kill, rng)
     return len(known)
 
 
@@ -125,65 +150,98 @@ def damage(path, rng):
     return mend
 
 
-def flip_bits(folder, flips, seed):
-    """Every flip is reported, or all items and answers are what they were."""
+def flippable(folder):
+    """Make an index whose bits are to be flipped; return its items and vectors."""
     store = EmbeddedStore.create(folder, Header(DIM))
     rows = np.stack([vector_of(key) for key in range(60)])
     store.add([Item(key, path=f"p{key}", label="ab"[key % 2], metadata={"y": key / 2}) for key in range(60)], rows)
     store.close()
     right = EmbeddedStore(folder)
-    items, vectors = right.get()
-    right.close()
-    rng = random.Random(seed)
-    reported = harmless = 0
-    for _ in range(flips):
-        path = folder / rng.choice(["items.sqlite", "vectors.f32"])
-        mend = damage(path, rng)
+    try:
+        return right.get()
+    finally:
+        right.close()
+
+
+def flip_reported(folder, rng, right):
+    """Flip one bit, and undo it; return whether it is reported: if not, all items are what they were."""
+    items, vectors = right
+    mend = damage(folder / rng.choice(["items.sqlite", "vectors.f32"]), rng)
+    try:
+        store = EmbeddedStore(folder)
         try:
-            store = EmbeddedStore(folder)
-            try:
-                if store.verify():
-                    reported += 1
-                else:
-                    found, again = store.get()
-                    assert found == items
-                    assert np.array_equal(again, vectors)
-                    harmless += 1
-            finally:
-                store.close()
-        except VicinalError:
-            reported += 1  # cannot even be opened, and says so
+            if store.verify():
+                return True
+            again, same = store.get()
+            assert again == items
+            assert np.array_equal(same, vectors)
+            return False
+        finally:
+            store.close()
+    except VicinalError:
+        return True  # cannot even be opened, and says so
+    finally:
         for extra in folder.glob("items.sqlite-*"):
             extra.unlink()
         mend()
-    return reported, harmless
 
 
-AT_ONCE = 50  # kills of one index: everything in it is compared after each
+def flip_bits(folder, flips, seed):
+    """Flip bits; return how many were reported, and how many were harmless."""
+    right, rng = flippable(folder), random.Random(seed)
+    reported = sum(flip_reported(folder, rng, right) for _ in range(flips))
+    return reported, flips - reported
 
 
-def main() -> None:
-    """Print what was tried; an assertion ends it where something was lost or wrong."""
+def killed(kills: int, seed: int) -> Tally:
+    """Kill one index after the other; everything in each is compared after each kill."""
+    tally = Tally("kills of an index")
+    with timed(tally), tempfile.TemporaryDirectory() as place:
+        for start in range(seed, seed + kills, AT_ONCE):
+            folder, rng = Path(place) / f"{start}.index", random.Random(start)
+            known = begin(folder)
+            for kill in range(1, 1 + min(AT_ONCE, seed + kills - start)):
+
+                def again(folder=folder, kill=kill, rng=rng):
+                    nonlocal known
+                    known = after_kill(folder, known, kill, rng)
+
+                if not tally.check("add, replace, remove, compact", f"{start}, kill {kill}", again):
+                    break  # what is wrong now would be wrong after every further kill
+            print(f"{tally.total()[SOUND]:,} kills sound, {len(tally.faults)} not", file=sys.stderr, flush=True)
+    return tally
+
+
+def flipped(flips: int, seed: int) -> Tally:
+    """Flip bits of one index after the other."""
+    tally = Tally("flipped bits of an index")
+    with timed(tally), little_memory():
+        for start in range(seed, seed + flips, FLIPS_AT_ONCE):
+            with tempfile.TemporaryDirectory() as place:
+                folder, rng = Path(place), random.Random(start)
+                right = flippable(folder)
+                for flip in range(1, 1 + min(FLIPS_AT_ONCE, seed + flips - start)):
+                    before = peak_memory()
+                    try:
+                        outcome, told = REFUSED if flip_reported(folder, rng, right) else SOUND, ""
+                    except Exception as error:
+                        outcome, told = WRONG if isinstance(error, AssertionError) else RAW, told_of(error)
+                    if peak_memory() - before > MUCH_MEMORY:
+                        outcome, told = RAW, f"takes {(peak_memory() - before) >> 20:,} MiB of memory"
+                    tally.note("items and vectors", outcome, f"seed {start}, flip {flip}: {told}")
+            print(f"{tally.total().total():,} bits flipped, {len(tally.faults)} faults", file=sys.stderr, flush=True)
+    return tally
+
+
+def every(kills: int, flips: int, seed: int) -> list[Tally]:
+    """Both."""
+    return [killed(kills, seed), flipped(flips, seed)]
+
+
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--flips", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        held = 0
-        for start in range(0, flags.kills, AT_ONCE):
-            some = min(AT_ONCE, flags.kills - start)
-            held += survive(Path(folder) / f"{start}.index", kills=some, seed=flags.seed + start)
-            print(f"{start + some} kills, nothing lost", flush=True)
-        (Path(folder) / "flips").mkdir()
-        reported, harmless = flip_bits(Path(folder) / "flips", flags.flips, flags.seed)
-    print("\n| kills | items held in the end | lost | wrong |\n|---:|---:|---:|---:|")
-    print(f"| {flags.kills:,} | {held:,} | 0 | 0 |")
-    print("\n| flipped bits | reported | harmless | wrong |\n|---:|---:|---:|---:|")
-    print(f"| {flags.flips:,} | {reported:,} | {harmless:,} | 0 |")
-    print(f"\n{time.perf_counter() - began:.0f} s")
-
-
-if __name__ == "__main__":
-    main()
+    finish(every(flags.kills, flags.flips, flags.seed))

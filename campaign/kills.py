@@ -3,17 +3,20 @@
     python campaign/kills.py --trials 40
 
 Each trial starts the work in a process of its own, ends it after a random time by KILL, TERM or INT, starts it again,
-and so on until it comes to its end; then all that it left is compared with the work that was never disturbed. A trial
-counts once; the number of kills is in the name of its row.
+and so on until it comes to its end; then all that it left is compared with the work that was never disturbed. A signal
+is sent to the process alone, to all of its group, or to one of its workers alone. A trial counts once; the number of
+kills is in the name of its row.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import time
 import warnings
@@ -22,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from common import SOUND, WRONG, Tally, finish, options, timed
 
 from vicinal.comparing import compare
 from vicinal.data import Split, arrays, digits, split
-from vicinal.errors import Interrupted
+from vicinal.errors import Interrupted, VicinalError
 from vicinal.fitting import fit
 from vicinal.recipe import Recipe
 from vicinal.results import Run, read_journals
@@ -37,6 +41,7 @@ from vicinal.tuning import tune
 
 forks = multiprocessing.get_context("fork")  # a new interpreter would take seconds to import torch
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+EXPLAINED, INTERRUPTED = 2, 130  # the exit codes of the command line; 1 is a traceback, and a fault
 CLOCKS = {"seconds", "finished", "peak_memory_mib", "images_per_second", "command", "call", "sha256"}
 Work = Callable[[Path], None]
 
@@ -155,11 +160,34 @@ def _in_process(work: Work, folder: Path) -> Any:
         try:
             work(folder)
         except (Interrupted, KeyboardInterrupt):
-            os._exit(130)
+            os._exit(INTERRUPTED)
+        except VicinalError as error:  # explained, as the command line does
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(EXPLAINED)
 
     process = forks.Process(target=child)
     process.start()
     return process
+
+
+def _workers(process: Any) -> list[psutil.Process]:
+    """The processes that another has started; none if it has just ended."""
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _end(process: Any, chosen: signal.Signals, rng: np.random.Generator) -> None:
+    """Send a signal to a process alone, to all of its group as Ctrl-C does, or to one of its workers alone."""
+    whom, workers = int(rng.integers(3)), _workers(process)
+    if whom == 0 and workers:
+        with contextlib.suppress(psutil.Error):
+            workers[int(rng.integers(len(workers)))].send_signal(chosen)
+    elif whom == 1:
+        os.killpg(process.pid, chosen)
+    else:
+        os.kill(process.pid, chosen)
 
 
 def disturbed(work: Work, folder: Path, longest: float, rng: np.random.Generator) -> tuple[int, str]:
@@ -169,17 +197,18 @@ def disturbed(work: Work, folder: Path, longest: float, rng: np.random.Generator
         process = _in_process(work, folder)
         chosen = SIGNALS[int(rng.integers(3))]
         process.join(float(rng.uniform(0.0, longest)))
+        allowed = {EXPLAINED, INTERRUPTED}
         if process.exitcode is None and kills < 20:
             kills += 1
-            # Alone, as one who kills a process does; or all of a terminal, as Ctrl-C does.
-            (os.kill if rng.integers(2) else os.killpg)(process.pid, chosen)
+            allowed.add(-chosen)
+            _end(process, chosen, rng)
         process.join(120)
         if process.exitcode is None:
             os.killpg(process.pid, signal.SIGKILL)
             return kills, "it hangs"
         if process.exitcode == 0:
             return kills, ""
-        if process.exitcode not in (130, -chosen, 1):
+        if process.exitcode not in allowed:
             return kills, f"exit code {process.exitcode}"
         longest *= 1.15  # so that a slow machine comes to its next checkpoint sooner or later
     return kills, "it does not come to its end"

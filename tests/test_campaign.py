@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 def test_the_short_campaign_finds_no_fault() -> None:
     paths = os.pathsep.join([str(ROOT), str(ROOT / "campaign")])
     command = [sys.executable, str(ROOT / "campaign" / "run.py"), "--short"]

@@ -12,9 +12,10 @@ import pytest
 from vicinal import defaults
 from vicinal.backbones import BACKBONES, kept_weights
 from vicinal.data import Dataset, arrays, digits
-from vicinal.defaults import budgeted, images_to_see, suited_recipe, suited_settings
+from vicinal.defaults import budgeted, images_to_see, in_own_terms, settled_recipe, suited_recipe, suited_settings
 from vicinal.errors import DataError
-from vicinal.recipe import Recipe
+from vicinal.recipe import Recipe, flat, read_tables
+from vicinal.recipes import recipe_names
 
 LABELS = np.repeat(np.arange(16), 4)
 
@@ -61,6 +62,102 @@ def test_a_network_that_was_named_is_taken(bare: Path) -> None:
     assert (named["backbone"], named["freeze"], "weights" in named) == ("resnet18", True, False)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"backbone": "efficientnet_lite0", "weights": "imagenet", "freeze": True},
+        {"backbone": "resnet50", "weights": "mine.pth", "freeze": True},
+        {"backbone": "timm", "backbone_options": {"model": "vit_tiny", "pretrained": True}, "freeze": True},
+        {"backbone": "transformers", "backbone_options.model": "dinov2-base", "freeze": True},
+    ],
+)
+def test_heads_on_a_named_network_that_stands_still_are_trained_as_those_on_ours(said: dict[str, Any]) -> None:
+    suited = suited_settings(photographs(), said)
+    assert suited == {name: value for name, value in defaults.ON_FEATURES.items() if name != "freeze"}
+    assert "dim" not in suited_settings(photographs(), {**said, "dim": 32})
+    assert suited_settings(photographs(), {**said, "freeze": False}) == {}
+
+
+def test_heads_are_no_longer_than_features_that_are_known_to_be_short() -> None:
+    said = {"backbone": "transformers", "backbone_options": {"model": "dinov2-small"}, "freeze": True}
+    assert suited_settings(photographs(), said)["dim"] == 384
+
+
+def test_a_network_without_weights_is_taken_as_a_recipe_has_it() -> None:
+    assert suited_settings(photographs(), {"backbone": "resnet18", "freeze": True}) == {}
+    timm = {"backbone": "timm", "backbone_options": {"model": "vit_tiny"}, "freeze": True}
+    assert suited_settings(photographs(), timm) == {}
+
+
+def test_grey_photographs_go_through_the_network_of_photographs(bare: Path) -> None:
+    weights = {"weights": "/somewhere/resnet18-f37072fd.pth"}
+    shades = np.random.default_rng(0).integers(0, 255, (64, 200, 200)).astype(np.uint8)
+    with pytest.raises(DataError, match="pretrained weights"):
+        suited_settings(arrays(shades, LABELS), {})
+    assert suited_settings(arrays(shades, LABELS), weights)["freeze"] is True
+    assert suited_settings(arrays((shades > 250).astype(np.uint8) * 255, LABELS), {})["backbone"] == "convnet"
+
+
+def many_classes(classes: int = 100, each: int = 4) -> Dataset:
+    labels = np.repeat(np.arange(classes), each)
+    return arrays(np.zeros((len(labels), 5), dtype=np.float32), labels)
+
+
+def test_a_loss_trains_in_its_own_terms_where_nobody_says_otherwise() -> None:
+    made = suited_recipe(many_classes(), {"loss": "proxy_anchor"}).recipe
+    assert (made.batch, made.proxy_multiplier * made.training.learning_rate) == ("64x1", pytest.approx(0.01))
+    assert suited_recipe(many_classes(), {"loss": "soft_triple"}).recipe.proxies_per_class == 2
+    assert suited_recipe(many_classes(), {"loss": "n_pair"}).recipe.batch == "32x2"
+    assert suited_recipe(many_classes(), {"loss": "triplet"}).recipe.batch == "16x4"
+    kept = suited_recipe(many_classes(), {"loss": "proxy_anchor", "batch": "8x2", "proxy_multiplier": 7}).recipe
+    assert (kept.batch, kept.proxy_multiplier) == ("8x2", 7)
+    assert suited_recipe(many_classes(), {"loss": "soft_triple", "proxies_per_class": 5}).recipe.proxies_per_class == 5
+
+
+def test_own_batches_have_the_images_that_the_data_can_fill() -> None:
+    made = suited_recipe(many_classes(20, each=2), {"loss": "proxy_anchor"})
+    assert made.recipe.batch == "20x2"
+    assert made.notes == (
+        "Batches hold 10 classes x 4 instead of 16 x 4: that is what 40 training items of 20 classes can fill.",
+    )
+    assert suited_recipe(many_classes(5), {"loss": "proxy_anchor"}).recipe.batch == "16x4"  # which training shrinks
+
+
+def test_a_recipe_keeps_what_it_says_and_the_loss_says_the_rest(tmp_path: Path) -> None:
+    data = many_classes(200)
+    (tmp_path / "mine.toml").write_text('loss = "proxy_anchor"\nbackbone = "linear"\nlearning_rate = 1e-3\n')
+    made = settled_recipe(data, [tmp_path / "mine.toml"], {}).recipe
+    assert (made.batch, made.proxy_multiplier) == ("32x1", pytest.approx(10))
+    said = settled_recipe(data, [tmp_path / "mine.toml"], {"batch": "8x4", "training.warm_up": 3}).recipe
+    assert (said.batch, said.proxy_multiplier, said.training.warm_up) == ("8x4", pytest.approx(10), 3)
+    assert settled_recipe(data, ["glyphs"], {"loss": "proxy_anchor", "backbone": "linear"}).recipe.batch == "16x4"
+
+
+def test_a_loss_that_is_named_without_its_miner_is_told_of_it(tmp_path: Path) -> None:
+    (note,) = suited_recipe(many_classes(), {"loss": "triplet"}).notes
+    assert (
+        note == "triplet runs on all pairs; its paper mines them by semi_hard (triplet+semi_hard, --mining semi_hard)."
+    )
+    for said in ({}, {"loss": "triplet", "mining": None}, {"loss": "triplet", "which": "hard"}, {"loss": "circle"}):
+        assert suited_recipe(many_classes(), said).notes == ()
+    (tmp_path / "mine.toml").write_text('loss = "triplet"\n')
+    assert settled_recipe(many_classes(200), [tmp_path / "mine.toml"], {}).notes == ()
+
+
+@pytest.mark.parametrize("study", ["ccp", "pair-weighting", "reality-check", "thesis"])
+def test_recipes_of_studies_run_as_they_are_written(study: str) -> None:
+    names = [name for name in recipe_names() if name.startswith(f"{study}/")]
+    losses = [name for name in names if "/losses/" in name]
+    assert losses
+    for conditions in set(names) - set(losses):
+        for loss in losses:
+            tables = read_tables(conditions, loss)
+            written = Recipe.of(tables)
+            said = {*flat(tables), "mining"}
+            made = in_own_terms(written, many_classes(300, 6), said)
+            assert (made.recipe, made.notes) == (written, ()), (conditions, loss)
+
+
 def test_other_data() -> None:
     vectors = arrays(np.zeros((64, 5), dtype=np.float32), LABELS)
     assert suited_settings(vectors, {})["backbone"] == "linear"
@@ -73,10 +170,10 @@ def test_other_data() -> None:
 def test_the_budget_is_twenty_passes_within_bounds() -> None:
     assert [images_to_see(items) for items in (10, 1000, 10**6)] == [5_000, 20_000, 100_000]
     vectors = arrays(np.zeros((64, 5), dtype=np.float32), LABELS)
-    recipe = suited_recipe(vectors, {"loss": "triplet"})
+    recipe = settled_recipe(vectors, [], {"loss": "triplet"}).recipe
     assert recipe.training.steps == 250  # of the 5 x 4 that are left to train on
     assert recipe.training.evaluate_every == 25
-    assert suited_recipe(vectors, {"steps": 7}).training.steps == 7
+    assert settled_recipe(vectors, [], {"steps": 7}).recipe.training.steps == 7
     timed = budgeted(Recipe().changed(seconds=5), vectors, {"seconds": 5})
     assert timed.training.steps == Recipe().training.steps
 

@@ -220,7 +220,7 @@ def test_a_recipe_and_changes_on_top_of_it(halves: Split, run: tuple[Embedder, P
 def test_a_second_process_in_the_same_folder_is_refused(
     halves: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["vicinal.fitting"], "PATIENCE", 0)
+    monkeypatch.setattr(sys.modules["vicinal.run_folder"], "PATIENCE", 0)
     left = tmp_path / ".last.ckpt.1.partial"  # of the process at work
     left.touch()
     with FileLock(tmp_path / ".lock"), pytest.raises(InputError, match="Another process is at work on the run in"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from vicinal import sampling
 from vicinal.criterion import Criterion, Learned
 from vicinal.errors import InputError
 from vicinal.mining import MINERS
@@ -158,8 +160,10 @@ def test_a_learned_option_is_used_with_masks() -> None:
 
 
 def test_a_batch_of_one_class_says_so() -> None:
-    with pytest.warns(UserWarning, match="All 8 items of a batch are of one class"):
+    with pytest.warns(UserWarning, match="All 8 items of a batch are of one class") as told:
         assert Criterion("triplet")(drawn(), torch.zeros(8).long()) == 0
+    [name] = re.findall(r"vicinal\.sampling\.(\w+)", str(told[0].message))
+    assert name in sampling.__all__
 
 
 def test_the_loss_is_named_in_its_repr() -> None:
@@ -173,9 +177,10 @@ COMPILED = """
 import torch
 from vicinal.criterion import Criterion
 from vicinal.objectives import OBJECTIVES
+from vicinal.references import Proxies
 embeddings, labels = torch.randn(8, 6), torch.arange(4).repeat(2)
 wrong = []
-for name in sorted(set(OBJECTIVES) - {"soft_triple"}):  # which counts the classes of its centres
+for name in sorted(OBJECTIVES):
     torch._dynamo.reset()
     criterion = Criterion(name, classes=6, dim=6)
     rows = embeddings.softmax(1) if criterion.references[0].kind == "one_hot" else embeddings
@@ -185,6 +190,13 @@ for name in sorted(set(OBJECTIVES) - {"soft_triple"}):  # which counts the class
         torch.testing.assert_close(graph, plain)
     except Exception as error:
         wrong.append(f"{name}: {type(error).__name__} {str(error)[:300]}")
+torch._dynamo.reset()
+centres = Criterion("soft_triple", references=Proxies(6, 6, per_class=3))
+plain = centres(embeddings, labels)
+expected = torch.autograd.grad(plain, tuple(centres.parameters()))
+graph = torch.compile(centres, fullgraph=True, backend="aot_eager")(embeddings, labels)
+torch.testing.assert_close(graph, plain)
+torch.testing.assert_close(torch.autograd.grad(graph, tuple(centres.parameters())), expected)
 together = labels[:, None] == labels
 masked = torch.compile(Criterion("triplet", mining="semi_hard"), fullgraph=True, backend="aot_eager")
 plain = Criterion("triplet", mining="semi_hard")(embeddings, labels)

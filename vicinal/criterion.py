@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
@@ -36,6 +35,7 @@ from vicinal.pairs import (
     to_sphere,
     widen,
 )
+from vicinal.plain_warnings import warn_caller
 from vicinal.references import Batch, Cover, Memory, OneHot, Proxies, View
 from vicinal.references.proxies import check_labels
 
@@ -271,10 +271,9 @@ class Criterion(nn.Module):
         if not alone or labels.ndim == 2 or torch.compiler.is_compiling():
             return
         if bool((labels == labels[0]).all()):
-            warnings.warn(
+            warn_caller(
                 f"All {len(labels)} items of a batch are of one class: without a second one there is nothing to tell "
-                "apart, and no negative pair. vicinal.sampling.ClassSampler draws several classes.",
-                stacklevel=3,
+                "apart, and no negative pair. vicinal.sampling.class_sampler draws several classes."
             )
 
     def __repr__(self) -> str:

@@ -1,19 +1,30 @@
-"""What a run is where nobody said: a network that suits the data, and a budget that suits its size."""
+"""What a run is where nobody said: a network that suits the data, a budget that suits its size, its loss's terms."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vicinal.backbones import BACKBONES, fetch, kept_weights
+from vicinal.backbones.hub_networks import HUB_NETWORKS
 from vicinal.build import with_fitting_batches
 from vicinal.data import Dataset, looks_of
 from vicinal.errors import DataError
-from vicinal.recipe import Recipe
+from vicinal.own_terms import on_own_terms
+from vicinal.recipe import Recipe, flat, laid_over, read_tables
+from vicinal.results.run_notes import batch_note, miner_note
 
-__all__ = ["budgeted", "images_to_see", "suited_recipe", "suited_settings"]
+__all__ = [
+    "Settled",
+    "budgeted",
+    "images_to_see",
+    "in_own_terms",
+    "settled_recipe",
+    "suited_recipe",
+    "suited_settings",
+]
 
 # For photographs, in this order: the first whose published weights are on this machine, or else the one to download.
 PRETRAINED = ("efficientnet_lite0", "mobilenet_v2", "resnet18", "resnet50")
@@ -21,7 +32,7 @@ DOWNLOADED = "mobilenet_v2"
 
 # Heads on frozen features, as measured on CUB (docs/results.md): 512 dimensions keep P@1 where 128 lose it, 3e-4 is in
 # the middle of what suits losses, and random crops of images whose network stands still do more harm than good.
-ON_FEATURES = {
+ON_FEATURES: dict[str, Any] = {
     "freeze": True,
     "images": "plain",
     "copies": 1,
@@ -31,6 +42,8 @@ ON_FEATURES = {
     "classes_per_batch": 24,
     "samples_per_class": 5,
 }
+# What says whether a network that was named has pretrained weights and stands still.
+OF_THE_NETWORK = ("backbone", "backbone_options", "weights", "freeze")
 # A small network from scratch, as measured on glyphs: at 3e-3 every loss tried was better than at 1e-3 and at 1e-2.
 FROM_SCRATCH = {"learning_rate": 3e-3, "schedule": "cosine", "classes_per_batch": 16, "samples_per_class": 4}
 
@@ -39,17 +52,25 @@ PASSES, FEWEST, MOST = 20, 5_000, 100_000
 EVALUATIONS = 10
 
 
+class Settled(NamedTuple):
+    """A recipe of which nothing is left open, and what is to be said of how it came about."""
+
+    recipe: Recipe
+    notes: tuple[str, ...]
+
+
 def suited_settings(data: Dataset, said: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings that suit the data: the network and how it is trained, where none is named.
 
     - Feature vectors go through a linear map.
-    - Photographs (coloured, larger than 64 pixels) go through a network with ImageNet weights that stands still, and a
-      head on its features is trained.
+    - Photographs (larger than 64 pixels, and no drawings) go through a network with ImageNet weights that stands still,
+      and a head on its features is trained.
     - Other images go through a small network from scratch, in colour where they have it.
 
     Args:
         data: What is trained on.
-        said: What was asked for, which counts more; a backbone among it leaves everything as a recipe has it.
+        said: What was asked for, which counts more; a backbone among it leaves everything as a recipe has it, unless it
+            stands still with pretrained weights: heads on its features are trained as those on ours.
 
     Raises:
         DataError: For photographs without weights: where to get them, and what to say to do without.
@@ -60,7 +81,9 @@ def suited_settings(data: Dataset, said: Mapping[str, Any]) -> dict[str, Any]:
         (0.003, {})
     """
     if "backbone" in said:
-        return {}
+        named = Recipe.of({name: value for name, value in said.items() if name.partition(".")[0] in OF_THE_NETWORK})
+        features = _on_features_of(named) if named.pretrained and named.freeze is True else {}
+        return {name: value for name, value in features.items() if name not in said}
     looks = looks_of(data)
     if looks is None:
         length = data.items.shape[1]  # type: ignore[union-attr]
@@ -74,20 +97,58 @@ def suited_settings(data: Dataset, said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in suited.items() if name not in said}
 
 
-def suited_recipe(data: Dataset, said: Mapping[str, Any]) -> Recipe:
-    """Return a recipe of what was asked for, with network and budget that suit the data where they were not.
+def settled_recipe(data: Dataset, sources: Sequence[str | Path], changes: Mapping[str, Any]) -> Settled:
+    """Return the recipe of a command line: recipes laid over each other, or network and budget that suit the data.
+
+    What neither a recipe nor a change says of the loss's own terms follows the loss.
 
     Args:
         data: The whole of it.
-        said: As `Recipe.changed` takes it.
+        sources: Names or paths of recipes.
+        changes: As `Recipe.changed` takes it.
 
     Example:
         >>> from vicinal.data import digits
-        >>> [suited_recipe(digits(), said).training.steps for said in ({"loss": "triplet"}, {"steps": 5})]
+        >>> [settled_recipe(digits(), [], said).recipe.training.steps for said in ({"loss": "triplet"}, {"steps": 5})]
         [901, 5]
     """
-    asked = Recipe.of(suited_settings(data, said)).changed(said)
-    return budgeted(asked, asked.split(data).train, said)
+    tables = read_tables(*sources)
+    said = set(flat(laid_over(tables, changes)))
+    if not sources:
+        asked = Recipe.of(suited_settings(data, changes)).changed(changes)
+        train = asked.split(data).train
+        return in_own_terms(budgeted(asked, train, changes), train, said)
+    asked = Recipe.of(tables).changed(changes)
+    said |= {"mining"} if "loss" in tables else set()  # such a recipe says with its loss whether it mines
+    return in_own_terms(asked, asked.split(data).train, said)
+
+
+def suited_recipe(train: Dataset, changes: Mapping[str, Any]) -> Settled:
+    """Return a recipe of what was asked for, with a network that suits the data and the loss's own terms elsewhere.
+
+    Args:
+        train: The classes to train on.
+        changes: As `Recipe.changed` takes it.
+    """
+    return in_own_terms(Recipe.of(suited_settings(train, changes)).changed(changes), train, set(changes))
+
+
+def in_own_terms(recipe: Recipe, train: Dataset, said: Collection[str]) -> Settled:
+    """Return a recipe that trains as its loss declares where nobody says otherwise, as a comparison does.
+
+    Args:
+        recipe: What was asked for.
+        train: The classes to train on.
+        said: Names of the settings that somebody chose.
+    """
+    fitting = with_fitting_batches(recipe, train)
+    own = on_own_terms(fitting, train, said).recipe
+    notes = [miner_note(recipe, said)]
+    if own.batch == fitting.batch:  # whoever trains says how far batches as asked for have to shrink
+        own = own.changed(batch=recipe.batch)
+    else:
+        notes.append(batch_note(recipe, fitting, train))
+    return Settled(own, tuple(note for note in notes if note is not None))
 
 
 def images_to_see(items: int) -> int:
@@ -109,6 +170,12 @@ def budgeted(recipe: Recipe, train: Dataset, said: Mapping[str, Any]) -> Recipe:
     steps = math.ceil(images_to_see(len(train)) / batch)
     every = {} if "evaluate_every" in said else {"evaluate_every": max(1, steps // EVALUATIONS)}
     return recipe.changed(steps=steps, **every)
+
+
+def _on_features_of(named: Recipe) -> dict[str, Any]:
+    """Return how heads on a network's features are trained; a head that were longer than they are adds nothing."""
+    known = HUB_NETWORKS.get(str(named.backbone_options.get("model")))
+    return ON_FEATURES if known is None else ON_FEATURES | {"dim": min(known.features, ON_FEATURES["dim"])}
 
 
 def _pretrained(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from filelock import FileLock, Timeout
 
-from vicinal.atomic import write_atomically
 from vicinal.backbones import small_images
 from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform, with_fitting_batches
 from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
-from vicinal.defaults import suited_settings
-from vicinal.embedder import Card, Embedder
+from vicinal.defaults import Settled, suited_recipe
+from vicinal.embedder import Embedder
 from vicinal.embedder.lora import merge_lora
 from vicinal.errors import DataError, InputError
-from vicinal.evaluation import class_distances, covering_radius, spectral_decay
-from vicinal.machine import peak_memory_mib
 from vicinal.named_code import allow_code as allow
 from vicinal.named_code import told
-from vicinal.recipe import SCORES, Recipe
-from vicinal.results.item_scores import queries_by_class, recall_at, score_test_items, scores_by_class
-from vicinal.results.record import Record
-from vicinal.results.run import EmbeddedItems, Run, RunFiles
-from vicinal.results.run_notes import batch_note, budget_note, colour_note, proxies_note, validation_note
+from vicinal.recipe import Recipe
+from vicinal.results.item_scores import recall_at
+from vicinal.results.run import Run, RunFiles
+from vicinal.results.run_notes import (
+    batch_note,
+    colour_note,
+    foreign_batch_note,
+    proxies_note,
+    random_network_note,
+    validation_note,
+)
+from vicinal.run_folder import alone_in, open_run
+from vicinal.run_record import (
+    Fitted,
+    embedded_items,
+    encode,
+    facts_of_test,
+    keep_run,
+    record_of,
+    validation_scores,
+)
 from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.cover_refresh import CoverRefresh
 from vicinal.training.engine import Outcome, run_training
@@ -49,8 +55,6 @@ from vicinal.training.stream import Stream
 
 __all__ = ["assess", "fit", "train"]
 
-PACKAGES = ("vicinal", "torch", "numpy", "lightning-fabric")
-PATIENCE = 10  # seconds until a run's folder counts as in use
 OnScore = Callable[[int, dict[str, float]], None]
 
 
@@ -74,9 +78,9 @@ def fit(
     Args:
         split: Classes to train on and to choose by; with fewer than three to choose by the last step is kept. The test
             classes are never looked at.
-        recipe: What to train, by default the multi-similarity loss with a network that suits the data (see
-            `vicinal.defaults`). The split counts, and not what the recipe says of data and protocol. Batches that the
-            training classes cannot fill shrink.
+        recipe: What to train, all of it; by default the multi-similarity loss with a network that suits the data, and
+            what a loss says of its own batches and proxies (see `vicinal.defaults`). The split counts, and not what the
+            recipe says of data and protocol. Batches that the training classes cannot fill shrink.
         folder: Where the run goes (recipe, log, checkpoints, record, model); None keeps nothing on disk.
         resume: Go on with the run in that folder, bit for bit as if it had never stopped.
         hooks: Take part in training.
@@ -101,14 +105,14 @@ def fit(
     """
     allow(*allow_code)
     told(*changes.values())
-    if recipe is None:
-        recipe = Recipe.of(suited_settings(split.train, changes))
-    asked = _about(split, recipe.changed(changes))
+    settled = suited_recipe(split.train, changes) if recipe is None else Settled(recipe.changed(changes), ())
+    asked = _about(split, settled.recipe)
     recipe = with_fitting_batches(asked, split.train)
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
-    with _alone(folder):
+    with alone_in(folder):
         fitted = _fit(split.without_test(), recipe, split.hash(), running)
-        _keep(fitted, split, _record(fitted, recipe, split, {"notes": _notes(asked, recipe, split)}))
+        notes = (*settled.notes, *_notes(asked, recipe, split), *_foreign(recipe, split))
+        keep_run(fitted, split, record_of(fitted, recipe, split, {"notes": notes}))
     return fitted.embedder
 
 
@@ -161,13 +165,15 @@ def train(
     known["data"] = known["data"] or whole.hash()
     asked, split = recipe, recipe.split(whole)
     recipe = with_fitting_batches(asked, split.train)
-    known["notes"] = tuple(dict.fromkeys([*known.get("notes", ()), *_notes(asked, recipe, split)]))
+    notes = [*known.get("notes", ()), *_notes(asked, recipe, split)]
+    notes += [] if "demands" in known else _foreign(recipe, split)  # a comparison says it of all its runs together
+    known["notes"] = tuple(dict.fromkeys(notes))
     divided = _divide(recipe, whole, known["data"])
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
-    with _alone(folder):
+    with alone_in(folder):
         fitted = _fit(divided.visible, recipe, divided.identity, running)
         if not fitted.writes:
-            return Run(_record(fitted, recipe, divided.visible, known), None, fitted.embedder)
+            return Run(record_of(fitted, recipe, divided.visible, known), None, fitted.embedder)
         return _finish(fitted, recipe, divided, known, keep_model=keep_model)
 
 
@@ -203,15 +209,15 @@ def assess(
     known["data"] = known["data"] or data.hash()
     divided = _divide(recipe, data, known["data"])
     files = None if folder is None else RunFiles(Path(folder))
-    with _alone(folder):
+    with alone_in(folder):
         if files is not None:
-            _open_run(files, recipe, resume=True)
+            open_run(files, recipe, resume=True)
         began = time.perf_counter()
         embedder, model = make(divided.visible)
         validation = divided.visible.chooser
-        scores = {} if validation is None else _scores(model, validation, recipe)
+        scores = {} if validation is None else validation_scores(model, validation, recipe)
         outcome = Outcome(steps=0, images=0, best_step=0, best_scores=scores, seconds=time.perf_counter() - began)
-        fitted = _Fitted(embedder, model, outcome, divided.identity, (), (), files, writes=True)
+        fitted = Fitted(embedder, model, outcome, divided.identity, (), (), files, writes=True)
         return _finish(fitted, recipe, divided, known, keep_model=keep_model)
 
 
@@ -236,54 +242,31 @@ def _divide(recipe: Recipe, data: Dataset, data_hash: str) -> _Divided:
     return _Divided(visible, split.test, identity)
 
 
-def _finish(fitted: _Fitted, recipe: Recipe, divided: _Divided, known: Mapping[str, Any], *, keep_model: bool) -> Run:
+def _finish(fitted: Fitted, recipe: Recipe, divided: _Divided, known: Mapping[str, Any], *, keep_model: bool) -> Run:
     """Embed and score the test classes, and write all of it down."""
     test = divided.test
-    items = EmbeddedItems(_encode(fitted.model, test), test.labels, _search_roles(test))
-    facts = {**known, **_test_facts(items, test, fitted.model.distance, recall_at(recipe.data or test.name))}
-    record = _record(fitted, recipe, divided.visible, facts)
+    items = embedded_items(fitted.model, test)
+    facts = {**known, **facts_of_test(items, test, fitted.model.distance, recall_at(recipe.data or test.name))}
+    record = record_of(fitted, recipe, divided.visible, facts)
     run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
     if fitted.files is not None:
         run.save_test_items(items)
-    _keep(fitted, divided.visible, record, keep_model=keep_model)
+    keep_run(fitted, divided.visible, record, keep_model=keep_model)
     return run
-
-
-@contextmanager
-def _alone(folder: str | Path | None) -> Iterator[None]:
-    """Hold the folder of a run against a second process; of the processes of a torchrun the first one does."""
-    if folder is None or os.environ.get("RANK", "0") != "0":
-        yield
-        return
-    files = RunFiles(Path(folder))
-    made = not os.path.exists(files.folder)
-    try:
-        files.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(files.lock)
-        # The workers of a process that was killed hold its lock until they notice.
-        lock.acquire(timeout=PATIENCE)
-    except Timeout:
-        raise InputError(
-            f"Another process is at work on the run in {folder}: wait for it, or choose another folder."
-        ) from None
-    except OSError as error:
-        raise InputError(f"Cannot make the run's folder {folder}: {error.strerror}.") from None
-    try:
-        yield
-    finally:
-        lock.release()
-        with suppress(OSError):  # nothing is left of a run that did not fit together
-            if [path.name for path in files.folder.iterdir()] == [files.lock.name]:
-                files.lock.unlink()
-                if made:
-                    files.folder.rmdir()
 
 
 def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
     """Return what is to be said of a run before it has begun."""
     train = split.train
     notes = [batch_note(asked, used, train), None if used.select_on_test else validation_note(split)]
-    return tuple(note for note in [*notes, colour_note(used, train)] if note is not None)
+    return tuple(
+        note for note in [*notes, random_network_note(used, train), colour_note(used, train)] if note is not None
+    )
+
+
+def _foreign(recipe: Recipe, split: Split) -> list[str]:
+    note = foreign_batch_note(recipe, split.train)
+    return [] if note is None else [note]
 
 
 def _about(split: Split, recipe: Recipe) -> Recipe:
@@ -309,22 +292,7 @@ class _Running:
     tensorboard: bool
 
 
-@final
-@dataclass(frozen=True)
-class _Fitted:
-    """What training leaves: the embedder with its best weights, the model that was trained, and how it went."""
-
-    embedder: Embedder
-    model: Trainee
-    outcome: Outcome
-    identity: str
-    instances: tuple[Mapping[str, float], ...]
-    notes: tuple[str, ...]
-    files: RunFiles | None
-    writes: bool  # whether this process is the one that does
-
-
-def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fitted:
+def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> Fitted:
     """Train on a split without test classes: build everything that the recipe names, and run the loop."""
     settings = recipe.training
     fabric = start_processes(settings)
@@ -343,14 +311,14 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     kept: dict[str, Any] = {"cache": running.cache, "workers": running.workers, "progress": running.progress}
     files = None if running.folder is None else RunFiles(Path(running.folder))
     if files is not None and fabric.is_global_zero:  # no folder is left where something does not fit together
-        _open_run(files, recipe, running.resume)
+        open_run(files, recipe, running.resume)
 
     model: Trainee = FrozenEmbedder(embedder, **kept) if stands_still else embedder
     workers = 0 if stands_still else running.workers
     with fabric.rank_zero_first(local=True):  # of frozen features the others find what the first has computed
         items, transform = training_items(model, data, train_transform(recipe, embedder), recipe.copies)
         if validation is not None and stands_still:
-            _encode(model, validation)
+            encode(model, validation)
         if _starts_at_principal_axes(recipe, embedder):
             start_at_principal_axes(model, data)
 
@@ -361,7 +329,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
         workers=workers,
         seed=settings.seed,
         skip_bad=recipe.skip_bad,
-        embed=lambda _: torch.from_numpy(_encode(model, data)),
+        embed=lambda _: torch.from_numpy(encode(model, data)),
     )
     pooled: dict[str, Any] = {"recipe": recipe, "workers": workers}
     ccp, cover = [], []
@@ -380,7 +348,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
         criterion,
         stream,
         settings,
-        score=None if validation is None else partial(_scores, data=validation, recipe=recipe),
+        score=None if validation is None else partial(validation_scores, data=validation, recipe=recipe),
         on_score=running.on_score,
         hooks=[*ccp, *cover, *running.hooks],
         files=files,
@@ -394,7 +362,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> _Fit
     merge_lora(embedder.eval())
     instances = tuple(ccp[0].history) if ccp else ()
     notes = (proxies_note(ccp[0].first, ccp[0].history),) if ccp else ()
-    return _Fitted(embedder, model, outcome, identity, instances, notes, files, fabric.is_global_zero)
+    return Fitted(embedder, model, outcome, identity, instances, notes, files, fabric.is_global_zero)
 
 
 @contextmanager
@@ -416,21 +384,8 @@ def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
     if recipe.head_start is not None:
         return recipe.head_start == "pca"
     linear, pretrained = embedder.head.linear, recipe.pretrained and recipe.start is None
-    narrows = linear is not None and linear.out_features <= linear.in_features
+    narrows = linear is not None and linear.bias is not None and linear.out_features <= linear.in_features
     return pretrained and recipe.freeze is True and narrows and recipe.traits.usual != "one_hot"
-
-
-def _open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:
-    """Begin or take up a run in its folder; refuse to mix two runs in one."""
-    started = files.recipe.exists() or files.last.exists()
-    if started and not resume:
-        raise InputError(f"{files.folder} holds a run already: give --resume to go on with it, or another folder.")
-    if started and (not files.recipe.exists() or Recipe.read(files.recipe) != recipe):
-        raise InputError(
-            f"{files.folder} was started with another recipe than this one: resume with the same settings (they are in "
-            f"{files.recipe}), or start a new run in another folder."
-        )
-    write_atomically(files.recipe, recipe.toml())
 
 
 def _decoded(data: Dataset, recipe: Recipe) -> Dataset:
@@ -457,97 +412,3 @@ def _pool(
         workers=workers,
         skip_bad=recipe.skip_bad,
     )
-
-
-def _encode(model: Trainee, data: Dataset) -> npt.NDArray[np.float32]:
-    """Embed items by an engine that no measurement chooses: a run that was resumed then has the same scores."""
-    return model.encode(data, engine="folded")
-
-
-def _scores(model: Trainee, data: Dataset, recipe: Recipe) -> dict[str, float]:
-    """Score a model on the validation classes."""
-    items = EmbeddedItems(_encode(model, data), data.labels, _search_roles(data))
-    scores = score_test_items(items, model.distance, full_ranking=False, draws=0)
-    chosen = {name: scores[name] for name in SCORES}
-    if recipe.ccp is not None:
-        geometry = {"distance": model.distance}
-        chosen["covering radius"] = covering_radius(items.embeddings, items.labels, **geometry)
-        chosen["inter-class distance"] = class_distances(items.embeddings, items.labels, **geometry)[0]
-    return chosen
-
-
-def _search_roles(data: Dataset) -> npt.NDArray[Any] | None:
-    """Return who is searched for and who is searched in; None where all items are both."""
-    apart = data.roles is not None and {"query", "gallery"} <= set(data.roles.tolist())
-    return np.asarray(data.roles, dtype=np.str_) if apart else None
-
-
-def _test_facts(items: EmbeddedItems, test: Dataset, distance: str, ks: Sequence[int]) -> dict[str, Any]:
-    """Return what a record says of the test classes."""
-    scores = score_test_items(items, distance, k=ks, full_ranking=False, draws=0)
-    classes = len(test.class_names)
-    return {
-        "test": dict(scores.overall) | {"spectral decay": spectral_decay(items.embeddings)},
-        "gallery": items.roles is not None,
-        "classes": test.class_names,
-        "per_class": {name: scores_by_class(scores, name, classes) for name in SCORES},
-        "queries": queries_by_class(scores, classes),
-    }
-
-
-def _record(fitted: _Fitted, recipe: Recipe, split: Split, facts: Mapping[str, Any]) -> Record:
-    """Return the record of a finished run; without validation classes nothing was chosen."""
-    outcome = fitted.outcome
-    chosen = {name: value for name, value in outcome.best_scores.items() if name in SCORES}
-    known = {
-        "name": recipe.method,
-        "status": "done",
-        "recipe": recipe.model_dump(mode="json") | {"data": recipe.data or split.train.name},
-        "split": fitted.identity,
-        "selected_on": "last" if split.chooser is None else "test" if recipe.select_on_test else "validation",
-        "distance": fitted.model.distance,
-        "threads": torch.get_num_threads(),
-        "validation": {} if recipe.select_on_test else chosen,
-        "steps": outcome.steps,
-        "images": outcome.images,
-        "best_step": outcome.best_step,
-        "curve": () if recipe.select_on_test else outcome.curve,
-        "seconds": outcome.seconds,
-        "peak_memory_mib": peak_memory_mib(),
-        "instances": [
-            {name: value if np.isfinite(value) else None for name, value in instance.items()}
-            for instance in fitted.instances
-        ],
-        "code": recipe.code(),
-        "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        **facts,
-    }
-    little = budget_note(outcome.images, split.train) if outcome.steps else None
-    known["notes"] = (*known.get("notes", ()), *fitted.notes, *([] if little is None else [little]))
-    return Record(**{"key": recipe.key(known.get("data", ""), known["name"]), **known})
-
-
-def _keep(fitted: _Fitted, split: Split, record: Record, *, keep_model: bool = True) -> None:
-    """Give the embedder its card, and write model and record where there is a folder."""
-    trained = record.role != "baseline"
-    backbone, method = record.network[0], f"trained with {record.method}" if trained else f"({record.name})"
-    fitted.embedder.card = Card(
-        title=f"{backbone} {method} on {split.train.name}",
-        data={
-            "dataset": split.train.name,
-            "classes": len(split.train.classes),
-            "items": len(split.train),
-            "protocol": split.protocol,
-            "split": record.split,
-        },
-        recipe=Recipe.of(record.recipe).toml() if trained else "",
-        scores={f"{name} (validation)": value for name, value in record.validation.items()}
-        | {f"{name} (test)": record.test[name] for name in SCORES if name in record.test},
-        trained_on=tuple(split.train.class_names[code] for code in split.train.classes) if trained else (),
-    )
-    if fitted.files is None or not fitted.writes:
-        return
-    if keep_model:
-        fitted.embedder.save(fitted.files.model)
-    Run(record, fitted.files.folder).save_record()

@@ -8,26 +8,29 @@ from vicinal.data import Dataset
 from vicinal.data import load as load_data
 from vicinal.embedder import Embedder
 from vicinal.embedder.folder import CONFIG
-from vicinal.errors import DataError, InputError
+from vicinal.errors import InputError
 from vicinal.evaluation import Scores
+from vicinal.index import Index
+from vicinal.index.index_folder import is_index
+from vicinal.reading import read_text, reading
 from vicinal.recipe import Recipe
 from vicinal.results import Leaderboard, Run, RunFiles, leaderboards
 from vicinal.results.journal import Journal
 
 __all__ = ["load"]
 
-Loaded = Embedder | Run | Leaderboard | Recipe | Scores | Dataset
+Loaded = Embedder | Run | Leaderboard | Index | Recipe | Scores | Dataset
 
 
 def load(path: str | Path) -> Loaded:
-    """Open what lies at a path: the folder of an embedder, a run or a comparison, a recipe, scores, or data.
+    """Open what lies at a path: the folder of an embedder, a run, a comparison or an index, a recipe, scores, data.
 
     Args:
-        path: A folder that `Embedder.save`, `vicinal train` or `vicinal compare` wrote, a recipe (.toml), scores
-            (.json), or what `vicinal.data.load` takes.
+        path: A folder that `Embedder.save`, `vicinal train`, `vicinal compare` or `vicinal index` wrote, a recipe
+            (.toml), scores (.json), or what `vicinal.data.load` takes.
 
     Returns:
-        An `Embedder`, a `Run`, a `Leaderboard`, a `Recipe`, `Scores` or a `Dataset`.
+        An `Embedder`, a `Run`, a `Leaderboard`, an `Index`, a `Recipe`, `Scores` or a `Dataset`.
 
     Example:
         >>> load("digits")
@@ -35,6 +38,8 @@ def load(path: str | Path) -> Loaded:
     """
     place = Path(path)
     if place.is_dir():
+        if is_index(place):
+            return Index.open(place)
         if (place / CONFIG).is_file():
             return Embedder.load(place)
         if RunFiles(place).record.is_file():
@@ -49,7 +54,7 @@ def load(path: str | Path) -> Loaded:
     elif place.suffix == ".toml":
         return Recipe.read(place)
     elif place.suffix == ".json":
-        if not place.is_file():
-            raise DataError(f"There is no file {place}.")
-        return Scores.from_json(place.read_text(encoding="utf-8"))
+        text = read_text(place, "scores (.json)")
+        with reading(place, "scores (.json)"):
+            return Scores.from_json(text)
     return load_data(path)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
-__all__ = ["has_secret", "masked"]
+__all__ = ["has_secret", "masked", "without_secrets"]
 
 HIDDEN = "***"
 # A password may hold "@", ":" and "/" itself: everything from the first ":" to the last "@" is taken for one.
@@ -26,6 +27,22 @@ def masked(text: object) -> str:
     """
     hidden = USER.sub(rf"\1:{HIDDEN}", str(text))
     return PARAMETER.sub(rf"\1{HIDDEN}", hidden)
+
+
+def without_secrets(text: object, address: object) -> str:
+    """Return what a library says about an address, which may quote it in pieces, without the address's secrets.
+
+    Example:
+        >>> without_secrets("no host named 'cret@db'", "postgresql://me:s@cret@db/x")
+        "no host named '***@db'"
+    """
+    shown = masked(text)
+    found = [match.group(2) for pattern in (USER, PARAMETER) for match in pattern.finditer(str(address))]
+    # A library may cut a password where this pattern does not: at every sign that has a meaning in an address.
+    pieces = {piece for secret in found for piece in (secret, unquote(secret), *re.split(r"[@:/?#]", secret))}
+    for piece in sorted(pieces - {""}, key=len, reverse=True):
+        shown = re.sub(rf"(?<!\w){re.escape(piece)}(?!\w)", HIDDEN, shown)
+    return shown
 
 
 def has_secret(address: object) -> bool:

@@ -19,7 +19,6 @@ import marshal
 import os
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
@@ -29,6 +28,7 @@ from types import ModuleType
 from typing import Any
 
 from vicinal.errors import InputError, UnknownName
+from vicinal.plain_warnings import warn_caller
 
 __all__ = [
     "GROUPS",
@@ -213,7 +213,7 @@ def brought_along(kind: str) -> dict[str, Any]:
         try:
             loaded[name] = find(kind, name, {})
         except InputError as error:
-            warnings.warn(f"{error} It is left out.", stacklevel=2)
+            warn_caller(f"{error} It is left out.")
     return loaded
 
 

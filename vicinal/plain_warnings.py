@@ -1,4 +1,4 @@
-"""Warnings as notes for people: what is said, and not the line of source that said it."""
+"""Warnings: on the command line notes without a line of source, in Python with the line of the user that led there."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import sys
 import warnings
 from typing import TextIO
 
-__all__ = ["warn_plainly"]
+__all__ = ["warn_caller", "warn_plainly"]
 
 OF_PROGRAMMERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
+# Between a user's line and the place that warns; torch calls modules, and these two functions whose shapes they check.
+IN_BETWEEN = ("vicinal", "torch", "jaxtyping", "beartype")
 
 
 def warn_plainly() -> None:
@@ -28,3 +30,11 @@ def _show(
 ) -> None:
     text = " ".join(str(message).split())
     print(f"note: {text}", file=file or sys.stderr)
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn about the line that called vicinal, however deep inside it this is."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in IN_BETWEEN:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "fault_of_file",
+    "matrix_of_lists",
     "printable",
     "read_arrays",
     "read_content",
@@ -177,6 +178,31 @@ def read_parquet(path: str | Path, columns: Collection[str] | None = None) -> An
         table = content.read(None if columns is None else [name for name in present if name in columns])
         table.validate(full=True)
         return table
+
+
+def matrix_of_lists(path: str | Path, table: Any, column: str) -> npt.NDArray[np.generic]:
+    """Return a column of a pyarrow table that holds lists of equally many numbers as a matrix, one row each.
+
+    Args:
+        path: Of the file that the table was read from, for the message.
+        table: As `read_parquet` returns it, with the column in it.
+        column: Its name.
+    """
+    import pyarrow as arrow
+
+    with reading(path, f"a table with lists of numbers in the column {column!r}"):
+        rows = table.column(column).combine_chunks()
+        kinds = (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
+        if not any(is_kind(rows.type) for is_kind in kinds):
+            raise DataError(f"{printable(path)}: the column {column!r} must hold lists of numbers, got {rows.type}.")
+        fixed = arrow.types.is_fixed_size_list(rows.type)
+        lengths = set(rows.value_lengths().to_pylist()) or {rows.type.list_size if fixed else 0}
+        if len(lengths) > 1 or None in lengths:
+            told = sorted(map(str, lengths))[:5]
+            raise DataError(
+                f"{printable(path)}: the lists of the column {column!r} differ in length or are missing: {told}."
+            )
+        return rows.flatten().to_numpy(zero_copy_only=False).reshape(len(rows), lengths.pop())
 
 
 def read_arrays(path: str | Path, names: Collection[str] | None = None) -> dict[str, npt.NDArray[np.generic]]:

@@ -25,7 +25,7 @@ from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
 from vicinal.training.settings import CCP, MOST, Count, Items, Positive, Settings
 
-__all__ = ["SCORES", "Recipe", "laid_over", "method_name", "read_tables"]
+__all__ = ["SCORES", "Recipe", "flat", "laid_over", "method_name", "read_tables", "without_choice_on_test"]
 
 SCORES = ("P@1", "P@R", "MAP@R")  # that steps may be chosen by, and that a record has for every class
 
@@ -132,7 +132,8 @@ class Recipe(BaseModel):
         dim: Length of the embeddings; None for the backbone's features as they are. Losses on class probabilities have
             one per training class, whatever this says.
         head_start: Whether the head starts "random" or as the principal axes of the training classes' features ("pca");
-            None chooses PCA where a pretrained network stands still and the embeddings are no longer than its features.
+            None chooses PCA where a pretrained network stands still and the embeddings are no longer than its features
+            (and the head has a bias, to centre them).
         head_bias: Whether the head's linear map has a bias.
         pooling: "average", "max" or "both".
         normalisation: Of embeddings, in training and after: "sphere", "ball", or None for none. Of
@@ -243,8 +244,7 @@ class Recipe(BaseModel):
         for table, owner in OPTIONS_OF.items():
             if given.get(owner, tables[owner]) != tables[owner]:  # options of another loss would not fit
                 tables[table] = {}
-        if given.get("protocol", "default") != "default":  # which has classes to choose by that are not tested on
-            tables["select_on_test"] = False
+        tables = without_choice_on_test(tables, given)
         for name, value in given.items():
             wrong += _put(name, _with_none(value), tables, loop)
         if _names_time_alone(given) and loop["seconds"] is not None:
@@ -382,6 +382,13 @@ def read_tables(*sources: str | Path) -> dict[str, Any]:
     return tables
 
 
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names and values of a recipe with the settings of the training loop among them."""
+    training = values.get("training", {})
+    rest = {name: value for name, value in values.items() if name != "training"}
+    return {**training, **rest} if isinstance(training, Mapping) else dict(values)
+
+
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a recipe over those of another; tables are joined, unless they are another loss's options.
 
@@ -395,7 +402,7 @@ def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]
         >>> laid_over({"data": "cub"}, {"memory": 96, "on": {"sop": {"memory": 12800}, "cub": {"memory": 800}}})
         {'data': 'cub', 'memory': 800}
     """
-    kept, over = _in_tables(base), _in_tables(top)
+    kept, over = without_choice_on_test(_in_tables(base), top), _in_tables(top)
     for table, owner in {**OPTIONS_OF, "on": "loss"}.items():
         before = kept.get(owner, Recipe.model_fields[owner].default)
         if over.get(owner, before) != before:
@@ -411,6 +418,17 @@ def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]
     if not isinstance(special, Mapping):
         raise InputError(f"on.{kept['data']} must be a table of settings; got {special!r}.")
     return laid_over(kept, special)
+
+
+def without_choice_on_test(values: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values under a protocol that is asked for: those with classes of their own to choose by choose by those.
+
+    Example:
+        >>> without_choice_on_test({"select_on_test": True, "dim": 8}, {"protocol": "fixed-validation"})
+        {'select_on_test': False, 'dim': 8}
+    """
+    chosen = "select_on_test" in values and asked.get("protocol", "default") != "default"
+    return {**values, "select_on_test": False} if chosen else dict(values)
 
 
 def _in_tables(values: Mapping[str, Any]) -> dict[str, Any]:

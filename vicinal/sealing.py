@@ -17,7 +17,7 @@ def sealed(text: bytes) -> bytes:
 
     Example:
         >>> sealed(b'{"step": 1}')
-        b'{"step": 1,"sha256":"fd3b45e40e73c0b2"}'
+        b'{"step": 1,"sha256":"66acd07fcea20439"}'
     """
     return text[:-1] + SEAL % hashlib.sha256(text).hexdigest()[:DIGITS].encode()
 

@@ -26,6 +26,14 @@ def test_a_loss_gets_a_verdict_and_figures(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["slack-surface.png", "worst-triple.png"]
 
 
+def test_a_verdict_as_json(tmp_path: Path) -> None:
+    arguments = ["audit", "metric_cross_entropy", "-o", "p=0.9", "--triples", "1", "--json", "--out", str(tmp_path)]
+    found = json.loads(run(app, arguments).stdout)
+    assert (found["kind"], found["proved"]) == ("weak-metric", "weak-metric")
+    assert len(found["worst"]["x"]) == 3
+    assert "the worst triple breaks the triangle inequality" in found["sentence"]
+
+
 def test_a_distance_gets_one_too() -> None:
     result = run(app, ["audit", "euclidean", "--domain", "cube", "--dim", "2", "--triples", "1"])
     assert "euclidean on the cube [0, 1]^2: metric, proved" in result.stdout
@@ -53,6 +61,9 @@ def test_a_run_gets_bounds_and_scores(trained: dict[str, Path], tmp_path: Path) 
     for row in ("seen classes, label distance", "seen classes, features", "new classes, label distance"):
         assert row in result.stdout
     assert (tmp_path / "pair-distances.png").exists()
+    found = json.loads(run(app, [*arguments, "--json"]).stdout)
+    assert found["bounds"]["compared"] == 200
+    assert {(row["classes"], row["by"]) for row in found["scores"]} >= {("seen", "features"), ("new", "cosine")}
 
 
 @pytest.mark.recipe

@@ -73,6 +73,27 @@ def test_duplicates_of_a_folder_without_a_model(photos: Path, tmp_path: Path) ->
         assert sheet.height > 2 * 128
 
 
+def test_duplicates_say_what_was_not_compared(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vicinal.data.lookalikes.MOST", 2)
+    (photos / "dog" / "copy.png").unlink()
+    result = run("duplicates", str(photos))
+    assert "note: Pictures were compared by their bytes alone, not by their looks" in result.output
+    assert "As far as they were compared, nothing is twice among 7 items." in result.output
+    assert "Pictures were compared by their bytes alone" in run("duplicates", str(photos), "--json").stderr
+    rows = np.random.default_rng(0).normal(size=(9, 3))
+    with vc.Index.of_vectors(tmp_path / "far.index", rows, distance="euclidean"):
+        pass
+    result = run("duplicates", str(tmp_path / "far.index"))
+    assert "note: Embeddings were not compared" in result.output
+    assert "As far as they were compared, nothing is twice" in result.output
+    assert "Nothing is twice" in run("duplicates", str(tmp_path / "far.index"), "--threshold=-1e-6").output
+
+
+def test_pictures_in_memory_need_a_model_to_be_compared() -> None:
+    with pytest.raises(InputError, match="--model"):
+        CliRunner().invoke(app, ["duplicates", "digits"], catch_exceptions=False)
+
+
 def test_duplicates_of_embeddings_leaks_first(embeddings: Path) -> None:
     result = run("duplicates", str(embeddings), "--json", "--threshold", "0.9999999")
     (group,) = [json.loads(line) for line in result.output.splitlines()]

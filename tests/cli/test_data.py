@@ -9,7 +9,9 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from vicinal.cli.data import data
+from vicinal.cli.data import data, findings
+from vicinal.data import digits, find_lookalikes, folder
+from vicinal.data.lookalikes import NOT_COMPARED
 from vicinal.errors import DataError, UnknownName
 
 app = typer.Typer()
@@ -31,7 +33,7 @@ def photos(tmp_path: Path) -> Path:
 def test_summary_of_a_folder(photos: Path) -> None:
     result = run(str(photos))
     assert result.exit_code == 0, result.output
-    for words in ("photos", "3 paths", "least 1, median 2, most 2", "10-12 x 20", "1 classes"):
+    for words in ("photos", "3 images", "least 1, median 2, most 2", "10-12 x 20", "1 class "):
         assert words in result.output
 
 
@@ -52,7 +54,10 @@ def test_bad_files_stop_it_or_are_skipped(photos: Path) -> None:
     (photos / "dog" / "3.png").write_text("no image")
     stopped = run(str(photos))
     assert isinstance(stopped.exception, DataError)
-    assert "3 paths" in stopped.output  # what is left is told all the same
+    assert "3 images" in stopped.output  # what is left is told all the same
+    command = f"vicinal compare {photos} --out runs/which --skip-bad"
+    assert f"Next: {command}" in stopped.output
+    assert json.loads(run(str(photos), "--json").output)["next"] == command
     assert "a single item, which nobody can find: dog" in stopped.output
     result = run(str(photos), "--skip-bad")
     assert result.exit_code == 0
@@ -97,3 +102,15 @@ def test_preview(photos: Path, tmp_path: Path) -> None:
 
 def test_unknown_names() -> None:
     assert isinstance(run("glyps").exception, UnknownName)
+
+
+def test_pictures_that_were_not_looked_at_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vicinal.data.lookalikes.MOST", 1)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            pixels = np.random.default_rng(number + 10 * ord(name)).integers(0, 255, (9, 9), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    photos = folder(tmp_path)
+    assert findings(photos, find_lookalikes(photos)) == [NOT_COMPARED]
+    assert findings(digits(), find_lookalikes(digits())) == []

@@ -53,7 +53,9 @@ def test_a_folder_of_classes_gives_embeddings_labels_and_paths(model, photos, tm
     assert code == 0
     assert "3 embeddings of 3 numbers" in output
     found = read(tmp_path / "new" / "e.npz")
-    assert found.keys() == {"embeddings", "paths", "labels", "class_names"}
+    assert found.keys() == {"embeddings", "paths", "labels", "class_names", "embedder", "distance"}
+    assert str(found["embedder"]) == Embedder.load(model).identity()
+    assert str(found["distance"]) == "cosine"
     assert found["paths"].tolist() == [str(photos / name) for name in ("a/1.png", "a/2.png", "b/1.png")]
     assert found["labels"].tolist() == [0, 0, 1]
     assert found["class_names"].tolist() == ["a", "b"]
@@ -75,7 +77,7 @@ def test_json_says_what_was_written(model, photos, tmp_path):
 def test_a_flat_folder_has_no_labels(model, photos, tmp_path):
     run(model, photos / "a", "--out", tmp_path / "e.npz", "--no-progress")
     found = read(tmp_path / "e.npz")
-    assert found.keys() == {"embeddings", "paths"}
+    assert found.keys() == {"embeddings", "paths", "embedder", "distance"}
     assert found["paths"].tolist() == [str(photos / "a" / "1.png"), str(photos / "a" / "2.png")]
 
 
@@ -83,7 +85,7 @@ def test_a_list_names_files_beside_itself_in_its_order(model, photos, tmp_path):
     (photos / "list.txt").write_text("b/1.png\n\na/1.png\n")
     run(model, photos / "list.txt", "--out", tmp_path / "e.npz")
     found = read(tmp_path / "e.npz")
-    assert found.keys() == {"embeddings", "paths"}
+    assert found.keys() == {"embeddings", "paths", "embedder", "distance"}
     assert found["paths"].tolist() == [str(photos / "b/1.png"), str(photos / "a/1.png")]
     (photos / "list.txt").write_text("b/1.png\tsparrow\na/1.png\tcrow\n")
     run(model, photos / "list.txt", "--out", tmp_path / "e.npz")
@@ -104,7 +106,7 @@ def test_arrays_with_and_without_labels(model, tmp_path):
     run(model, tmp_path / "x.npy", "--out", tmp_path / "1.npz")
     run(model, tmp_path / "x.npz", "--out", tmp_path / "2.npz")
     first, second = read(tmp_path / "1.npz"), read(tmp_path / "2.npz")
-    assert first.keys() == {"embeddings"}
+    assert first.keys() == {"embeddings", "embedder", "distance"}
     assert second["labels"].tolist() == [1, 0, 0, 1]
     assert np.array_equal(first["embeddings"], second["embeddings"])
 

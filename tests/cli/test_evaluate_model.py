@@ -41,7 +41,7 @@ def test_scores_of_a_model_equal_those_in_python(model, tmp_path):
 
 
 def test_a_run_folder_stands_for_its_model_and_all_items_are_scored_without_a_protocol(model):
-    assert "1,797 of 1,797 queries" in run(model, "digits").output
+    assert "1,797 of 1,797 queries" in run(model, "digits", "--workers", "0").output
 
 
 def test_queries_are_searched_in_the_gallery(model, tmp_path):
@@ -58,7 +58,9 @@ def test_queries_are_searched_in_the_gallery(model, tmp_path):
     [
         (["{model}"], "say what to score its model on"),
         (["{model}", "digits", "--labels", "x.txt"], "go with embeddings in a file"),
-        (["x.npz", "digits"], "x.npz is not a folder"),
+        (["{model}/model/config.json", "digits"], "config.json is not a folder"),
+        (["nowhere", "digits"], "There is no nowhere: give the folder of a model"),
+        (["x.npz", "--workers", "2"], "x.npz is not a folder"),
     ],
 )
 def test_wrong_arguments(model, arguments, says):

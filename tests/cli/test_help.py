@@ -6,15 +6,20 @@ After a change of an option: VICINAL_SNAPSHOT=write pytest tests/cli/test_help.p
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from vicinal.cli.main import VERBS
-from vicinal.cli.vocabulary import METAVARS, todays_words
+from vicinal.cli.vocabulary import METAVARS, in_panels, todays_words
 
+COMMAND_LINE = Path(__file__).parents[2] / "docs" / "command-line.md"
 HELP = Path(__file__).with_name("help.txt")
 ALL = """
 import sys
@@ -35,6 +40,13 @@ def said(code: str, **environment: str) -> str:
     return subprocess.run(command, env=kept | plain, capture_output=True, text=True, check=True).stdout
 
 
+def options_of(verb: str) -> list[Any]:
+    function = verb.replace("-", "_")
+    single = typer.Typer(add_completion=False)
+    single.command(verb)(in_panels(getattr(import_module(f"vicinal.cli.{function}"), function)))
+    return [each for each in typer.main.get_command(single).params if each.param_type_name == "option"]
+
+
 def test_help_of_every_verb() -> None:
     text = said(ALL)
     text, _, torch = text.strip().rpartition("\n")
@@ -45,6 +57,24 @@ def test_help_of_every_verb() -> None:
     assert text == HELP.read_text(encoding="utf-8")
     assert text.count("Example: vicinal ") == len(VERBS)
     assert " TEXT " not in text  # every value has a word of its own
+    assert not re.search(r"<[a-z]", text)  # and no type of Python beside it
+
+
+def test_what_several_verbs_take_is_in_a_panel_of_the_same_name() -> None:
+    panels: dict[str, list[str | None]] = {}
+    for verb in VERBS:
+        for option in options_of(verb):
+            panels.setdefault(max(option.opts, key=len), []).append(option.rich_help_panel)
+    elsewhere_scores = {"--geometry", "--k", "--verify"}  # of `evaluate`; other verbs mean something else by them
+    shared = {flag: set(of) for flag, of in panels.items() if len(of) > 1 and flag not in elsewhere_scores}
+    assert not [flag for flag, of in shared.items() if None in of]
+    assert not [flag for flag, of in shared.items() if len(of) > 1]
+
+
+def test_the_page_names_the_verbs_without_json() -> None:
+    without = {verb for verb in VERBS if not any("--json" in option.opts for option in options_of(verb))}
+    row = next(line for line in COMMAND_LINE.read_text(encoding="utf-8").splitlines() if line.startswith("| `--json`"))
+    assert set(re.findall("`([a-z-]+)`", row.partition("every verb but")[2].partition(";")[0])) == without
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,11 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+from vicinal.cli.calibrate import calibrate
+from vicinal.cli.embed import embed
 from vicinal.cli.index import index
 from vicinal.cli.search import search
+from vicinal.cli.vocabulary import todays_words
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 
@@ -58,6 +61,7 @@ def test_index_and_search(work):
     said, _ = run(search, "x.index", "photos/b/1.png", "--json", "--where", "label = 'a'", "--fast")
     answer = json.loads(said)
     assert answer["recall"] == 1.0
+    assert answer["exact"]  # there are few
     assert [hit["label"] for hit in answer["hits"]] == ["a"]
     said, _ = run(search, "x.index", "--item", "photos/b/1.png")
     assert "photos/a/1.png" in said
@@ -69,13 +73,36 @@ def test_index_and_search(work):
         run(search, "x.index", "none.png")
 
 
+def test_fast_search_does_not_call_itself_exact(work):
+    pytest.importorskip("faiss")
+    np.save("many.npy", np.repeat(np.eye(40, dtype=np.float32), 10, axis=0))
+    run(index, "fast.index", "--import", "many.npy")
+    assert re.search(
+        r"fast, recall [01]\.\d{4} \(measured 20..-", run(search, "fast.index", "--vector", "many.npy", "--fast")[0]
+    )
+    with pytest.raises(InputError, match="give both"):
+        run(index, "fast.index", "--half")
+    with pytest.raises(InputError, match="in its own folder"):
+        run(index, "fast.index", "--prepare-fast")
+
+
 def test_looking_after_an_index(work):
     run(index, "model", "photos", "--out", "x.index", "--no-progress")
     assert "every byte is as it was written" in run(index, "x.index", "--verify")[0]
     assert "all.parquet: 3 items" in run(index, "x.index", "--export", "all.parquet")[0]
     said, _ = run(index, "fresh.index", "--import", "all.parquet")
-    assert "vectors from elsewhere" in said
     assert "3 added" in said
+    with pytest.raises(InputError, match=r"knows its embedder \w{12} by name alone.*--out fresh\.index"):
+        run(search, "fresh.index", "photos/b/1.png")
+    assert "every byte" in run(index, "fresh.index", "--verify")[0]
+    run(index, "fresh.index", "--compact")
+    run(index, "model", "--out", "fresh.index")
+    assert "1.000000\tb\t" in run(search, "fresh.index", "photos/b/1.png", "-k", "1")[0]
+    assert "3 unchanged" in run(index, "fresh.index", "photos", "--no-progress")[0]  # nothing is embedded again
+    run(index, "model", "--import", "all.parquet", "--out", "whole.index")
+    assert "1.000000\tb\t" in run(search, "whole.index", "photos/b/1.png", "-k", "1")[0]
+    with pytest.raises(InputError, match="has the vectors of the embedder"):
+        run(index, "new", "--import", "all.parquet", "--out", "other.index")
     with pytest.raises(InputError, match="--model FOLDER"):
         run(index, "new", "photos", "--out", "x.index")
     assert "3 updated" in run(index, "x.index", "--model", "new", "--no-progress")[0]
@@ -101,6 +128,56 @@ def test_what_makes_no_sense_is_refused(work):
     run(index, "model", "photos", "--out", "x.index", "--no-progress")
     with pytest.raises(InputError, match="--out is for a new index"):
         run(index, "x.index", "photos", "--out", "y.index")
+
+
+def test_what_would_be_passed_over_is_refused(work):
+    run(index, "model", "photos", "--out", "x.index", "--no-progress")
+    np.savez("v.npz", embeddings=np.eye(3, dtype=np.float32), ids=["p", "q", "r"])
+    for arguments, said in [
+        (("y.index", "--import", "v.npz", "--verify", "--compact"), r"--verify, --compact cannot go with --import"),
+        (("y.index", "photos", "--import", "v.npz"), "DATA cannot go with --import"),
+        (("x.index", "--import", "v.npz", "--distance", "cosine"), "--distance cannot go with x.index"),
+        (("photos", "--import", "v.npz", "--out", "y.index"), "whose first argument is a model; photos is none"),
+        (("model", "--import", "v.npz"), "--out FOLDER"),
+        (("model", "photos", "--out", "y.index", "--export", "a.npz"), "--export cannot go with making an index"),
+        (("x.index", "--store", "milvus://host:1"), "--store cannot go with an index"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            run(index, *arguments)
+    assert todays_words("index", ["-o", "y.index"]) == ["--out", "y.index"]
+
+
+def test_outputs_are_checked_before_the_work(work, monkeypatch):
+    run(index, "model", "photos", "--out", "x.index", "--no-progress")
+    (work / "file").touch()
+    for place in ("file/hits.png", "photos"):
+        with pytest.raises((DataError, InputError), match=r"Cannot write|must end in"):
+            run(search, "x.index", "photos/b/1.png", "--sheet", place)
+    with pytest.raises(InputError, match="--sheet must end in"):
+        run(search, "x.index", "photos/b/1.png", "--sheet", "hits.docx")
+    for place in ("all.npz", "all.faiss", "map.parquet"):
+        flag = "--export-map" if place == "map.parquet" else "--export"
+        with pytest.raises(DataError, match="Cannot write"):
+            run(index, "x.index", "--remove", "label = 'a'", flag, f"file/{place}")
+    assert "3 items" in run(index, "x.index")[0]  # nothing had been removed
+    with pytest.raises(DataError, match=r"Cannot make file/y\.index"):
+        run(index, "model", "photos", "--out", "file/y.index", "--no-progress")
+    monkeypatch.setattr("vicinal.embedder.Embedder.encode", lambda *_, **__: pytest.fail("the work had begun"))
+    monkeypatch.setattr("vicinal.atomic._beside", lambda path: work / "file" / path.name)
+    with pytest.raises(DataError, match="Cannot write model"):
+        run(calibrate, "model", "digits")
+
+
+def test_vectors_of_another_model_are_refused(work):
+    run(index, "model", "photos", "--out", "x.index", "--no-progress")
+    for name in ("model", "new"):
+        run(embed, name, "photos", "--out", f"{name}.npz", "--no-progress")
+    assert "3 found" in run(search, "x.index", "--vector", "model.npz")[0]
+    with pytest.raises(InputError, match="--model FOLDER"):
+        run(search, "x.index", "--vector", "new.npz")
+    assert "3 updated" in run(index, "x.index", "--import", "model.npz")[0]  # under the same ids
+    with pytest.raises(InputError, match="--model FOLDER"):
+        run(index, "x.index", "--import", "new.npz")
 
 
 def test_the_map_is_exported(work):

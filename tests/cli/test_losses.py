@@ -30,6 +30,12 @@ def test_a_data_sheet_has_every_section() -> None:
             assert section in sheet, (loss, section)
 
 
+def test_a_data_sheet_as_json() -> None:
+    sheet = json.loads(run(app, ["losses", "raw", "--json"]).stdout)
+    assert "RAW" in sheet["data sheet"]
+    assert {"geometry", "options", "paper"} <= set(sheet)
+
+
 def test_an_alias_shows_the_sheet_of_what_it_stands_for() -> None:
     assert "RAW" in run(app, ["losses", "raw"]).stdout
 

@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from vicinal.cli.train import train
 from vicinal.cli.values import parse_pairs
+from vicinal.cli.vocabulary import in_panels
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
 from vicinal.recipe import Recipe
@@ -83,6 +85,8 @@ def test_frozen_features_from_the_command_line(tmp_path: Path, monkeypatch: pyte
     done = run("digits", "--out", tmp_path / "run", *FLAGS, "--freeze", "-o", "copies=1")
     assert done.exit_code == 0, done.output
     assert list((tmp_path / "cache" / "features").iterdir())
+    assert "Note: The network stands still with random weights" in done.stderr  # before anything is trained
+    assert "Note: The network stands still with random weights" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -119,6 +123,43 @@ def test_digits_alone_are_enough_and_what_shrank_is_said(tmp_path: Path) -> None
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "(test)" in card
     assert "(validation)" not in card
+
+
+def small_vectors(path: Path, classes: int = 40) -> Path:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), 4)
+    np.savez(path, X=rng.normal(size=(len(labels), 4)).astype(np.float32), y=labels)
+    return path
+
+
+def test_a_loss_trains_in_its_own_terms_and_foreign_ones_are_said(tmp_path: Path) -> None:
+    data = small_vectors(tmp_path / "data.npz")
+    flags = [data, "--loss", "proxy_anchor", "--steps", "2", "--dim", "4", "--no-progress"]
+    done = run(*flags, "--out", tmp_path / "own")
+    assert done.exit_code == 0, done.output
+    own = recipe_of(tmp_path / "own")
+    assert own.batch == "16x4"  # as near as 17 classes allow
+    assert own.proxy_multiplier * own.training.learning_rate == pytest.approx(0.01)
+    assert "its paper has" not in done.stderr
+    said = run(*flags, "-o", "batch=4x4", "--out", tmp_path / "said")
+    assert recipe_of(tmp_path / "said").batch == "4x4"
+    assert "Note: proxy_anchor ran in batches of 4 classes x 4; its paper has 1 item per class" in said.stderr
+    again = run("--out", tmp_path / "own", "--resume", "--no-progress")
+    assert again.exit_code == 0, again.output
+    assert recipe_of(tmp_path / "own") == own
+
+
+def test_notes_are_no_results_and_not_said_under_quiet(tmp_path: Path) -> None:
+    flags = ["digits", *FLAGS, "--loss", "triplet", "--no-progress"]
+    loud = run(*flags, "--out", tmp_path / "loud")
+    assert "Note: triplet runs on all pairs" in loud.stderr
+    assert "Note" not in loud.stdout
+    app = typer.Typer()
+    app.command()(in_panels(train))
+    quiet = CliRunner().invoke(app, [*flags, "--quiet", "--out", str(tmp_path / "quiet")])
+    assert quiet.exit_code == 0, quiet.output
+    assert quiet.stderr == ""
+    assert quiet.stdout.replace("/quiet/", "/loud/") == loud.stdout
 
 
 def test_several_mistakes_are_told_together(tmp_path: Path) -> None:

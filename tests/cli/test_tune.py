@@ -7,13 +7,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from vicinal.cli.tune import tune
+from vicinal.data import arrays
 from vicinal.errors import InputError, UnknownName, VicinalError
 from vicinal.recipe import Recipe
+from vicinal.tuning import tune as search
 
 pytestmark = pytest.mark.recipe
 
@@ -54,6 +57,22 @@ def test_json_is_all_of_the_standard_output(tmp_path: Path) -> None:
     assert len(told["trials"]) == 2
     assert told["value"] == max(trial["score"] for trial in told["trials"])
     assert Recipe.of(told["recipe"]) == Recipe.read(told["out"])
+
+
+def test_the_command_searches_what_python_does(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(80), 4)
+    data = arrays(rng.normal(size=(len(labels), 4)).astype(np.float32), labels)
+    np.savez(tmp_path / "data.npz", X=data.items, y=labels)
+    flags = ["--loss", "proxy_anchor", "--steps", "2", "--dim", "4", "--trials", "1", "--out", tmp_path / "best.toml"]
+    done = run(tmp_path / "data.npz", *flags)
+    assert done.exit_code == 0, done.output
+    split = Recipe.read(tmp_path / "best.toml").split(data)
+    same = search(split, trials=1, loss="proxy_anchor", steps=2, dim=4, progress=False)
+    assert "batch" in same.space
+    table = 1 + len(same.space)
+    assert done.stdout.splitlines()[:table] == str(same).splitlines()[:table]
+    assert Recipe.read(tmp_path / "best.toml").batch == same.recipe.batch == "32x2"  # of 36 classes
 
 
 def test_a_space_of_ones_own(tmp_path: Path) -> None:

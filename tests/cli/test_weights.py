@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,16 @@ def test_it_draws_a_panel_per_loss_and_names_the_similarities(tmp_path: Path) ->
     assert "triplet: depends on similarities: own no, negative no, positive yes" in result.stdout
     with Image.open(out) as figure:
         assert figure.width > figure.height  # two panels side by side
+
+
+def test_curves_as_json(tmp_path: Path) -> None:
+    out = tmp_path / "weights.png"
+    found = json.loads(run(app, ["weights", "contrastive", "arcface", "--out", str(out), "--json"]).stdout)
+    assert found["contrastive"]["depends on"] == {"own": True, "negative": False, "positive": False}
+    curve = found["contrastive"]
+    assert len(curve["similarity"]) == len(curve["positive"]) == len(curve["negative"])
+    assert (curve["negative"][0], curve["negative"][-1]) == (0.0, 1.0)
+    assert out.is_file()
 
 
 def test_mining_is_part_of_the_weights(tmp_path: Path) -> None:

@@ -281,6 +281,20 @@ def test_a_process_that_dies_takes_only_its_task_with_it():
     assert "exit code -9" in ended[2].error
 
 
+def die_once(marker):
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+@pytest.mark.slow
+def test_a_task_whose_process_was_killed_is_given_to_another(tmp_path):
+    tasks = [tmp_path / "first", tmp_path / "second"]
+    ended = list(run_in_processes(tasks, die_once, lambda _: None, jobs=1, threads=1))
+    assert [(one.task, one.result) for one in ended] == [(task, "done") for task in tasks]
+
+
 def test_conditions_are_written_down(tmp_path):
     run(tmp_path)
     stated = json.loads((tmp_path / "conditions.json").read_text())

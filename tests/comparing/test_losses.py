@@ -3,7 +3,9 @@
 import pytest
 
 from vicinal.comparing.contestants import contestants
+from vicinal.comparing.starting_point import notes_on_names
 from vicinal.errors import InputError
+from vicinal.recipe import Recipe, laid_over, read_tables
 
 pytestmark = pytest.mark.unit
 
@@ -83,3 +85,48 @@ def test_five_mistakes_are_reported_as_five():
 def test_no_loss_at_all():
     with pytest.raises(InputError, match="at least one loss"):
         contestants([])
+
+
+def test_a_loss_is_a_loss_though_a_folder_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "triplet").mkdir()
+    (tmp_path / "triplet" / "mine.toml").write_text('loss = "contrastive"\n')
+    assert list(by_name("triplet", "triplet+hard")) == ["triplet", "triplet + hard"]
+    assert list(by_name("./triplet")) == ["mine"]
+    entries = contestants(["circle", "triplet+hard", "./triplet"])
+    assert notes_on_names(["circle", "triplet", "./triplet"], entries) == (
+        "triplet is the loss; the folder of that name is ./triplet.",
+    )
+
+
+def test_a_loss_without_its_miner_is_told_unless_that_is_what_is_compared(tmp_path):
+    (tmp_path / "mine.toml").write_text('loss = "margin"\n')
+    ways = [
+        "triplet",
+        "multi_similarity",
+        "multi_similarity+valid_triplets",
+        "triplet+ccp",
+        "circle",
+        tmp_path / "mine.toml",
+    ]
+    (note,) = notes_on_names([], contestants(ways))
+    assert note.startswith("triplet runs on all pairs; its paper mines them by semi_hard")
+
+
+@pytest.mark.parametrize("protocol", ["fixed-validation", "k-fold"])
+def test_a_protocol_with_validation_classes_is_not_chosen_by_test_classes(protocol):
+    base = read_tables("pair-weighting/cub")
+    assert base["select_on_test"]
+    recipes = [one.recipe for one in by_name("raw", "binomial_deviance", base=base, protocol=protocol).values()]
+    trained = Recipe.read("pair-weighting/cub", protocol=protocol)
+    assert [recipe.select_on_test for recipe in [*recipes, trained]] == [False] * 3
+    kept = by_name("raw", base=base, protocol=protocol, select_on_test=True)["raw"].recipe  # which planning refuses
+    assert kept.select_on_test
+    assert by_name("raw", base=base)["raw"].recipe.select_on_test
+    # A file that is laid over another does as a flag.
+    assert not laid_over(base, {"protocol": protocol})["select_on_test"]
+
+
+def test_a_loss_recipe_that_is_whole_follows_the_flag(tmp_path):
+    (tmp_path / "whole.toml").write_text('loss = "raw"\nprotocol = "default"\nselect_on_test = true\n')
+    assert not by_name(str(tmp_path / "whole.toml"), protocol="fixed-validation")["whole"].recipe.select_on_test

@@ -5,8 +5,10 @@ import pytest
 
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.own_terms import on_own_terms
+from vicinal.comparing.planning import plan
+from vicinal.comparing.starting_point import in_own_terms
 from vicinal.data import arrays
+from vicinal.defaults import settled_recipe, suited_recipe
 from vicinal.objectives import OBJECTIVES, traits_of
 from vicinal.sampling import composition
 
@@ -16,7 +18,7 @@ BASE = {"classes_per_batch": 16, "samples_per_class": 4}
 
 def own(*losses, classes=100, base=BASE, flags=None):
     train = arrays(np.zeros((2 * classes, 1), np.float32), np.repeat(np.arange(classes), 2))
-    return [on_own_terms(entry, train) for entry in contestants(losses, base, flags)]
+    return in_own_terms(contestants(losses, base, flags), train)
 
 
 def batches(*losses, classes=100, base=BASE):
@@ -57,6 +59,25 @@ def test_proxies_have_the_rate_of_their_paper_whatever_that_of_the_network(tmp_p
     assert [entry.recipe.proxy_multiplier for entry in own(*losses, base=base)] == [10.0, 7.0, 100.0]
     assert own("proxy_anchor", flags={"proxy_multiplier": 3})[0].recipe.proxy_multiplier == 3
     assert "proxies, 1 per class, at a learning rate of 0.01" in own("proxy_anchor", base=base)[0].demands
+
+
+def test_what_the_recipe_of_all_says_of_a_loss_stays_with_that_loss():
+    base = {**BASE, "loss": "soft_triple", "proxies_per_class": 10, "proxy_multiplier": 7.0}
+    same, other = own("soft_triple", "proxy_anchor", base=base)
+    assert (same.recipe.proxies_per_class, same.recipe.proxy_multiplier) == (10, 7.0)
+    assert (other.recipe.proxies_per_class, other.recipe.proxy_multiplier) == (1, pytest.approx(100.0))
+    assert own("soft_triple")[0].recipe.proxies_per_class == 2
+
+
+@pytest.mark.parametrize("loss", ["proxy_anchor", "soft_triple", "n_pair", "triplet"])
+def test_a_loss_alone_trains_in_the_terms_that_a_comparison_gives_it(loss):
+    data = many_classes()
+    compared = plan(data, [loss], recipe=None, dims=(), backbones=(), seeds=1, same_batches=False, changes={})
+    alone = settled_recipe(data, [], {"loss": loss, "data": data.name}).recipe
+    assert alone.changed(seed=0) == compared.grid[0].recipe
+    fitted = suited_recipe(alone.split(data).train, {"loss": loss}).recipe
+    assert fitted.batch == alone.batch
+    assert fitted.proxy_multiplier == alone.proxy_multiplier
 
 
 def test_only_a_pretrained_network_that_is_trained_warms_up():

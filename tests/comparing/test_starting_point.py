@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vicinal.build import build_embedder, train_transform
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
 from vicinal.comparing.opening_words import features_in_words, opening_words, time_in_words
@@ -16,6 +17,7 @@ from vicinal.comparing.time_estimate import feature_seconds, runs_seconds
 from vicinal.data import Dataset, arrays, digits, split
 from vicinal.errors import InputError
 from vicinal.recipe import Recipe
+from vicinal.training.frozen import FrozenEmbedder, training_items
 
 pytestmark = pytest.mark.recipe
 
@@ -130,3 +132,28 @@ def test_time_is_estimated_from_a_few_steps(tmp_path: Path, monkeypatch: pytest.
     }
     frozen = Recipe.of(tiny)
     assert feature_seconds(frozen, some, tmp_path) > 0
+
+
+def test_time_of_chance_constrained_proxies_is_estimated(tmp_path: Path) -> None:
+    settings = {"backbone": "linear", "dim": 2, "steps": 100, "batch": "3x2", "protocol": "fixed-validation"}
+    recipe = Recipe.of({**settings, "loss": "contrastive_c2", "ccp": {"preset": "code"}, "evaluate_every": 10})
+    assert runs_seconds([recipe], clusters(12), tmp_path, jobs=1, threads=1) > 0
+
+
+def test_maps_that_are_kept_already_take_no_time(tmp_path: Path) -> None:
+    some = digits().subset(range(60))
+    trunk = Recipe.of(
+        {
+            "backbone_options": {"widths": [2, 4], "size": 8},
+            "dim": 2,
+            "freeze": "trunk",
+            "train_stages": 1,
+            "copies": 1,
+            "protocol": "default",
+        }
+    )
+    assert feature_seconds(trunk, some, tmp_path) > 0
+    model = FrozenEmbedder(build_embedder(trunk, some), cache=tmp_path, progress=False)
+    model.encode(some)
+    training_items(model, trunk.split(some).train, train_transform(trunk, build_embedder(trunk, some)), 1)
+    assert feature_seconds(trunk, some, tmp_path) == 0

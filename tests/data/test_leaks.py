@@ -44,3 +44,16 @@ def test_a_leak(photos: Path, kind: str) -> None:
 
 def test_images_in_memory_have_no_files() -> None:
     assert find_leaks(split(digits())) == []
+
+
+def test_what_was_not_looked_at_is_said(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vicinal.data.lookalikes.MOST", 3)
+    note = leak_note(split(folder(photos)))
+    assert note is not None
+    assert note.startswith("The split was checked for files that are the same alone: Pictures were compared by their")
+    (photos / "d" / "other.png").write_bytes((photos / "a" / "0.png").read_bytes())
+    note = leak_note(split(folder(photos)))
+    assert note is not None
+    assert note.startswith("LEAK")
+    assert "There may be more: Pictures were compared by their bytes alone" in note
+    assert leak_note(split(digits())) is None

@@ -61,3 +61,16 @@ def test_nothing_twice(rows: list[list[float]]) -> None:
 def test_distances_need_a_threshold() -> None:
     with pytest.raises(InputError, match="give the threshold"):
         find_duplicates([[1.0, 0.0], [1.0, 0.0]], distance="euclidean")
+
+
+def test_a_threshold_that_links_nearly_everything_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    assert len(near_links(rows, -1.0)) == 40 * 39 / 2
+    monkeypatch.setattr("vicinal.decisions.duplicates.MOST_LINKS", 779)
+    with pytest.raises(InputError, match="More than 779 pairs of items reach a similarity of -1: raise the threshold"):
+        find_duplicates(rows, threshold=-1.0)
+
+
+def test_items_without_a_label_contradict_nobody() -> None:
+    (group,) = find_duplicates(np.ones((3, 2)), labels=np.array(["a", None, "a"], dtype=object))
+    assert group.labels == ("a",)

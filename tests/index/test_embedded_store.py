@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from itertools import count, product
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import DataError, InputError, UnknownName
-from vicinal.index import row_search, vector_file
+from vicinal.index import fast_codes, row_search, vector_file
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.item import Header, Item
 from vicinal.index.where import And, In, as_condition
@@ -178,7 +179,9 @@ def test_fast_search_says_how_often_it_is_right(tmp_path):
     for where in (None, as_condition("label = 'b'"), as_condition("id < 5")):
         exact = store.search(vectors[:50], 5, where)
         fast = store.search(vectors[:50], 5, where, fast=True)
-        assert exact.recall == 1
+        assert exact.exact
+        assert fast.exact == (where == as_condition("id < 5"))  # of which there are too few for codes
+        assert bool(fast.measured) != fast.exact
         assert fast.recall > 0.95
         assert (exact.ids == fast.ids).mean() > 0.95
         assert fast.similarities[0, 0] == exact.similarities[0, 0]
@@ -191,6 +194,56 @@ def test_fast_search_says_how_often_it_is_right(tmp_path):
     (tmp_path / "codes.faiss").write_bytes(b"damaged")
     store = EmbeddedStore(tmp_path)
     assert store.search(vectors[:1], 1, fast=True).ids.tolist() == [[0]]
+    store.close()
+
+
+def test_the_recall_of_codes_is_measured_again_when_the_data_have_changed(tmp_path, monkeypatch):
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(0)
+    apart = rng.normal(size=(2000, 16)).astype(np.float32)
+    alike = (0.02 * rng.normal(size=(6000, 16)) + np.eye(16)[0]).astype(np.float32)
+    clock = count()
+    monkeypatch.setattr(fast_codes, "now", lambda: f"time {next(clock)}")
+
+    def told_and_true(store, rows):
+        exact, fast = (store.search(rows[::50], 10, fast=way) for way in (False, True))
+        shares = [np.isin(right, found).mean() for right, found in zip(exact.ids, fast.ids, strict=True)]
+        return fast.recall, float(np.mean(shares)), fast.measured
+
+    store = EmbeddedStore.create(tmp_path, Header(16))
+    store.add([Item(row) for row in range(2000)], apart)
+    told, true, when = told_and_true(store, apart)
+    assert abs(told - true) < 0.05
+    assert when == "time 0"
+    store.add([Item(row) for row in range(2000, 2100)], alike[:100])
+    assert told_and_true(store, apart)[2] == "time 0"  # a twentieth
+    store.add([Item(row) for row in range(2100, 8000)], alike[100:])
+    again, true, when = told_and_true(store, np.concatenate([apart, alike]))
+    assert again < told - 0.05
+    assert abs(again - true) < 0.08
+    assert when == "time 1"
+    store.delete(as_condition("id < 1500"))
+    assert told_and_true(store, alike)[2] == "time 2"
+    store.close()
+    store = EmbeddedStore(tmp_path)  # reads the codes, and measures what was not written with them
+    assert abs(told_and_true(store, alike)[0] - told_and_true(store, alike)[1]) < 0.08
+    store.close()
+
+
+def test_codes_of_other_vectors_are_made_anew(tmp_path):
+    pytest.importorskip("faiss")
+    rows = np.random.default_rng(0).normal(size=(2, 1000, 8)).astype(np.float32)
+    for name, vectors in zip("ab", rows, strict=True):
+        store = EmbeddedStore.create(tmp_path / name, Header(8))
+        store.add([Item(row) for row in range(1000)], vectors)
+        store.search(vectors[:1], 1, fast=True)
+        assert store.space()[1] > 0  # codes are held in memory
+        store.close()
+    for file in ("codes.faiss", "codes.json"):
+        shutil.copy(tmp_path / "a" / file, tmp_path / "b" / file)
+    store = EmbeddedStore(tmp_path / "b")
+    exact, fast = (store.search(rows[1], 1, fast=way) for way in (False, True))
+    assert (exact.ids == fast.ids).mean() > 0.95
     store.close()
 
 

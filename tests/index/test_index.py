@@ -219,7 +219,13 @@ def test_it_measures_itself(tmp_path):
         found = index.measure(k=3)
         assert found.items == 400
         assert found.recall > 0.9
-        assert "recall" in str(found)
+        assert found.codes > 0
+        assert "in addition for fast" in str(found)
+        hits = index.search(index.get()[1][0], k=3, fast=True)
+        assert not hits.exact  # whatever its recall
+        assert hits.measured
+        with pytest.raises(InputError, match="in its own folder"):
+            index.prepare_fast()
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])

@@ -16,6 +16,8 @@ pytest.importorskip("pymilvus", reason="pymilvus is not installed")
 pytest.importorskip("milvus_lite", reason="milvus-lite, the emulation of a server, is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
+from vicinal.index import milvus_rows  # noqa: E402
+from vicinal.index.milvus_client import address_of  # noqa: E402
 from vicinal.index.milvus_store import MilvusStore  # noqa: E402
 
 numbers = count()
@@ -79,6 +81,33 @@ def test_an_item_that_changes_its_label_is_there_once(url):
     assert store.get()[0] == [Item("a", label="crow")]
     assert store.count(as_condition("label = 'wren'")) == 0
     store.drop()
+
+
+def test_lists_are_for_fast_search_and_exact_search_reads_all_of_them(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(milvus_rows, "MESSAGE", 20_000)  # several requests
+    vectors = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
+    with Index.of_vectors(tmp_path / "x.index", vectors, store=url) as index:
+        exact = index.nearest(vectors[:5], 3)
+        assert index.search(vectors[0], k=3, fast=True).exact  # there are no lists yet
+        assert 0 < index.prepare_fast() <= 1
+        assert [part.tolist() for part in index.nearest(vectors[:5], 3)] == [part.tolist() for part in exact]
+        hits = index.search(vectors[0], k=3, fast=True)
+        assert not hits.exact
+        assert len(hits) == 3
+        with pytest.raises(InputError, match="half precision is for PostgreSQL"):
+            index.prepare_fast(half=True)
+        found = index.measure(k=3)
+        assert found.disk is None
+        assert "not told by the server" in str(found)
+
+
+def test_addresses():
+    assert address_of("milvus://host:19530")["uri"] == "http://host:19530"
+    assert address_of("milvus+https://host?token=abc")["token"] == "abc"
+    assert address_of("milvus:///a/b.db") == {"uri": "/a/b.db"}
+    with pytest.raises(DataError, match=r"milvus\+https://me:\*\*\*@127.0.0.1:1 cannot be reached") as caught:
+        MilvusStore("milvus+https://me:s@cret@127.0.0.1:1")
+    assert "cret" not in str(caught.value)
 
 
 def test_vectors_of_one_number(url):

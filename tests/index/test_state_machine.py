@@ -1,19 +1,23 @@
-"""Anything that can be done to an index, in any order, against a plain dict."""
+"""Anything that can be done to an index, in any order, with kills between, against a plain dict."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from vicinal.data import arrays
+from vicinal.embedder import Embedder
 from vicinal.errors import InputError
-from vicinal.index import Index, Item
+from vicinal.index import Index, Item, index_folder, taking_in, vector_file
 from vicinal.index.columns import matches
 from vicinal.index.where import as_condition
 from vicinal.testing import naive_search
@@ -25,6 +29,51 @@ years = st.sampled_from([None, 1, 2, 3])
 filters = st.sampled_from(
     ["label = 'a'", "not label = 'a'", "year > 1", "year is null and label in ('a', 'b')", "id >= 6 or label is null"]
 )
+
+
+WRITES = [
+    (vector_file, "write_at"),
+    (vector_file, "sync_file"),
+    (index_folder, "sync_file"),
+    (index_folder, "sync_folder"),
+    (index_folder, "rename"),
+]
+
+
+class Killed(BaseException):
+    pass
+
+
+@contextmanager
+def killed_before(step: int, folder: Path, left: Path):
+    """Stop before the n-th write, sync or rename, and keep what a process that is killed there leaves on the disk."""
+    calls = [0]
+
+    def counted(real):
+        def write(*arguments):
+            calls[0] += 1
+            if calls[0] == step:
+                shutil.copytree(folder, left)
+                raise Killed
+            return real(*arguments)
+
+        return write
+
+    with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+        for module, name in WRITES:
+            patch.setattr(module, name, counted(getattr(module, name)))
+        yield
+
+
+def opened_after_kill(index: Index, left: Path) -> Index:
+    """The index that a killed process left, in place of the one that was stopped; the same one if none was."""
+    if not left.exists():
+        return index
+    index.close()
+    shutil.rmtree(index.path)
+    left.rename(index.path)
+    assert Index.open(index.path).verify() == []
+    return Index.open(index.path)
 
 
 class Machine(RuleBasedStateMachine):
@@ -40,12 +89,23 @@ class Machine(RuleBasedStateMachine):
 
     @rule(new=st.dictionaries(keys, st.tuples(rows, labels, years), min_size=1, max_size=4))
     def add(self, new):
+        self.put(new)
+        self.items |= added(new)
+
+    @rule(new=st.dictionaries(keys, st.tuples(rows, labels, years), min_size=1, max_size=4), step=st.integers(1, 3))
+    def add_and_be_killed(self, new, step):
+        with killed_before(step, self.index.path, self.root / "left"):
+            self.put(new)
+        self.index = opened_after_kill(self.index, self.root / "left")
+        there = {item.id: item for item in self.index.get(vectors=False)[0]}
+        if there != {key: item for key, (item, _) in self.items.items()}:  # all of it or nothing
+            self.items |= added(new)
+
+    def put(self, new):
         ids = list(new)
         vectors = np.array([new[key][0] for key in ids], dtype=np.float32)
-        columns = [new[key][1] for key in ids], [new[key][2] for key in ids]
-        self.index.add(vectors=vectors, ids=ids, labels=columns[0], metadata={"year": columns[1]})
-        for key, vector, label, year in zip(ids, vectors, *columns, strict=True):
-            self.items[key] = Item(key, label=label, metadata={} if year is None else {"year": year}), vector
+        metadata = {"year": [new[key][2] for key in ids]}
+        self.index.add(vectors=vectors, ids=ids, labels=[new[key][1] for key in ids], metadata=metadata)
 
     @rule(text=filters)
     def remove(self, text):
@@ -61,9 +121,13 @@ class Machine(RuleBasedStateMachine):
             if matches(as_condition(text), item.values()):
                 self.items[key] = Item(key, label=label, metadata={} if year is None else {"year": year}), vector
 
-    @rule()
-    def compact(self):
-        self.index.compact()
+    # Compaction forgets a column that no item has a value in, and a filter by it is then refused.
+    @precondition(lambda self: any("year" in item.metadata for item, _ in self.items.values()))
+    @rule(step=st.one_of(st.none(), st.integers(1, 12)))
+    def compact(self, step):
+        with killed_before(step or 0, self.index.path, self.root / "left"):
+            self.index.compact()
+        self.index = opened_after_kill(self.index, self.root / "left")
 
     @rule()
     def compact_and_roll_back(self):
@@ -96,14 +160,105 @@ class Machine(RuleBasedStateMachine):
         assert [vector.tolist() for vector in vectors] == [self.items[item.id][1].tolist() for item in items]
 
 
+def added(new):
+    """What a dict of vectors, labels and years puts into an index."""
+    return {
+        key: (Item(key, label=label, metadata={} if year is None else {"year": year}), np.float32(vector))
+        for key, (vector, label, year) in new.items()
+    }
+
+
+corners = [(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (3.0, 4.0)]
+listings = st.lists(st.tuples(st.sampled_from(corners), st.sampled_from("pq")), min_size=1, max_size=5)
+
+
+class RefreshMachine(RuleBasedStateMachine):
+    """A dataset that changes, an index that follows it, and items that come from elsewhere, which stay."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.model = Embedder("linear", dim=2, options={"features": 2})
+        self.embedded = dict(zip(corners, self.model.encode(np.float32(corners)), strict=True))
+        self.root = Path(tempfile.mkdtemp())
+        self.index = Index.build(self.root / "x.index", self.model)
+        self.listed, self.others = {}, {}
+
+    def teardown(self):
+        self.index.close()
+        shutil.rmtree(self.root)
+
+    def follow(self, listing):
+        data = arrays(np.float32([vector for vector, _ in listing]), [label for _, label in listing], name="set")
+        return self.index.refresh(data)
+
+    @rule(listing=listings)
+    def refresh(self, listing):
+        changes = self.follow(listing)
+        now = {f"set/{place}": entry for place, entry in enumerate(listing)}
+        assert changes.added == len(now.keys() - self.listed.keys())
+        assert changes.removed == len(self.listed.keys() - now.keys())
+        assert changes.unchanged == sum(self.listed.get(key) == entry for key, entry in now.items())
+        self.listed = now
+
+    @rule(listing=listings, step=st.integers(1, 8))
+    def refresh_and_be_killed(self, listing, step):
+        with pytest.MonkeyPatch.context() as patch, killed_before(step, self.index.path, self.root / "left"):
+            patch.setattr(taking_in, "COMMIT_AFTER", 1)
+            self.follow(listing)
+        self.index = opened_after_kill(self.index, self.root / "left")
+        now = {f"set/{place}": entry for place, entry in enumerate(listing)}
+        items, vectors = self.index.get("source = 'set'")
+        found = {}
+        for item, vector in zip(items, vectors, strict=True):  # each is as it was, or as it is to be
+            entries = [entry for entry in (self.listed.get(item.id), now.get(item.id)) if entry is not None]
+            [found[item.id], *_] = [
+                entry for entry in entries if (item.label == entry[1] and np.allclose(vector, self.embedded[entry[0]]))
+            ]
+        assert found.keys() >= self.listed.keys() & now.keys()
+        self.listed = found
+
+    @rule(key=st.sampled_from("xyz"), corner=st.sampled_from(corners))
+    def add(self, key, corner):
+        self.index.add(vectors=[self.embedded[corner]], ids=[key], embedder=self.model)
+        self.others[key] = (corner, None)
+
+    @rule()
+    def reopen(self):
+        self.index.close()
+        self.index = Index.open(self.root / "x.index")
+
+    @invariant()
+    def it_holds_what_was_listed_and_added(self):
+        items, vectors = self.index.get()
+        expected = self.listed | self.others
+        assert {item.id: item.label for item in items} == {key: label for key, (_, label) in expected.items()}
+        for item, vector in zip(items, vectors, strict=True):
+            assert np.allclose(vector, self.embedded[expected[item.id][0]])
+
+
+def trying(examples, steps):
+    return settings(
+        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+
+
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(
-    max_examples=5, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestMachine.settings = trying(5, 12)
+TestRefreshMachine = RefreshMachine.TestCase
+TestRefreshMachine.settings = trying(4, 8)
+
+
+@pytest.mark.slow
+class TestMachineLonger(Machine.TestCase):
+    settings = trying(15, 15)
+
+
+@pytest.mark.slow
+class TestRefreshMachineLonger(RefreshMachine.TestCase):
+    settings = trying(15, 12)
 
 
 @pytest.mark.campaign
 class TestMachineForLong(Machine.TestCase):
-    settings = settings(
-        max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    settings = trying(300, 40)

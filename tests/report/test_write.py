@@ -199,6 +199,8 @@ def test_verb(tmp_path: Path, make_comparison: Make) -> None:
     assert result.exit_code == 0, result.output
     assert (tmp_path / "page.html").exists()
     assert "page.html" in result.output
+    told = CliRunner().invoke(app, ["report", str(tmp_path), "--json", "--no-progress"])
+    assert json.loads(told.stdout) == {"page": str(tmp_path / "report.html"), "markdown": str(tmp_path / "report.md")}
 
 
 def test_the_network_shown_is_the_best_by_validation_not_by_test(tmp_path: Path, make_comparison: Make) -> None:

@@ -10,7 +10,16 @@ from typer.testing import CliRunner
 from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError
 from vicinal.results import published
-from vicinal.results.paper_claims import Result, as_results, audit_claims, read_results, thesis_cases
+from vicinal.results.literature import thesis_tables
+from vicinal.results.paper_claims import (
+    Result,
+    as_results,
+    audit_claims,
+    read_results,
+    thesis_cases,
+    with_and_without,
+)
+from vicinal.results.published_parts import validated_parts
 
 pytestmark = pytest.mark.unit
 
@@ -73,13 +82,89 @@ def test_the_mean_over_all_settings_where_the_own_one_was_not_measured() -> None
 
 
 def test_every_published_number_can_be_asked() -> None:
+    parts = validated_parts(published())
+    of_parts = sum(len(table.validation) + len(table.test) for table in parts)
+    assert len(as_results(published())) + of_parts == len(published()) == 1755
     for dataset in ("cub", "cars196", "sop", "inshop"):
         rows = published(dataset)
         claims = audit_claims(as_results(rows))
         assert claims
         asked = {(claim.other.method, claim.other.score) for claim in claims}
         asked |= {(claim.proposed.method, claim.proposed.score) for claim in claims}
-        assert asked == {(row.method, row.score) for row in rows if not row.part and not row.note}
+        assert asked == {(row.method, row.score) for row in rows if not row.part}
+
+
+def test_impossible_numbers_are_marked_and_count_for_nothing() -> None:
+    claims = audit_claims(as_results(published("sop", score="R@1000")))
+    marked = [claim for claim in claims if claim.other.note]
+    assert {claim.other.dim for claim in marked} == {128, 1024}
+    assert {claim.claimed for claim in marked} == {None}
+    assert all("(impossible: recall falls as k grows)" in str(claim) for claim in marked)
+    assert not any(claim.proposed.note for claim in claims)
+    assert not any(name.endswith(("Table 10b", "Table 10d")) for claim in marked for name, _ in claim.settings)
+    tables = thesis_tables("sop", "R@1000")
+    assert "arcface" not in tables["bn_inception 128"].keys() | tables["bn_inception 1024"].keys()
+    assert "arcface" in tables["bn_inception 64"]
+
+
+def test_of_steps_fewer_are_better_and_differences_are_shares() -> None:
+    claims = audit_claims(as_results(published("sop", score="steps")))
+    assert {claim.proposed.method for claim in claims} == {"soft_triple"}  # 48,000
+    anchor = next(claim for claim in claims if claim.other.method == "proxy_anchor")
+    assert anchor.claimed == pytest.approx(48 / 54 - 1)
+    assert "soft_triple has 48,000 steps" in str(anchor)
+    assert "claimed: -11 % steps" in str(anchor)
+    assert "points" not in str(anchor)
+
+
+def test_with_something_and_without_it_in_one_table() -> None:
+    steps = with_and_without(published(score="steps"), "ccp")
+    told = {(claim.proposed.dataset, claim.other.method): f"{claim.claimed:+.0%}" for claim in steps}
+    assert told["inshop", "triplet"] == "+58%"
+    assert sorted(told.values()) == ["+11%", "+11%", "+33%", "+34%", "+36%", "+58%"]
+    cells = with_and_without(published(score="MAP@R", source="Gürbüz"), "ccp")
+    assert len(cells) == 32  # four losses, four datasets, single and joined
+    assert all(claim.claimed is not None and claim.claimed > 0 for claim in cells)
+    assert all(not claim.differs for claim in cells)
+
+
+def test_validation_and_test_over_the_folds_of_the_thesis() -> None:
+    folds, splits = validated_parts(published())
+    assert (len(folds.test), len(splits.test)) == (10, 4)
+    assert folds.correlation == pytest.approx(-0.3595, abs=1e-4)
+    assert folds.interval is not None
+    assert folds.interval == pytest.approx((-0.8066, 0.3492), abs=1e-4)  # atanh and 1.96 / sqrt(7) by hand
+    assert "the best on validation (fold 8) has 63.33 on test, the best there (fold 5) 64.28" in str(folds)
+    assert splits.interval is None
+
+
+def test_what_a_setting_does_to_a_rival_where_nobody_measured_the_proposed_method() -> None:
+    claims = {(claim.proposed.method, claim.other.method): claim for claim in audit_claims(thesis_cases())}
+    tuplet = claims["tuplet_margin", "margin"]
+    wide, narrow = (
+        next(
+            row.value for row in published("cub", method="margin", score="R@1", source=f"Psomas 2020, Table 6{letter}")
+        )
+        for letter in "cb"
+    )
+    assert tuplet.setting_alone == pytest.approx(wide - narrow)
+    assert (tuplet.same_setting, tuplet.explained, tuplet.measured) == (None, None, True)
+    assert claims["ranked_list", "proxy_nca"].setting_alone is not None  # of the rival's own network
+    assert not claims["tuplet_margin", "hdc"].measured
+    assert sum(claim.measured for claim in claims.values()) == 7
+
+
+def test_recall_at_one_and_precision_at_one_are_one_number() -> None:
+    results = [Result("p", "cub", "R@1", "proxy_nca_pp", "vgg", 8, value=0.7, proposed=True)]
+    (claim,) = audit_claims([*results, Result("p", "cub", "R@1", "contrastive_c2", "googlenet", 8, value=0.4)])
+    pairs = {
+        (row.source, row.dim): row.value - other.value
+        for row in published("cub", method="proxy_nca_pp", score="P@1")
+        for other in published("cub", method="contrastive_c2", score="P@1")
+        if (row.source, row.dim) == (other.source, other.dim)
+    }
+    assert pairs
+    assert claim.same_setting == pytest.approx(sum(pairs.values()) / len(pairs))
 
 
 def test_a_table_of_ones_own(tmp_path: Path) -> None:
@@ -108,6 +193,11 @@ def test_the_verb(tmp_path: Path) -> None:
     assert '"other": "lifted_structure"' in asked.output
     assert run(app, ["audit-claims", "--published", "--method", "nobody"]).exit_code != 0
     assert run(app, ["audit-claims", "--dataset", "glyphs"]).exit_code != 0
+    assert "Pearson -0.36 (-0.81 to +0.35)" in run(app, ["audit-claims", "--published", "--dataset", "cub"]).output
+    steps = run(app, ["audit-claims", "--published", "--score", "steps", "--with", "ccp"]).output
+    assert "claimed: +58 % steps" in steps
+    assert run(app, ["audit-claims", "--with", "ccp"]).exit_code != 0
+    assert run(app, ["audit-claims", "--published", "--score", "steps", "--with", "nothing"]).exit_code != 0
 
 
 def test_the_figures_of_the_thesis(tmp_path: Path) -> None:

@@ -106,8 +106,11 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(DataError, match=r"No space left.*\n?.*same command"):
         Journal(tmp_path).append(record("b"))
+    with pytest.raises(DataError, match="No space left"):
+        Journal(tmp_path / "new").append(record("b"))
     monkeypatch.undo()
     assert keys(tmp_path) == ["a"]
+    assert not (tmp_path / "new" / "journal.jsonl").exists()
 
 
 def test_a_folder_without_a_journal_says_so(tmp_path):

@@ -6,7 +6,15 @@ import numpy as np
 
 from vicinal.data import Dataset, arrays, split
 from vicinal.recipe import Recipe
-from vicinal.results.run_notes import batch_note, budget_note, colour_note, validation_note
+from vicinal.results.run_notes import (
+    batch_note,
+    budget_note,
+    colour_note,
+    foreign_batch_note,
+    proxies_note,
+    random_network_note,
+    validation_note,
+)
 
 
 def toy(classes: int, each: int = 3) -> Dataset:
@@ -50,3 +58,40 @@ def test_colours_that_are_not_seen() -> None:
     assert colour_note(Recipe(backbone_options={"in_channels": 3}), coloured) is None
     assert colour_note(Recipe(backbone="resnet18"), coloured) is None
     assert colour_note(Recipe(), arrays(np.zeros((4, 90, 90), dtype=np.uint8), [0, 0, 1, 1])) is None
+    ramp = np.tile(np.linspace(0, 255, 90), (4, 90, 1)).astype(np.uint8)
+    assert "convnet sees these grey photographs at 32 x 32 pixels" in str(
+        colour_note(Recipe(), arrays(ramp, [0, 0, 1, 1]))
+    )
+
+
+def test_batches_that_are_not_those_of_the_paper() -> None:
+    alone = Recipe(loss="proxy_anchor", classes_per_batch=4, samples_per_class=2)
+    assert str(foreign_batch_note(alone, toy(20))).startswith(
+        "proxy_anchor ran in batches of 4 classes x 2; its paper has 1 item per class"
+    )
+    assert foreign_batch_note(alone, toy(5)) is None  # as near as five classes allow
+    assert foreign_batch_note(alone.changed(batch="8x1"), toy(20)) is None
+    assert foreign_batch_note(alone.changed(loss="triplet"), toy(20)) is None
+    assert foreign_batch_note(alone.changed(sampler="random"), toy(20)) is None
+
+
+def test_a_network_that_stands_still_as_it_was_drawn() -> None:
+    images = arrays(np.zeros((4, 8, 8), dtype=np.uint8), [0, 0, 1, 1])
+    assert str(random_network_note(Recipe(freeze=True), images)).startswith("The network stands still with random")
+    trunk = random_network_note(Recipe(freeze="trunk", train_stages=2), images)
+    assert str(trunk).startswith("The network but for its last 2 stages stands still with random weights")
+    assert "last 1 stage stands still" in str(random_network_note(Recipe(train_stages=1), images))
+    assert "small matrices" in str(random_network_note(Recipe(lora_rank=4), images))
+    assert random_network_note(Recipe(), images) is None
+    assert random_network_note(Recipe(freeze=True), toy(3)) is None  # vectors go through no network
+    assert random_network_note(Recipe(freeze=True, backbone="resnet18", weights="imagenet"), images) is None
+    assert random_network_note(Recipe(freeze=True, start="runs/first/model"), images) is None
+
+
+def test_one_proxy_per_class_has_no_spread() -> None:
+    first = {"proxy cosine": 0.5}
+    one = {"proxy spread": float("nan"), "proxy radius": 0.25}
+    assert "nan" not in proxies_note(first, [one])
+    assert "the only proxy of a class had a covering radius 0.250 and 0.250 at the end" in proxies_note(first, [one])
+    several = proxies_note(first, [{"proxy spread": 0.1, "proxy radius": 0.25}])
+    assert "were 0.100 and 0.100 apart at the end of the first instance" in several

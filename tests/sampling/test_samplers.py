@@ -244,3 +244,57 @@ def test_bad_arguments() -> None:
         class_sampler(labels, 2, 2).update(torch.zeros(15, 2), torch.from_numpy(labels))
     with pytest.raises(InputError, match=r"none of classes \[1\]"):
         hard_class_sampler(labels, 2, 2).update(torch.zeros(2, 2), torch.tensor([0, 2]))
+
+
+def sets_of(items: int, labels: int, share: float, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((items, labels)) < share
+
+
+def test_sets_of_one_label_are_drawn_as_labels_are() -> None:
+    labels = labels_of([3, 5, 2, 6, 4])
+    plain = class_batches(labels, 2, 3, np.random.default_rng(5), rounds=4)
+    sets = class_batches(np.eye(5, dtype=bool)[labels], 2, 3, np.random.default_rng(5), rounds=4)
+    assert [batch.tolist() for batch in plain] == [batch.tolist() for batch in sets]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.9])
+def test_a_batch_of_sets_has_enough_of_its_classes_and_no_item_twice(share: float) -> None:
+    sets = sets_of(60, 8, share)
+    seen: set[int] = set()
+    for batch in class_batches(sets, 4, 3, np.random.default_rng(0), rounds=5):
+        assert len(set(batch.tolist())) == len(batch) == 12
+        assert sets[batch].any(axis=1).all()
+        assert (sets[batch].sum(axis=0) >= 3).sum() >= 4
+        seen |= set(batch.tolist())
+    assert len(seen) > 30
+
+
+def test_classes_that_share_their_items_give_further_ones() -> None:
+    sets = np.zeros((9, 5), dtype=bool)
+    sets[:2, :4] = True  # four classes of the same two items
+    sets[2:, 4] = True
+    for seed in range(10):
+        for batch in class_batches(sets, 4, 2, np.random.default_rng(seed)):
+            assert len(set(batch.tolist())) == 8
+
+
+def test_sets_that_cannot_fill_a_batch_are_told_at_once() -> None:
+    sets = np.zeros((9, 5), dtype=bool)
+    sets[:3] = True
+    with pytest.raises(InputError, match="3 items with labels cannot fill a batch of 2 x 2"):
+        class_sampler(sets, 2, 2)
+    for batch in class_sampler(sets, 2, 2, repeat_short=True):
+        assert len(batch) == 4
+    with pytest.raises(InputError, match="0 classes"):
+        class_sampler(np.zeros((9, 5), dtype=bool), 2, 2)
+    with pytest.raises(InputError, match="one per item, or sets of labels as booleans"):
+        class_sampler(np.zeros((9, 5), dtype=int), 2, 2)
+
+
+def test_the_nearest_classes_of_sets_come_together() -> None:
+    sets = np.kron(np.eye(4, dtype=bool), np.ones((3, 1), dtype=bool))
+    sets = np.column_stack([sets, np.zeros(12, dtype=bool)])  # and a label that nothing has
+    embeddings = torch.tensor([[0.0], [10.0], [0.1], [10.1]]).repeat_interleave(3, dim=0)
+    sampler = hard_class_sampler(sets, 2, 3)
+    sampler.update(embeddings, torch.from_numpy(sets))
+    assert [sorted(set((batch // 3).tolist())) for batch in sampler] in ([[0, 2], [1, 3]], [[1, 3], [0, 2]])

@@ -56,3 +56,8 @@ def test_it_is_where_training_starts_and_pretrained_features_have_it_by_default(
     torch.save(whole.backbone.state_dict(), weights)
     pretrained = fit(split, weights=str(weights), **small).head.linear.weight
     assert torch.allclose(pretrained @ pretrained.T, torch.eye(5), atol=1e-4)
+    # Without a bias nothing can be centred.
+    without = fit(split, weights=str(weights), head_bias=False, **small).head.linear.weight
+    assert not torch.allclose(without @ without.T, torch.eye(5), atol=1e-4)
+    with pytest.raises(InputError, match="without a bias"):
+        fit(split, weights=str(weights), head_bias=False, head_start="pca", **small)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from vicinal.data import Split
 from vicinal.errors import InputError, Interrupted, NotFinite, UnknownName
 from vicinal.fitting import fit
 from vicinal.recipe import Recipe
+from vicinal.training.stop_signals import asked_to_stop
 from vicinal.tuning import Choice, Range, search_space, tune
 
 Plant = Callable[[Callable[[Recipe], float]], list[Recipe]]
@@ -149,6 +151,39 @@ def test_a_search_is_stopped_by_ctrl_c(blobs: Split, recipe: Recipe, planted: Pl
     asked[0] = False
     with pytest.raises(Interrupted, match="are lost"):
         tune(blobs, recipe, trials=6, sampler="grid", space=space, **QUIET)
+
+
+def test_a_second_ctrl_c_stops_a_search_in_words_and_loses_nothing(
+    blobs: Split, recipe: Recipe, planted: Plant, tmp_path: Any
+) -> None:
+    asked = [False]
+
+    def score(recipe: Recipe) -> float:
+        if margin(recipe) == 0.2 and not asked[0]:
+            asked[0] = True
+            with asked_to_stop() as asked_once:  # as training does: the first one is a question, the second acts
+                first = signal.getsignal(signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
+                while signal.getsignal(signal.SIGINT) is first:  # two that wait would be merged into one
+                    pass
+                assert asked_once()
+                signal.raise_signal(signal.SIGINT)
+                pytest.fail("the second Ctrl-C did nothing")
+        return peak(recipe)
+
+    tried = planted(score)
+    space = {"loss_options.margin": Range(0.0, 0.4, step=0.1)}
+    search: dict[str, Any] = {"trials": 5, "sampler": "grid", "space": space, "storage": tmp_path / "search.db"}
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest-xdist ignores it
+    try:
+        with pytest.raises(Interrupted, match="start the same search to go on") as stopped:
+            tune(blobs, recipe, **search, **QUIET)
+    finally:
+        signal.signal(signal.SIGINT, former)
+    assert stopped.value.__suppress_context__  # no traceback of what was under way
+    tuned = tune(blobs, recipe, **search, **QUIET)
+    assert sorted(round(margin(recipe), 1) for recipe in tried) == [0.0, 0.1, 0.2, 0.2, 0.3, 0.4]
+    assert [trial.state for trial in tuned.trials] == ["complete"] * 5
 
 
 def test_what_comes_out_prints_as_a_table_and_reads_as_a_recipe(

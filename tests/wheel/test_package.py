@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.slow
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -34,8 +34,12 @@ def test_version_and_completion(vicinal: Run) -> None:
     assert "_VICINAL_COMPLETE" in vicinal("--show-completion", "bash").stdout
 
 
-def test_recipes_and_the_demo_come_with_it(vicinal: Run, tmp_path: Path) -> None:
+def test_recipes_come_with_it(vicinal: Run) -> None:
     assert "thesis/cub-bn_inception" in vicinal("recipes").stdout
+
+
+@pytest.mark.campaign
+def test_the_demo_comes_with_it(vicinal: Run, tmp_path: Path) -> None:
     told = vicinal("demo", "--seeds", "1", "--steps", "3", "--out", "demo").stdout
     assert "The report is" in told
     assert (tmp_path / "demo" / "report.html").is_file()
@@ -51,3 +55,11 @@ def test_it_is_the_installed_one(installed: Path, tmp_path: Path) -> None:
         env={"PATH": "/usr/bin"},
     ).stdout
     assert "site-packages" in said
+    assert str(installed.parent) in said
+
+
+def test_nothing_else_is_there(installed: Path, tmp_path: Path) -> None:
+    """What these tests need must not be there by luck."""
+    absent = "import importlib.util as u; print([n for n in ('pytest', 'pandas', 'faiss', 'timm') if u.find_spec(n)])"
+    command = [installed / "python", "-c", absent]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env={}).stdout == "[]\n"

@@ -32,7 +32,7 @@ def as_backbone(network: nn.Module, input: Input | Mapping[str, Any] | None = No
     Example:
         >>> backbone = as_backbone(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), {"size": 32})
         >>> backbone.channels, backbone.input
-        (8, Input(pixels='imagenet', channels=3, size=32, short_side=None))
+        (8, Input(pixels='imagenet', channels=3, size=32, short_side=None, resampling='bilinear'))
     """
     if isinstance(network, Backbone):
         return network

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
+
+from vicinal.plain_warnings import warn_caller
 
 __all__ = ["take_former_names"]
 
@@ -30,7 +31,5 @@ def take_former_names(estimator: type[Any]) -> None:
 
 def _todays(options: dict[str, Any], estimator: type[Any]) -> dict[str, Any]:
     for former in FORMER.keys() & options.keys():
-        warnings.warn(
-            f"{estimator.__name__}: {former} is now called {FORMER[former]}.", DeprecationWarning, stacklevel=3
-        )
+        warn_caller(f"{estimator.__name__}: {former} is now called {FORMER[former]}.", DeprecationWarning)
     return {FORMER.get(name, name): value for name, value in options.items()}

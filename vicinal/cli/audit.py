@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vicinal.atomic import prepare_output
 from vicinal.cli.figures import save_figure
+from vicinal.cli.json_output import print_json
 from vicinal.cli.values import parse_pairs
 from vicinal.errors import InputError
+
+if TYPE_CHECKING:
+    from vicinal.spaces import MetricVerdict, RunAudit
 
 __all__ = ["audit"]
 
@@ -30,6 +35,7 @@ def audit(
     items: Annotated[int, typer.Option(help="Items of a run to compare with each other.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the figures.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Say whether a loss is a metric, a weak-metric or a semi-metric, with the worst triple; for a run also bounds."""
     from vicinal.spaces import audit as audit_loss
@@ -43,15 +49,37 @@ def audit(
     if Path(what).is_dir():
         if given or domain:
             raise InputError("A run is audited with its own options: leave --option and --domain out.")
-        found = audit_run(what, data=data, items=items, triples=triples, seed=seed)
-        typer.echo(str(found))
-        figures = audit_figures(found.verdict, found.metric, found.bounds, found.items)
+        audited = audit_run(what, data=data, items=items, triples=triples, seed=seed)
+        told, record = str(audited), _run_record(audited)
+        figures = audit_figures(audited.verdict, audited.metric, audited.bounds, audited.items)
     else:
         verdict = audit_loss(what, domain=domain, dim=dim, triples=triples, seed=seed, **given)
-        typer.echo(str(verdict))
+        told, record = str(verdict), _verdict_record(verdict)
         figures = audit_figures(verdict, label_metric_of(what, given) if what in LABEL_LOSSES else None)
+    if as_json:
+        print_json(record)
+    else:
+        typer.echo(told)
     if out is not None:
         for name, figure in figures.items():
             path = out / f"{name.replace(' ', '-')}.png"
             save_figure(figure, path)
-            typer.echo(f"Drawn to {path}")
+            typer.echo(f"Drawn to {path}", err=as_json)
+
+
+def _verdict_record(verdict: MetricVerdict) -> dict[str, Any]:
+    return asdict(verdict) | {"sentence": verdict.sentence}
+
+
+def _run_record(audited: RunAudit) -> dict[str, Any]:
+    """What an audit of a run says, without the distances of its single items."""
+    record = _verdict_record(audited.verdict)
+    if audited.bounds is None:
+        return record
+    told = ("epsilon", "largest_intra", "intra_bound", "smallest_inter", "inter_bound", "holds", "compared")
+    columns = ("classes", "by", "MAP@R", "P@1")
+    return record | {
+        "bounds": {name: getattr(audited.bounds, name) for name in told}
+        | {"certified": float(audited.bounds.certified.double().mean())},
+        "scores": [dict(zip(columns, row, strict=True)) for row in audited.scores],
+    }

@@ -31,6 +31,15 @@ def audit_claims(
     method: Annotated[
         str | None, typer.Option(help="What is proposed; by default what the table marks, or its best.")
     ] = None,
+    used: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="ADDITION",
+            help="Of published numbers: each method that uses this (ccp, memory, hierarchy, a miner) against the same "
+            "loss without it.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Say which comparisons are unfair, and how much of a difference goes away where settings are the same."""
@@ -38,30 +47,41 @@ def audit_claims(
 
     from vicinal.results import paper_claims
     from vicinal.results.literature import published as published_numbers
+    from vicinal.results.published_parts import validated_parts
 
     if published and table is not None:
         raise InputError("Give a table, or --published: not both.")
-    if published:
-        results = paper_claims.as_results(published_numbers(score=score))
+    if used is not None and (not published or method is not None):
+        raise InputError("--with says what is compared: it goes with --published, and without --method.")
+    numbers = published_numbers(dataset) if published else []
+    asked = [row for row in numbers if row.score == score]
+    parts = [table for table in validated_parts(numbers) if table.score == score and used is method is None]
+    if used is not None:
+        claims = paper_claims.with_and_without(asked, used)
     else:
-        results = paper_claims.thesis_cases() if table is None else paper_claims.read_results(table)
-    results = [result for result in results if dataset in (None, result.dataset)]
-    if method is not None:
-        results = [replace(result, proposed=result.method == method) for result in results]
-        if not any(result.proposed for result in results):
-            raise InputError(f"No result is of {method!r}: see the column method.")
-    if not results:
+        given = paper_claims.thesis_cases() if table is None else paper_claims.read_results(table)
+        results = paper_claims.as_results(asked) if published else given
+        results = [result for result in results if dataset in (None, result.dataset)]
+        if method is not None:
+            results = [replace(result, proposed=result.method == method) for result in results]
+            if not any(result.proposed for result in results):
+                raise InputError(f"No result is of {method!r}: see the column method.")
+        claims = paper_claims.audit_claims(results)
+    if not claims and not parts:
         raise InputError("There is nothing to audit: no result is of this dataset and score.")
-    claims = paper_claims.audit_claims(results)
     if as_json:
-        typer.echo(json.dumps([claim.as_dict() for claim in claims], indent=2))
+        typer.echo(json.dumps([each.as_dict() for each in claims] + [each.as_dict() for each in parts], indent=2))
         return
-    typer.echo("\n\n".join(map(str, claims)))
+    typer.echo("\n\n".join(map(str, [*claims, *parts])))
     unfair = [claim for claim in claims if claim.fair is False]
     told = [claim.explained for claim in unfair if claim.explained is not None]
     typer.echo(f"\n{len(unfair)} of {len(claims)} comparisons are unfair.", nl=not told)
     if told:
-        typer.echo(
+        more = [claim for claim in unfair if claim.explained is None and claim.measured]
+        said = (
             f" Of {len(told)} of them the same setting is known: on average {100 * sum(told) / len(told):.0f} % of the "
-            "difference goes away."
         )
+        said += "difference goes away."
+        if more:
+            said += f" Of {len(more)} more it is known what the setting does, but not how much was claimed."
+        typer.echo(said)

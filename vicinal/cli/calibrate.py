@@ -34,14 +34,17 @@ def calibrate(
     Classes that the model was trained on are left out.
     Too few classes promise nothing: the message says how many it takes.
     """
+    from vicinal.atomic import prepare_output
     from vicinal.data import load, split
     from vicinal.embedder import Embedder
     from vicinal.embedder.calibrating import calibration_of, unseen_classes
-    from vicinal.embedder.folder import model_in
+    from vicinal.embedder.folder import CALIBRATION, model_in
     from vicinal.errors import InputError
     from vicinal.evaluation.promised_threshold import promise_threshold
 
     embedder = Embedder.load(model)
+    folder = model_in(model)
+    prepare_output(folder / CALIBRATION)
     items = load(data, skip_bad=skip_bad)
     if protocol is not None:
         held_out = split(items, protocol, seed=seed).validation
@@ -57,7 +60,6 @@ def calibrate(
         distance=embedder.distance,
     )
     embedder.calibration = calibration_of(promise, embedder)
-    folder = model_in(model)
     embedder.save(folder)
     if json:
         known = {"model": str(folder), "seen": promise.seen, "true_matches": promise.true_matches}
@@ -70,5 +72,5 @@ def calibrate(
         f"{100 * promise.true_matches:.3g} % of the pairs of one class: what is below is missed."
     )
     Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(
-        f"kept in {folder}; an index of it learns of that by vicinal index {model} DATA --out INDEX"
+        f"kept in {folder}; an index of it learns of that by vicinal index {model} --out INDEX"
     )

@@ -14,7 +14,7 @@ import typer
 from numpy.typing import NDArray
 
 from vicinal.atomic import prepare_output, write_atomically
-from vicinal.cli.figures import prepare_picture
+from vicinal.cli.figures import prepare_picture, save_picture
 from vicinal.errors import InputError
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def _from_index(path: Path) -> Collection:
     return Collection(
         [str(item.path or item.id) for item in items],
         vectors,
-        None if any(label is None for label in labels) else np.array(labels),
-        None if any(role is None for role in roles) else np.array(roles),
+        _if_all(labels),
+        _if_all(roles),
         distance,
         paths if len(paths) == len(items) else (),
         lambda place: items[place].path,
@@ -138,16 +138,22 @@ def _from_file(path: Path) -> Collection:
     found = read_vectors(path)
     names = [str(name) for name in (range(len(found.vectors)) if found.ids is None else found.ids)]
     roles = found.metadata.get("role")
-    are_files = found.ids is not None and all(Path(name).is_file() for name in names)
+    paths = [str(path) for path in found.files.get("path", names)]
+    are_files = found.ids is not None and all(Path(path).is_file() for path in paths)
     return Collection(
         names,
         found.vectors,
-        None if found.labels is None else np.array(found.labels),
-        None if roles is None else np.array(roles),
-        "cosine",
-        names if are_files else (),
-        lambda place: names[place] if are_files else None,
+        _if_all(found.labels),
+        _if_all(roles),
+        found.distance or "cosine",
+        paths if are_files else (),
+        lambda place: paths[place] if are_files else None,
     )
+
+
+def _if_all(values: Sequence[Any] | None) -> NDArray[np.generic] | None:
+    """Values as an array, if every item has one."""
+    return None if values is None or any(value is None for value in values) else np.array(values)
 
 
 def _of_dataset(data: Dataset, labelled: bool, embeddings: NDArray[np.generic] | None, distance: str) -> Collection:
@@ -182,10 +188,6 @@ def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Sequence[objec
 
 def write_sheet(path: Path, rows: Sequence[Sequence[Cell]]) -> None:
     """Write rows of pictures as one picture, whole or not at all."""
-    from PIL import Image
-
-    from vicinal.atomic import replacing
     from vicinal.data.picture_rows import draw_rows
 
-    with replacing(path) as file:
-        draw_rows(rows).save(file, format=Image.registered_extensions()[path.suffix.lower()])
+    save_picture(draw_rows(rows), path)

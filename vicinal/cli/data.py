@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vicinal.cli.figures import prepare_picture
+from vicinal.cli.figures import prepare_picture, save_picture
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ __all__ = ["data", "findings", "summary"]
 
 SIZES_LOOKED_AT = 1000
 SHOWN = 20
+LONGEST = 40  # letters of a class's name
 
 
 def data(
@@ -50,7 +51,7 @@ def data(
     dataset, lookalikes, refused = _looked_at(name_or_path, options, check, skip_bad, progress)
     found = findings(dataset, lookalikes)
     rows = summary(dataset) | split_in_words(dataset)
-    rest = None if refused else next_command(name_or_path, root, skip_bad)
+    rest = next_command(name_or_path, root, skip_bad or refused is not None)
     if as_json:
         problems = [] if refused is None else list(refused.problems)
         typer.echo(json.dumps({"summary": rows, "problems": problems, "notes": found, "next": rest}, indent=2))
@@ -71,9 +72,9 @@ def data(
     if preview is not None:
         _write_preview(dataset, preview)
         console.print(f"wrote {escape(str(preview))}", soft_wrap=True, highlight=False)
+    console.print(f"Next: {escape(rest)}", soft_wrap=True, highlight=False)
     if refused is not None:
         raise refused
-    console.print(f"Next: {escape(str(rest))}", soft_wrap=True, highlight=False)
 
 
 def _looked_at(
@@ -126,6 +127,8 @@ def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
     """All that is odd about a dataset and stops nobody, in words."""
     import numpy as np
 
+    from vicinal.data.lookalikes import NOT_COMPARED
+
     names, counts = dataset.class_names, np.bincount(dataset.labels, minlength=len(dataset.class_names))
     told = list(dataset.notes)
     single = [names[label] for label in np.flatnonzero(counts == 1)]
@@ -145,6 +148,8 @@ def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
         apart = dataset.labels[one] != dataset.labels[other]
         what = "nearly the same picture under two classes" if apart else "nearly the same picture twice"
         told.append(f"{what}: {where(one)}, {where(other)}")
+    if not lookalikes.compared and isinstance(dataset.items, tuple):
+        told.append(NOT_COMPARED)
     return sorted(told, key=lambda note: "under two classes" not in note)
 
 
@@ -163,10 +168,10 @@ def summary(dataset: Dataset) -> dict[str, str]:
     per_class = np.bincount(dataset.labels)[dataset.classes]
     least, median, most = np.quantile(per_class, [0, 0.5, 1])
     rows = {
-        "items": f"{len(dataset):,} {dataset.kind}",
+        "items": f"{len(dataset):,} {'images' if dataset.kind == 'paths' else dataset.kind}",
         "classes": f"{len(dataset.classes):,}",
         "per class": f"least {least:.0f}, median {median:.0f}, most {most:.0f}",
-        "single items": f"{int((per_class == 1).sum()):,} classes",
+        "single items": _some(int((per_class == 1).sum()), "class", "classes"),
         "size": _sizes(dataset),
     }
     if dataset.roles is not None:
@@ -209,14 +214,9 @@ def next_command(name_or_path: str, root: Path | None, skip_bad: bool) -> str:
 
 
 def _write_preview(dataset: Dataset, preview: Path) -> None:
-    from PIL import Image
-
-    from vicinal.atomic import replacing
     from vicinal.data import contact_sheet
 
-    sheet = contact_sheet(dataset)
-    with replacing(preview) as file:
-        sheet.save(file, format=Image.registered_extensions()[preview.suffix.lower()])
+    save_picture(contact_sheet(dataset), preview)
 
 
 def _sizes(dataset: Dataset) -> str:
@@ -243,4 +243,14 @@ def _some(number: int, one: str, many: str) -> str:
 
 
 def _listed(names: list[str], most: int = 10) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    return ", ".join(map(_short, names[:most])) + (", ..." if len(names) > most else "")
+
+
+def _short(name: str) -> str:
+    """A long name with its ends, which tell such names apart.
+
+    Example:
+        >>> _short("a_very_long_name_of_a_car_of_the_year_2019_in_red")
+        'a_very_long_name_of...the_year_2019_in_red'
+    """
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}...{name[-LONGEST // 2 :]}"

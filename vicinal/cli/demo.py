@@ -16,6 +16,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder of the comparison.")] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option(min=1, help="How often all of it is repeated.")] = 3,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of each run.")] = 300,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Compare five losses on drawn characters of alphabets that none of them has seen, in a few minutes.
@@ -24,13 +25,17 @@ def demo(
     """
     from rich.console import Console
 
+    from vicinal.cli.json_output import print_json
     from vicinal.comparing import compare
     from vicinal.report import write_report
 
-    console = Console()
+    console = Console(stderr=as_json)  # standard output is for the JSON alone
     console.print(f"{len(LOSSES)} losses, {seeds} seeds, {steps} steps: a few minutes on two cores.", highlight=False)
     board = compare("glyphs", list(LOSSES), recipe="glyphs", seeds=seeds, steps=steps, out=out, progress=progress)
-    board.print(console)
+    if as_json:
+        print_json(board.to_dict())
+    else:
+        board.print(console)
     page = write_report([out], progress=progress)
     console.print(f"The report is {page}: open it in a browser.", highlight=False, soft_wrap=True)
     console.print("Now your own photographs, one sub-folder per class: vicinal data photos/", highlight=False)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["duplicates"]
 
 KINDS = {"bytes": "the same bytes", "looks": "looks the same", "embedding": "nearly the same by embedding"}
+NO_THRESHOLD = (
+    "Embeddings were not compared: Euclidean distances have no usual size, so give --threshold, as minus a distance."
+)
 
 
 def duplicates(
@@ -46,7 +49,7 @@ def duplicates(
 
     Data without a model is compared by bytes and looks; embeddings without files by themselves alone.
     """
-    from vicinal.data.lookalikes import lookalike_files
+    from vicinal.data.lookalikes import NOT_COMPARED, lookalike_files
     from vicinal.decisions import Link, find_duplicates, group_links
 
     prepare_outputs(out, sheet)
@@ -54,11 +57,15 @@ def duplicates(
     alike = lookalike_files(found.paths)
     links = [Link(group[0], other, "bytes") for group in alike.same for other in group[1:]]
     links += [Link(one, other, "looks") for one, other in alike.near]
-    if found.embeddings is None or (found.distance == "euclidean" and threshold is None):
+    notes = [] if alike.compared else [NOT_COMPARED]
+    embeddings = found.embeddings if found.paths else found.embedded()  # there must be something to compare
+    if embeddings is None or (found.distance == "euclidean" and threshold is None):
+        if embeddings is not None:
+            notes.append(NO_THRESHOLD)
         groups = group_links(links, labels=found.labels, roles=found.roles)
     else:
         groups = find_duplicates(
-            found.embeddings,
+            embeddings,
             threshold=threshold,
             labels=found.labels,
             roles=found.roles,
@@ -68,8 +75,10 @@ def duplicates(
     for group in groups[:shown]:
         names = [found.names[place] for place in group.places]
         typer.echo(json.dumps(group.as_dict() | {"items": names}) if as_json else _in_words(found, group))
+    for note in notes:
+        typer.echo(f"note: {note}", err=as_json)
     if not as_json:
-        typer.echo(_summary(groups, len(found)))
+        typer.echo(_summary(groups, len(found), whole=not notes))
     if out is not None:
         write_rows(out, ("group", "item", "label", "role", "kinds", "similarity", "leak"), _rows(found, groups))
     if sheet is not None:
@@ -91,9 +100,10 @@ def _in_words(found: Collection, group: DuplicateGroup) -> str:
     return "\n".join(lines)
 
 
-def _summary(groups: list[DuplicateGroup], items: int) -> str:
+def _summary(groups: list[DuplicateGroup], items: int, *, whole: bool) -> str:
     if not groups:
-        return f"Nothing is twice among {counted(items, 'item')}."
+        nothing = "Nothing is twice" if whole else "As far as they were compared, nothing is twice"
+        return f"{nothing} among {counted(items, 'item')}."
     leaks, torn = sum(group.leaks for group in groups), sum(len(group.labels) > 1 for group in groups)
     spare = sum(len(group.places) - 1 for group in groups)
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from vicinal.atomic import prepare_output, replacing
+from vicinal.atomic import prepare_output
 from vicinal.errors import DataError, InputError
 from vicinal.reading import read_arrays, read_text
 
@@ -50,9 +51,11 @@ def embed(
 ) -> None:
     """Write the embeddings of images or feature vectors to one .npz file.
 
-    Its keys: embeddings [n, d]; paths [n] for files; labels [n] and class_names where there are labels.
+    Its keys: embeddings [n, d]; paths [n] for files; labels [n] and class_names where there are labels;
+    embedder, the model's hash, and distance, by which an index refuses what another model made.
     """
     from vicinal.embedder import Embedder
+    from vicinal.index.exchange import write_arrays
 
     if out.suffix != ".npz":
         raise InputError(f"--out must end in .npz; got {out}.")
@@ -73,15 +76,16 @@ def embed(
         )
     }
     if isinstance(data.items, tuple):
-        result["paths"] = np.array(data.items, dtype=np.str_)
+        # As the ids of an index, which are the same wherever the file is read.
+        result["paths"] = np.array([os.path.abspath(path) for path in data.items], dtype=np.str_)
     if labelled:
         result["labels"] = data.labels
         result["class_names"] = np.array(data.class_names, dtype=np.str_)
-    with replacing(out) as file:
-        np.savez(file, allow_pickle=False, **result)
+    known = embedder.identity()
+    write_arrays(out, result, known, embedder.distance)
     if as_json:
         facts = {"out": str(out), "items": len(data), "dim": embedder.dim, "distance": embedder.distance}
-        facts |= {"labelled": labelled, "engine": embedder.encoded_by or engine, "model": embedder.identity()}
+        facts |= {"labelled": labelled, "engine": embedder.encoded_by or engine, "model": known}
         typer.echo(json.dumps(facts, indent=2))
         return
     console.print(

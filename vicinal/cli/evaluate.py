@@ -28,7 +28,8 @@ def evaluate(
         Path,
         typer.Argument(
             help="An .npz file with the arrays embeddings and labels, an .npy file of embeddings (with --labels), "
-            "a .parquet file with the columns embedding and label, or the folder of a model (with DATA)."
+            "a .parquet file with the columns embedding and label, or the folder of a model (with DATA).",
+            metavar="FILE|MODEL",
         ),
     ],
     data: Annotated[
@@ -51,14 +52,22 @@ def evaluate(
             help="How two embeddings are compared; by default as the model has it, and by cosine for files.",
         ),
     ] = None,
-    k: Annotated[str, typer.Option(help="The k of R@k, separated by commas.")] = "1,2,4,8",
+    k: Annotated[str, typer.Option(help="The k of R@k, separated by commas.", rich_help_panel="Scores")] = "1,2,4,8",
     full_ranking: Annotated[
-        bool | None, typer.Option(help="Also mAP, MRR and nDCG; by default for up to 10,000 items.")
+        bool | None,
+        typer.Option(help="Also mAP, MRR and nDCG; by default for up to 10,000 items.", rich_help_panel="Scores"),
     ] = None,
-    clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 of k-means.")] = True,
-    geometry: Annotated[bool, typer.Option(help="Also the shape of the embedding space.")] = True,
+    clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 of k-means.", rich_help_panel="Scores")] = True,
+    geometry: Annotated[
+        bool, typer.Option(help="Also the shape of the embedding space.", rich_help_panel="Scores")
+    ] = True,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Also over all pairs, same or different: AUC, EER, TAR at FARs.")
+        bool,
+        typer.Option(
+            "--verify",
+            help="Also over all pairs, same or different: AUC, EER, TAR at FARs.",
+            rich_help_panel="Scores",
+        ),
     ] = False,
     scores: Annotated[str, typer.Option(help="Scores of your own, separated by commas: my_module:my_score.")] = "",
     whiten: Annotated[
@@ -78,6 +87,14 @@ def evaluate(
     draws: Annotated[int, typer.Option(min=0, help="Resamples of the intervals; 0 for none.")] = 1000,
     confidence: Annotated[float, typer.Option(help="Of the intervals, between 0 and 1.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples and of k-means.")] = 0,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="For a model: threads that open images and run the network.",
+            show_default="one per core",
+        ),
+    ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write everything to this JSON file, too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
@@ -102,6 +119,8 @@ def evaluate(
     prepare_output(out)
     prepare_figure(plot, "--plot")
     prepare_figure(sizes, "--sizes")
+    if data is not None and not what.exists():
+        raise InputError(f"There is no {what}: give the folder of a model, such as a run's.")
     if what.is_dir():
         if data is None:
             raise InputError(
@@ -110,11 +129,12 @@ def evaluate(
         if labels or gallery or gallery_labels:
             raise InputError("--labels, --gallery and --gallery-labels go with embeddings in a file, not with a model.")
         embedder = Embedder.load(what)
-        items, others = _embedded(embedder, load(data, skip_bad=skip_bad), protocol, progress)
+        scored = _scored_part(load(data, skip_bad=skip_bad), protocol)
+        items, others = _embedded(embedder, scored, workers, progress)
         usual = embedder.distance
     else:
-        if data or protocol:
-            raise InputError(f"DATA and --protocol go with the folder of a model; {what} is not a folder.")
+        if data or protocol or workers is not None:
+            raise InputError(f"DATA, --protocol and --workers go with the folder of a model; {what} is not a folder.")
         items, others = _from_files(what, labels, gallery, gallery_labels)
         usual = "cosine"
     bar = LiveBar(
@@ -178,19 +198,22 @@ def _from_files(
     return read_table(embeddings, labels), None if gallery is None else read_table(gallery, gallery_labels)
 
 
-def _embedded(embedder: Embedder, scored: Dataset, protocol: str | None, progress: bool) -> tuple[Table, Table | None]:
-    """Embed a dataset; its queries and its gallery apart where it has them."""
+def _scored_part(whole: Dataset, protocol: str | None) -> Dataset:
+    """The test classes of a protocol; all folds of one have the same."""
     from vicinal.data import PROTOCOLS, split
-    from vicinal.evaluation.embedding_files import Table
 
-    if protocol is not None:
-        # All folds of a protocol have the same test classes.
-        divided = split(scored, protocol, fold=None if PROTOCOLS.get(protocol) is None else 0)
-        scored = divided.test or scored
+    if protocol is None:
+        return whole
+    return split(whole, protocol, fold=None if PROTOCOLS.get(protocol) is None else 0).test or whole
+
+
+def _embedded(embedder: Embedder, scored: Dataset, workers: int | None, progress: bool) -> tuple[Table, Table | None]:
+    """Embed a dataset; its queries and its gallery apart where it has them."""
+    from vicinal.evaluation.embedding_files import Table
 
     def table(part: Dataset) -> Table:
         names = np.array(part.class_names)[part.labels]
-        return Table(embedder.encode(part, progress=progress), names)
+        return Table(embedder.encode(part, workers=workers, progress=progress), names)
 
     roles = set() if scored.roles is None else set(scored.roles.tolist())
     if {"query", "gallery"} <= roles:

@@ -10,8 +10,9 @@ from vicinal.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image
 
-__all__ = ["prepare_figure", "prepare_picture", "save_figure"]
+__all__ = ["prepare_figure", "prepare_picture", "save_figure", "save_picture"]
 
 
 def prepare_figure(path: Path | None, flag: str) -> None:
@@ -42,6 +43,14 @@ def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure whole or not at all."""
     with replacing(path) as file:
         figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)
+
+
+def save_picture(picture: Image, path: Path) -> None:
+    """Write a picture whole or not at all."""
+    from PIL.Image import registered_extensions
+
+    with replacing(path) as file:
+        picture.save(file, format=registered_extensions()[path.suffix.lower()])
 
 
 def _require_suffix(path: Path, known: set[str], flag: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,7 +15,6 @@ from vicinal.phrasing import counted
 
 if TYPE_CHECKING:
     from vicinal.index import Changes, Index
-    from vicinal.index.exchange import ForeignVectors
 
 __all__ = ["index"]
 
@@ -30,7 +30,7 @@ def index(
             "a column path, or the name of a known set. Again: only what is new, changed or gone."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder of the index.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the index.")] = None,
     store: Annotated[
         str,
         typer.Option(
@@ -44,11 +44,14 @@ def index(
     ] = None,
     import_: Annotated[
         Path | None,
-        typer.Option("--import", help="Vectors made elsewhere (.parquet, .npz, .npy): a new index, or more items."),
+        typer.Option("--import", help="Vectors of a file (.parquet, .npz, .npy): a new index, or more items."),
     ] = None,
     distance: Annotated[
-        Literal["cosine", "euclidean"], typer.Option(help="How imported vectors are compared, for a new index.")
-    ] = "cosine",
+        Literal["cosine", "euclidean"] | None,
+        typer.Option(
+            help="How imported vectors are compared, for a new index.", show_default="what the file says, or cosine"
+        ),
+    ] = None,
     export: Annotated[Path | None, typer.Option(help="Write everything to a .parquet, .npz or .faiss file.")] = None,
     export_map: Annotated[
         Path | None,
@@ -56,6 +59,10 @@ def index(
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte; list what is not as it was.")] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Time exact and fast search, with recall.")] = False,
+    prepare_fast: Annotated[
+        bool, typer.Option("--prepare-fast", help="Have the server of --store index its vectors for search --fast.")
+    ] = False,
+    half: Annotated[bool, typer.Option("--half", help="With --prepare-fast: half precision (PostgreSQL).")] = False,
     compact: Annotated[bool, typer.Option("--compact", help="Give back the space of removed items.")] = False,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Go back to what was before --model or --compact.")
@@ -67,22 +74,52 @@ def index(
     vicinal index runs/which/best photos/ --out birds.index
     """
     console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-    from vicinal.embedder.folder import model_in
+    from vicinal.embedder.folder import CONFIG, model_in
     from vicinal.index import Index
-    from vicinal.index.exchange import read_vectors
+    from vicinal.index.exchange import prepare_export
     from vicinal.index.index_folder import is_index
+    from vicinal.index.map_export import prepare_map
 
+    actions: dict[str, object] = {
+        "--model": model,
+        "--remove": remove,
+        "--export": export,
+        "--export-map": export_map,
+        "--verify": verify,
+        "--measure": measure,
+        "--prepare-fast": prepare_fast,
+        "--compact": compact,
+        "--rollback": rollback,
+    }
+    made_new = {"--store": store, "--distance": distance}
+    is_model = not is_index(what) and (model_in(what) / CONFIG).is_file()
     if import_ is not None:
-        _import(what if out is None else out, read_vectors(import_), distance, store, console)
+        _refuse("--import", {"DATA": data, **actions}, "ask for that in a second call")
+        target = what if out is None else out
+        if is_index(target):
+            _refuse(f"{target}, which is an index already", made_new, "that was settled when it was made")
+        if out is not None and not is_model:
+            raise InputError(f"--out is for a new index, whose first argument is a model; {what} is none.")
+        if out is None and is_model:
+            raise InputError(f"{what} is a model; say where the index is to be: --out FOLDER.")
+        made_by = what if is_model else None
+        with Index.import_file(target, import_, embedder=made_by, distance=distance, store=store) as opened:
+            _say(console, opened, opened.changes)
         return
-    if not is_index(what) and (model_in(what) / "config.json").is_file():
-        if out is None or data is None:
+    if is_model:
+        if out is None or (data is None and not is_index(out)):
             raise InputError(f"{what} is a model; say what to index and where: vicinal index {what} DATA --out FOLDER.")
+        _refuse("making an index", {**actions, "--distance": distance}, f"ask for that of the index {out}")
         with Index.build(out, what, data, store=store, progress=progress) as built:
             _say(console, built, built.changes)
         return
     if out is not None:
         raise InputError(f"--out is for a new index, whose first argument is a model; {what} is none.")
+    _refuse("an index", made_new, "that is for a new one")
+    if export is not None:
+        prepare_export(export)
+    if export_map is not None:
+        prepare_map(export_map)
     with Index.open(what) as opened:
         if rollback:
             opened.rollback()
@@ -100,6 +137,10 @@ def index(
             from vicinal.index.map_export import export_map as write_map
 
             console.print(f"{export_map}: {counted(write_map(opened, export_map), 'item')}")
+        if prepare_fast:
+            console.print(f"--fast is prepared, recall {opened.prepare_fast(half=half):.4f}")
+        elif half:
+            raise InputError("--half says how --prepare-fast is done; give both.")
         if measure:
             print(opened.measure())
         if verify:
@@ -108,32 +149,11 @@ def index(
             console.print(str(opened))
 
 
-def _import(path: Path, found: ForeignVectors, distance: str, store: str, console: Console) -> None:
-    from vicinal.index import Changes, Index
-    from vicinal.index.index_folder import is_index
-
-    if is_index(path):
-        with Index.open(path) as opened:
-            changes = opened.add(
-                vectors=found.vectors,
-                ids=found.ids,
-                labels=found.labels,
-                metadata=found.metadata,
-                embedder=found.embedder or None,
-            )
-            _say(console, opened, changes)
-        return
-    made = Index.of_vectors(
-        path,
-        found.vectors,
-        ids=found.ids,
-        labels=found.labels,
-        metadata=found.metadata,
-        distance=distance,
-        store=store,
-    )
-    _say(console, made, Changes(added=len(made)))
-    made.close()
+def _refuse(what: str, flags: Mapping[str, object], instead: str) -> None:
+    """Refuse what would be passed over in silence otherwise."""
+    given = [flag for flag, value in flags.items() if value not in (None, False, "")]
+    if given:
+        raise InputError(f"{', '.join(given)} cannot go with {what}: {instead}.")
 
 
 def _say(console: Console, opened: Index, changes: Changes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -12,6 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from vicinal.cli.json_output import print_json
 
 __all__ = ["losses"]
 
@@ -27,12 +28,15 @@ def losses(
     console = Console()
     if name is not None:
         function = find_objective(name)
+        if as_json:
+            print_json(_row(function.__name__, function) | {"data sheet": inspect.getdoc(function)})
+            return
         console.print(f"{function.__name__}\n\n{function.__doc__}", markup=False, highlight=False)
         return
     why = {way.loss.partition("+")[0]: f"as {way.loss}: {way.literature}" for way in PANEL}
-    rows = [_row(loss) | {"try first": why.get(loss)} for loss in sorted(OBJECTIVES)]
+    rows = [_row(loss, OBJECTIVES[loss]) | {"try first": why.get(loss)} for loss in sorted(OBJECTIVES)]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     table = Table(box=box.SIMPLE_HEAD, caption="vicinal losses NAME shows formula, weights, options and reference")
     for column in ("loss", "geometry, references", "needs, paper"):
@@ -48,10 +52,9 @@ def losses(
     console.print("Also known as: " + ", ".join(f"{alias} = {loss}" for alias, loss in ALIASES.items()))
 
 
-def _row(loss: str) -> dict[str, Any]:
-    from vicinal.objectives import OBJECTIVES, Traits, options_of, traits_of
+def _row(loss: str, function: Callable[..., Any]) -> dict[str, Any]:
+    from vicinal.objectives import Traits, options_of, traits_of
 
-    function = OBJECTIVES[loss]
     traits = traits_of(function) or Traits("cosine", paper="")
     return {
         "loss": loss,

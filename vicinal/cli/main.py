@@ -17,7 +17,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from vicinal import __version__
-from vicinal.cli.vocabulary import in_panels, todays_words
+from vicinal.cli.vocabulary import InPlainWords, in_panels, todays_words, without_types
 from vicinal.errors import Interrupted, VicinalError
 from vicinal.masking import masked
 from vicinal.plain_warnings import warn_plainly
@@ -147,6 +147,10 @@ class Verbs(TyperGroup):
         for name, verb in VERBS.items():
             self.commands[name] = TyperCommand(name, help=verb.help, rich_help_panel=verb.panel)
 
+    def get_params(self, ctx: Any) -> Any:
+        """Return what may be typed before a verb."""
+        return without_types(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the verb itself, to be run."""
         name, shown, rest = super().resolve_command(ctx, args)
@@ -156,7 +160,7 @@ class Verbs(TyperGroup):
         example = VERBS[name].example
         function = name.replace("-", "_")
         verb = in_panels(getattr(import_module(f"vicinal.cli.{function}"), function))
-        single.command(name, epilog=f"Example: {example}" if example else None)(verb)
+        single.command(name, cls=InPlainWords, epilog=f"Example: {example}" if example else None)(verb)
         # While a shell completes a word nothing is to be said.
         words = rest if ctx.resilient_parsing else todays_words(name, rest)
         return name, typer.main.get_command(single), words

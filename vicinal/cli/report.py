@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vicinal.cli.json_output import print_json
 from vicinal.cli.values import words
 
 __all__ = ["report"]
@@ -24,10 +25,14 @@ def report(
     chapters: Annotated[
         str, typer.Option(help="Chapters of your own at the end, separated by commas: my_module:my_chapter.")
     ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print where they are as JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
     """Write a self-contained page about comparisons, and its twin in Markdown beside it."""
     from vicinal.report import write_report
 
     page = write_report(folder, out, chapters=words(chapters), progress=progress)
+    if as_json:
+        print_json({"page": str(page), "markdown": str(page.with_suffix(".md"))})
+        return
     Console().print(f"Written to {page} and {page.with_suffix('.md')}", highlight=False, soft_wrap=True)

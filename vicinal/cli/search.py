@@ -6,7 +6,6 @@ import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 
@@ -46,26 +45,25 @@ def search(
 
     vicinal search birds.index unknown.jpg --k 10 --where "label = 'wren'" --sheet hits.png
     """
+    from vicinal.cli.figures import prepare_picture, save_picture
     from vicinal.index import Index
     from vicinal.index.hit_pictures import draw_hits
     from vicinal.neighbours import Reranking
 
     if sum(given is not None for given in (query, item, vector)) != 1:
         raise InputError("Give one of: an image or a folder of images, --item, --vector.")
+    prepare_picture(sheet, "--sheet")
     with Index.open(index) as opened:
         how = {"k": k, "where": where, "fast": fast, "expand": expand, "rerank": Reranking() if rerank else None}
         pictures, answers = _answers(opened, query, item, vector, how)
     for (name, _), hits in zip(pictures, answers, strict=True):
         if json:
-            print(json_module.dumps({"query": name, "recall": hits.recall, "hits": [hit.as_dict() for hit in hits]}))
+            how_found = {"exact": hits.exact, "recall": hits.recall}
+            print(json_module.dumps({"query": name, **how_found, "hits": [hit.as_dict() for hit in hits]}))
         else:
             _show(name, hits)
     if sheet is not None:
-        sheet.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draw_hits(pictures, answers).save(sheet)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{sheet} cannot be written: {error}.", hint="Choose a name that ends in .png.") from None
+        save_picture(draw_hits(pictures, answers), sheet)
 
 
 def _answers(
@@ -80,9 +78,11 @@ def _answers(
         hits = opened.search(item=key, **how)
         return [(item, item if Path(item).is_file() else None)], [hits]
     if vector is not None:
-        rows = np.atleast_2d(read_vectors(vector).vectors)
-        names = [f"{vector}[{row}]" for row in range(len(rows))]
-        return [(name, None) for name in names], opened.search(vector=rows, **how)
+        found = read_vectors(vector)
+        names = [f"{vector}[{row}]" for row in range(len(found.vectors))]
+        return [(name, None) for name in names], opened.search(
+            vector=found.vectors, embedder=found.embedder or None, **how
+        )
     assert query is not None
     if not query.exists():
         raise DataError(f"There is no file {query}.")
@@ -93,7 +93,7 @@ def _answers(
 
 
 def _show(name: str, hits: Hits) -> None:
-    how = "exact" if hits.recall == 1 else f"recall {hits.recall:.4f}"
+    how = "exact" if hits.exact else f"fast, recall {hits.recall:.4f} (measured {hits.measured})"
     Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"{name}: {len(hits)} found, {how}")
     for place, hit in enumerate(hits, start=1):
         label = "" if hit.label is None else str(hit.label)

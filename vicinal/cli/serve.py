@@ -73,7 +73,8 @@ def serve(
 
     def started(address: str) -> None:
         print(address, flush=True)
-        print(f"Serving {index}; Ctrl-C ends it.", file=sys.stderr, flush=True)
+        how = " A browser asks for the token once." if settings.token and not public else ""
+        print(f"Serving {index}; Ctrl-C ends it.{how}", file=sys.stderr, flush=True)
 
     with Index.open(index) as opened:
         serve_index(opened, settings, started=started)

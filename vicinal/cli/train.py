@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vicinal.cli.saying import say_notes
 from vicinal.cli.values import given
 from vicinal.errors import InputError
 
@@ -62,11 +63,12 @@ def train(
     """Train an embedder and score it on the classes it has not seen."""
     from vicinal.comparing.budget import budget_settings
     from vicinal.data import load
-    from vicinal.defaults import suited_recipe
+    from vicinal.defaults import Settled, settled_recipe
     from vicinal.fitting import train as run_recipe
     from vicinal.recipe import Recipe
     from vicinal.results import RunFiles, score_test_items
     from vicinal.results.item_scores import recall_at
+    from vicinal.results.run_notes import random_network_note
     from vicinal.training.processes import is_first_process
 
     flags = {
@@ -91,23 +93,32 @@ def train(
     changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
     started = RunFiles(out).recipe
     sources = [started] if resume and started.exists() and not recipe else recipe or []
+    resumed = sources == [started]
     wanted = Recipe.read(*sources, **changes)
     if wanted.data is None:
         raise InputError("What is to be trained on? Give a dataset's name or path: vicinal train photos/")
     whole = load(wanted.data, skip_bad=wanted.skip_bad)
-    if not sources:  # no recipe says what to do: network and budget follow the data
-        wanted = suited_recipe(whole, changes)
+    settled = Settled(wanted, ()) if resumed else settled_recipe(whole, sources, changes)
+    early = random_network_note(settled.recipe, whole)
+    if early is not None and is_first_process():  # before time is spent on it
+        say_notes([early])
     run = run_recipe(
-        wanted, data=whole, folder=out, resume=resume, workers=workers, tensorboard=tensorboard, progress=progress
+        settled.recipe,
+        data=whole,
+        folder=out,
+        resume=resume,
+        workers=workers,
+        tensorboard=tensorboard,
+        progress=progress,
+        facts={"notes": settled.notes},
     )
     if not is_first_process():
         return
     scores = score_test_items(run.test_items(), run.record.distance, k=recall_at(run.record.dataset))
+    say_notes([note for note in run.record.notes if note != early])
     if as_json:
         typer.echo(scores.to_json(per_query=False))
         return
-    for note in run.record.notes:
-        typer.echo(f"Note: {note}")
     typer.echo(str(scores))
     model = run.files.model
     typer.echo(f"The model is in {model}; embed with it: vicinal embed {model} PHOTOS --out out.npz")

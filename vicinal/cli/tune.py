@@ -10,8 +10,9 @@ import typer
 
 from vicinal.atomic import prepare_output, write_atomically
 from vicinal.cli.figures import prepare_figure, save_figure
+from vicinal.cli.saying import say_notes
 from vicinal.cli.values import given
-from vicinal.errors import InputError, UnknownName
+from vicinal.errors import InputError
 from vicinal.reading import read_toml
 
 __all__ = ["tune"]
@@ -67,10 +68,9 @@ def tune(
     """Search for the settings of a loss that score best on validation classes."""
     from vicinal.comparing.budget import budget_settings
     from vicinal.data import load
-    from vicinal.defaults import suited_recipe
+    from vicinal.defaults import settled_recipe
     from vicinal.recipe import Recipe
     from vicinal.recipes import find_space
-    from vicinal.tuning import search_space
     from vicinal.tuning import tune as search
     from vicinal.tuning.ranges import flat_space
     from vicinal.tuning.search_figure import plot_search
@@ -94,17 +94,13 @@ def tune(
     if budget is not None and steps is not None:
         raise InputError("--budget and --steps say the same: give one of them.")
     changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
-    wanted = Recipe.read(*(recipe or []), **changes).changed(seed=seed)
+    changes["seed"] = seed
+    wanted = Recipe.read(*(recipe or []), **changes)
     if wanted.data is None:
         raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
     whole = load(wanted.data, skip_bad=wanted.skip_bad)
-    if not recipe:  # none says what to do: network and budget follow the data
-        wanted = suited_recipe(whole, {**changes, "seed": seed})
-    varied = flat_space(read_toml(find_space(space))) if space else search_space(wanted)
-    for name in fix or []:
-        if name not in varied:
-            raise UnknownName("setting that is searched", name, varied)
-        del varied[name]
+    wanted, notes = settled_recipe(whole, recipe or [], changes)
+    say_notes(notes)
     prepare_output(out)
     prepare_figure(plot, "--plot")
     tuned = search(
@@ -114,7 +110,8 @@ def tune(
         sampler=sampler,
         storage=storage,
         seed=seed,
-        space=varied,
+        space=flat_space(read_toml(find_space(space))) if space else None,
+        fix=fix or [],
         prune=prune,
         progress=progress,
     )

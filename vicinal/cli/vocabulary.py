@@ -10,19 +10,21 @@ import functools
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 from typer.models import OptionInfo
 
+from vicinal.cli.saying import quietly
 from vicinal.named_code import allow_code as allow
 from vicinal.named_code import told
 
-__all__ = ["in_panels", "todays_words"]
+__all__ = ["InPlainWords", "in_panels", "todays_words", "without_types"]
 
 # The panel that an option is shown in, in every verb that has it.
 PANELS = {
@@ -39,23 +41,26 @@ PANELS = {
         "fix",
         "geometry",
     ),
-    "Network": ("backbone", "backbones", "weights", "freeze", "dim", "dims"),
+    "Network": ("backbone", "backbones", "weights", "freeze", "dim", "dims", "model"),
     "Data": (
-        *("protocol", "fold", "folds", "skip_bad", "root", "any_count", "check", "labels", "gallery"),
-        *("gallery_labels", "select_on_test", "domain", "items"),
+        *("protocol", "validation", "fold", "folds", "skip_bad", "root", "any_count", "check", "labels", "gallery"),
+        *("gallery_labels", "select_on_test", "domain", "items", "data"),
     ),
-    "Neighbours": ("whiten", "augment", "expand", "rerank", "sizes"),
+    "Neighbours": (
+        *("distance", "k", "where", "whiten", "augment", "expand", "rerank", "neighbours", "least", "threshold"),
+    ),
+    "Scores": ("score", "scores", "confidence", "level", "sizes"),
     "Effort": ("budget", "steps", "seeds", "seed", "rates", "tune", "trials", "sampler", "prune", "draws", "triples"),
     "Results": (
-        *("out", "as_json", "plot", "preview", "sheet", "shown", "names", "report", "models", "tensorboard", "storage"),
-        "chapters",
+        *("out", "as_json", "json", "plot", "preview", "sheet", "shown", "names", "report", "models", "tensorboard"),
+        *("storage", "chapters", "figures", "theme"),
     ),
     "Running": (
         *("jobs", "ray", "workers", "batch_size", "engine", "precision", "resume", "retry_failed", "progress"),
         "quiet",
     ),
 }
-# What stands for the value of an option in the help; the rest are named by their kind.
+# What stands for the words that an option takes in the help; the rest are named by their kind.
 METAVARS = {
     "loss": "LOSS",
     "losses": "LOSS,LOSS,...",
@@ -85,13 +90,14 @@ METAVARS = {
     "chapters": "CHAPTER,...",
     "scores": "SCORE,...",
 }
-KINDS: dict[Any, str] = {int: "NUMBER", float: "NUMBER", Path: "PATH", str: "TEXT"}
+KINDS: dict[Any, str] = {Path: "PATH", str: "TEXT", bool: ""}  # a flag has no value
 # What may come from somebody else, with the names of code in it.
 NAMES_CODE = {"recipe", "model", "index", "what", "folder"}
 # Former spellings, by verb; they work, with a note.
 FORMER = {
     "embed": {"-o": "--out"},
     "evaluate": {"--metric": "--distance"},
+    "index": {"-o": "--out"},
     "train": {"--run": "--out", "--loss-option": "--option"},
     "tune": {"--metric": "--score", "--figure": "--plot"},
 }
@@ -108,7 +114,7 @@ def in_panels(verb: Verb) -> Verb:
         told(*_words_of(values))
         if quiet and "progress" in values:
             values["progress"] = False
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), quietly(quiet):
             if quiet:
                 warnings.simplefilter("ignore")
             verb(**values)
@@ -155,9 +161,18 @@ def _shown(parameter: inspect.Parameter, panel_of: dict[str, str]) -> inspect.Pa
         info.metavar = info.metavar or parameter.name.upper().replace("_", "-")
         return parameter.replace(annotation=Annotated[kind, info])
     info.rich_help_panel = info.rich_help_panel or panel_of.get(parameter.name)
-    if info.metavar is None and not _chooses(kind):
-        info.metavar = METAVARS.get(parameter.name, KINDS.get(_plain(kind)))
+    if info.metavar is None:
+        info.metavar = _stands_for(parameter.name, _plain(kind))
     return parameter.replace(annotation=Annotated[kind, info])
+
+
+def _stands_for(name: str, kind: Any) -> str | None:
+    """What stands for the value of an option in the help."""
+    if get_origin(kind) is Literal:
+        return "|".join(map(str, get_args(kind)))
+    if kind in (int, float):
+        return "NUMBER"
+    return METAVARS.get(name) or KINDS.get(kind)
 
 
 def _plain(kind: Any) -> Any:
@@ -167,8 +182,27 @@ def _plain(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is list else kind
 
 
-def _chooses(kind: Any) -> bool:
-    return get_origin(_plain(kind)) is Literal or _plain(kind) is bool
+class InPlainWords(TyperCommand):
+    """A verb whose help shows no type of Python: a flag has no value, and the name of an argument says what it is."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return arguments and options, `--help` among them."""
+        return without_types(super().get_params(ctx))
+
+
+def without_types(parameters: Iterable[Any]) -> list[Any]:
+    """Take `<bool>` from the flags and `<str>` from the arguments that are shown in a help."""
+    shown = list(parameters)
+    for parameter in shown:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+        elif parameter.param_type_name == "argument":  # typer shows their type beside their metavar
+            parameter.display_type_rich = _nothing
+    return shown
+
+
+def _nothing(ctx: Any) -> str:
+    return ""
 
 
 def todays_words(verb: str, arguments: Sequence[str]) -> list[str]:

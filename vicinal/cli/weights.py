@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 
 from vicinal.cli.figures import prepare_figure, save_figure
+from vicinal.cli.json_output import print_json
 from vicinal.cli.values import parse_pairs
 from vicinal.errors import InputError, UnknownName
 from vicinal.named_code import short_name
@@ -27,6 +29,7 @@ def weights(
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="Option of the losses: name=value.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON, for scripts.")] = False,
 ) -> None:
     """Draw the weight of a pair over its similarity, and say which similarities it depends on."""
     from vicinal.mining import MINERS, find_miner
@@ -39,19 +42,20 @@ def weights(
         raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
     given: dict[str, Any] = parse_pairs(option or [], "--option")
     prepare_figure(out, "--out")
-    console = Console()
-    curves = {}
+    curves, types = {}, {}
     for name in loss:
         function = find_objective(name)
         for key in given:
             if key not in options_of(function):
                 raise UnknownName(f"option of {name}", key, options_of(function))
         curves[short_name(name)] = weight_curves(function, mining=miner, geometry=geometry, **given)
-        kinds = similarity_types(function, mining=miner, **given)
-        ticks = ", ".join(
-            f"{kind} {'yes' if held else 'no'}"
-            for kind, held in (("own", kinds.own), ("negative", kinds.negative), ("positive", kinds.positive))
-        )
-        console.print(f"{name}: depends on similarities: {ticks}", highlight=False)
+        types[short_name(name)] = asdict(similarity_types(function, mining=miner, **given))
     save_figure(plot_weights(curves), out)
-    console.print(f"Drawn to {out}", highlight=False)
+    if as_json:
+        print_json({name: {"depends on": types[name]} | asdict(curve) for name, curve in curves.items()})
+        return
+    console = Console()
+    for name, held in types.items():
+        ticks = ", ".join(f"{kind} {'yes' if does else 'no'}" for kind, does in held.items())
+        console.print(f"{name}: depends on similarities: {ticks}", highlight=False, soft_wrap=True)
+    console.print(f"Drawn to {out}", highlight=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from vicinal.comparing.contestants import Contestant
 from vicinal.errors import InputError
+from vicinal.own_terms import TERMS
 from vicinal.phrasing import counted
 from vicinal.recipe import Recipe
 
@@ -96,7 +97,7 @@ def with_equal_images(
             None leaves evaluations as they are.
     """
     sizes = [images_per_step(entry.recipe) for entry in entries]
-    shared = next((entry.recipe for entry in entries if "batch" not in entry.stated), entries[0].recipe)
+    shared = next((entry.recipe for entry in entries if not TERMS["batch"] & entry.said), entries[0].recipe)
     steps, size = shared.training.steps, images_per_step(shared)
     if images is None and (len(set(sizes)) == 1 or steps is None):
         return list(entries)

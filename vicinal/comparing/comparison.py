@@ -15,7 +15,6 @@ from vicinal.comparing.baselines import run_baselines
 from vicinal.comparing.best_folder import heal_best, keep_best
 from vicinal.comparing.budget import Budget, read_budget
 from vicinal.comparing.conditions import comparison_folder, conditions
-from vicinal.comparing.contestants import flat
 from vicinal.comparing.grid_runs import Execution, climb_rates, run_grid, say, search_settings
 from vicinal.comparing.opening_words import features_in_words, opening_words
 from vicinal.comparing.planning import Way, as_names, plan
@@ -28,7 +27,7 @@ from vicinal.errors import InputError, Interrupted
 from vicinal.machine import cores
 from vicinal.named_code import allow_code as allow
 from vicinal.named_code import allowed_code
-from vicinal.recipe import Recipe
+from vicinal.recipe import Recipe, flat
 from vicinal.results import Journal, Leaderboard, leaderboards
 
 __all__ = ["compare"]

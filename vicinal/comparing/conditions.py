@@ -11,10 +11,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from vicinal.atomic import write_atomically
-from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS, flat
+from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS
 from vicinal.errors import DataError, InputError
 from vicinal.reading import read_json
-from vicinal.recipe import Recipe
+from vicinal.recipe import Recipe, flat
 
 __all__ = ["comparison_folder", "conditions"]
 

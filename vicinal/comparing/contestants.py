@@ -11,7 +11,8 @@ from vicinal.errors import InputError, UnknownName, VicinalError
 from vicinal.mining import MINERS
 from vicinal.named_code import is_code, known_name, short_name
 from vicinal.objectives import ALIASES, OBJECTIVES
-from vicinal.recipe import Recipe, laid_over, read_tables
+from vicinal.own_terms import TERMS, USUAL
+from vicinal.recipe import Recipe, flat, laid_over, read_tables, without_choice_on_test
 from vicinal.recipes import expand
 
 __all__ = ["Contestant", "contestants", "is_recipe", "needs"]
@@ -54,14 +55,6 @@ DEMANDS = (
     "clip_norm",
     "clip_value",
 )
-# Losses that are another loss without this.
-USUAL: dict[str, dict[str, Any]] = {"soft_triple": {"proxies_per_class": 2}}
-# What methods declare about themselves, and the settings by which a recipe says it instead.
-STATED = {
-    "batch": {"batch", "classes_per_batch", "samples_per_class"},
-    "proxy_multiplier": {"proxy_multiplier"},
-    "warm_up": {"warm_up"},
-}
 MEMORY_BATCHES = 25
 # What may be added to a loss by name, and the settings that this makes.
 EXTRAS: dict[str, dict[str, Any]] = {
@@ -86,7 +79,8 @@ class Contestant:
         tuning_images: Seen in those trials, beyond its own.
         rates: The learning rates that were tried, and the validation score of each; None for one that failed.
         curve: Steps and validation scores of its recipe, where it was tried already.
-        stated: What its own recipe says of what methods declare: "batch", "proxy_multiplier", "warm_up".
+        said: Names of the settings that somebody chose for it, so that its loss does not: those of its own recipe, and
+            what is given for all but for how batches are composed.
     """
 
     name: str
@@ -97,7 +91,7 @@ class Contestant:
     tuning_images: int = 0
     rates: Mapping[float, float | None] = field(default_factory=dict)
     curve: Mapping[int, float] = field(default_factory=dict)
-    stated: frozenset[str] = frozenset()
+    said: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         recipe = self.recipe
@@ -132,6 +126,7 @@ def contestants(
         shared = {name: value for name, value in flat(read_tables(texts[0])).items() if name not in OF_THE_LOSS}
     mistakes += [f"{name} is a setting of single losses, and not for all of them" for name in over if name in SINGLE]
     over = {name: value for name, value in over.items() if name not in SINGLE}
+    shared = without_choice_on_test(shared, over)
     common = _attempt(shared | over, mistakes) or Recipe()
     found: list[Contestant] = []
     names: list[str] = []
@@ -143,11 +138,11 @@ def contestants(
             mistakes.append(str(error))
             continue
         names.append(name)
+        same_loss = shared.get("loss") == own.get("loss")
+        inherited = {setting: shared[setting] for setting in OF_THE_LOSS if same_loss and setting in shared}
         values = {setting: value for setting, value in shared.items() if setting not in OF_THE_LOSS}
-        if shared.get("loss") == own.get("loss"):
-            values |= {setting: shared[setting] for setting in OF_THE_LOSS if setting in shared}
-        values |= USUAL.get(str(own.get("loss")), {})
-        values = laid_over({**values, "data": common.data}, own) | over
+        values |= USUAL.get(ALIASES.get(str(own.get("loss")), str(own.get("loss"))), {}) | inherited
+        values = without_choice_on_test(laid_over({**values, "data": common.data}, own), over) | over
         if values.get("memory") is True:
             batch = common.classes_per_batch * common.samples_per_class
             values["memory"] = shared.get("memory") or MEMORY_BATCHES * batch
@@ -155,9 +150,9 @@ def contestants(
         if recipe is not None:
             wrong += _differing(recipe, common)
             # Of batches what is given for all is how many images they have.
-            given = {"batch": set(own), "proxy_multiplier": {*own, *over}, "warm_up": {*own, *over}}
-            stated = frozenset(what for what, names in STATED.items() if names & given[what])
-            found.append(Contestant(name, recipe, tuple(_demands(recipe, common)), stated=stated))
+            said = {*own, *inherited, *(over.keys() - TERMS["batch"])}
+            said |= {"mining"} if is_recipe(text) else set()  # which says with the loss whether it mines
+            found.append(Contestant(name, recipe, tuple(_demands(recipe, common)), said=frozenset(said)))
         mistakes += [f"{name}: {line}" for line in wrong if line not in mistakes]
     mistakes += [f"{name} is there twice" for name in dict.fromkeys(names) if names.count(name) > 1]
     if mistakes:
@@ -165,16 +160,15 @@ def contestants(
     return found
 
 
-def flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names and values of a recipe with the settings of the training loop among them."""
-    training = values.get("training", {})
-    rest = {name: value for name, value in values.items() if name != "training"}
-    return {**training, **rest} if isinstance(training, Mapping) else dict(values)
-
-
 def is_recipe(text: str) -> bool:
-    """Whether a person named a recipe or a folder of them, and not a loss."""
-    return text.endswith(".toml") or ("/" in text and not is_code(text.split("+")[0])) or Path(text).is_dir()
+    """Whether a person named a recipe or a folder of them, and not a loss.
+
+    A folder that is called as a loss is not meant: with a slash (`./triplet`) it is.
+    """
+    loss = text.split("+")[0]
+    if loss in OBJECTIVES or loss in ALIASES:
+        return False
+    return text.endswith(".toml") or ("/" in text and not is_code(loss)) or Path(text).is_dir()
 
 
 def _described(text: str) -> tuple[str, dict[str, Any]]:

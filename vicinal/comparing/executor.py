@@ -51,17 +51,21 @@ def run_in_processes(
 ) -> Iterator[Ended[Task, Result]]:
     """Do tasks in several new processes, each of which receives `work`, with all its data, once.
 
-    A process that dies takes only its task with it: the task ends with an error, and a new process does the rest.
+    A process that dies takes only its task with it: the task ends with an error, and a new process does the rest. Who
+    was killed from outside is given a second chance, since a run goes on from its last checkpoint.
     """
     waiting = list(reversed(tasks))
+    given_again: set[int] = set()
     pool = [_Process(work, threads) for _ in range(min(jobs, len(tasks)))]
     try:
         while waiting or any(process.task is not None for process in pool):
-            for process in pool:
+            for place, process in enumerate(pool):
                 if process.task is None and waiting:
-                    process.task = waiting.pop()
-                    started(process.task)
-                    process.connection.send(process.task)
+                    task = waiting.pop()
+                    started(task)
+                    if not process.takes(task):  # it died while it had nothing to do
+                        pool[place] = _Process(work, threads)
+                        pool[place].takes(task)
             busy = {process.connection: process for process in pool if process.task is not None}
             for connection in wait(list(busy)):
                 process = busy[connection]  # type: ignore[index]
@@ -70,7 +74,12 @@ def run_in_processes(
                     result = process.connection.recv()
                 except (EOFError, ConnectionError):
                     pool[pool.index(process)] = _Process(work, threads)
-                    yield Ended(task, None, process.last_words())
+                    reason = process.last_words()
+                    if process.was_killed and id(task) not in given_again:
+                        given_again.add(id(task))
+                        waiting.append(task)
+                        continue
+                    yield Ended(task, None, reason)
                     continue
                 if result is None:
                     raise Interrupted("A trial was stopped.")  # noqa: TRY301 (handled with Ctrl-C)
@@ -95,6 +104,20 @@ class _Process:
         with _deaf_to_interrupts():
             self.process.start()
         theirs.close()
+
+    def takes(self, task: Any) -> bool:
+        """Give it a task; False if it is gone."""
+        self.task = task
+        try:
+            self.connection.send(task)
+        except OSError:
+            return False
+        return True
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal ended it, once it has ended."""
+        return (self.process.exitcode or 0) < 0
 
     def last_words(self) -> str:
         """Say how the process ended."""

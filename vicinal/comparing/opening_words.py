@@ -9,7 +9,7 @@ from vicinal.comparing.panel import PANEL, panel_in_words
 from vicinal.data import Dataset, leak_note
 from vicinal.phrasing import counted, duration
 from vicinal.recipe import Recipe
-from vicinal.results.run_notes import budget_note, colour_note, validation_note
+from vicinal.results.run_notes import budget_note, colour_note, random_network_note, validation_note
 
 __all__ = ["features_in_words", "opening_words", "time_in_words"]
 
@@ -32,7 +32,12 @@ def opening_words(first: Recipe, data: Dataset, notes: Sequence[str], *, panel: 
         yield f"No loss is named: {len(PANEL)} are compared that differ in kind."
         yield from (f"  {line}" for line in panel_in_words())
     yield _budget(first)
-    known = [leak_note(split), validation_note(split), colour_note(first, split.train)]
+    known = [
+        leak_note(split),
+        validation_note(split),
+        random_network_note(first, split.train),
+        colour_note(first, split.train),
+    ]
     if training.steps is not None:
         known.append(budget_note(training.steps * images_per_step(first), split.train))
     for note in dict.fromkeys([*notes, *known]):

@@ -9,17 +9,22 @@ from typing import Any, final
 
 from vicinal.build import build_criterion, build_sampler
 from vicinal.comparing.budget import Budget, with_equal_images, with_patience
-from vicinal.comparing.contestants import Contestant, contestants, flat
-from vicinal.comparing.own_terms import on_own_terms
+from vicinal.comparing.contestants import Contestant, contestants
 from vicinal.comparing.panel import PANEL
-from vicinal.comparing.starting_point import in_fitting_batches, states_conditions, under_default_budget
+from vicinal.comparing.starting_point import (
+    in_fitting_batches,
+    in_own_terms,
+    notes_on_names,
+    states_conditions,
+    under_default_budget,
+)
 from vicinal.data import PROTOCOLS, READERS, Dataset, is_foreign, load, of
 from vicinal.defaults import suited_settings
 from vicinal.errors import InputError, VicinalError
 from vicinal.mining import MINERS
 from vicinal.named_code import name_of, told, works_elsewhere
 from vicinal.objectives import OBJECTIVES
-from vicinal.recipe import Recipe, read_tables
+from vicinal.recipe import Recipe, flat, read_tables
 
 __all__ = ["Plan", "Way", "as_names", "plan"]
 
@@ -94,7 +99,7 @@ def plan(
     """
     told(*ways, *backbones, *changes.values(), data)
     data = of(data) if is_foreign(data) else data
-    backbones = [Recipe(backbone=backbone).backbone for backbone in backbones]  # as names
+    backbones = [Recipe.of({"backbone": backbone}).backbone for backbone in backbones]  # as names
     base = _tables(recipe)
     changes = {**changes, **budget.settings()}
     if "seconds" in flat(changes) and "steps" not in flat(changes):  # time is the whole budget, whatever a recipe says
@@ -104,7 +109,7 @@ def plan(
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
     follows_data = not states_conditions(base, ways)
     if follows_data:
-        said = {**flat(changes), **({"backbone": backbones} if backbones else {})}
+        said = {**flat(changes), **({"backbone": backbones[0]} if backbones else {})}
         entries = contestants(ways, suited_settings(whole, said), flags)
     cells = [cell.recipe.split(whole).train for cell in _grid(entries[:1], (), (), seeds)]
     entries, notes = in_fitting_batches(entries, cells)
@@ -114,10 +119,10 @@ def plan(
     if follows_data and "patience" not in flat(changes):
         entries = with_patience(entries)
     if not same_batches:
-        entries = [on_own_terms(entry, cells[0]) for entry in entries]
+        entries = in_own_terms(entries, cells[0])
     grid = _grid(entries, dims, backbones, seeds)
     _check(grid, whole)
-    return Plan(whole, grid, entries[0].recipe, notes)
+    return Plan(whole, grid, entries[0].recipe, (*notes, *notes_on_names(ways, entries)))
 
 
 def _tables(recipe: Recipe | str | Path | Sequence[str | Path] | None) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ def at_rate(contestant: Contestant, rate: float) -> Recipe:
     Unless its recipe says by how much theirs is higher.
     """
     recipe = contestant.recipe
-    if recipe.traits.usual != "proxies" or recipe.ccp is not None or "proxy_multiplier" in contestant.stated:
+    if recipe.traits.usual != "proxies" or recipe.ccp is not None or "proxy_multiplier" in contestant.said:
         return recipe.changed(learning_rate=rate)
     kept = recipe.proxy_multiplier * recipe.training.learning_rate
     return recipe.changed(learning_rate=rate, proxy_multiplier=float(f"{kept / rate:.6g}"))

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from vicinal.build import with_fitting_batches
-from vicinal.comparing.contestants import Contestant, flat, is_recipe
+from vicinal.comparing.contestants import Contestant, is_recipe, needs
 from vicinal.data import Dataset
 from vicinal.defaults import budgeted
-from vicinal.results.run_notes import batch_note
+from vicinal.own_terms import on_own_terms
+from vicinal.recipe import flat
+from vicinal.results.run_notes import batch_note, miner_note
 
-__all__ = ["in_fitting_batches", "states_conditions", "under_default_budget"]
+__all__ = [
+    "in_fitting_batches",
+    "in_own_terms",
+    "notes_on_names",
+    "states_conditions",
+    "under_default_budget",
+]
 
 
 def states_conditions(base: Mapping[str, Any], losses: Sequence[Any]) -> bool:
@@ -38,3 +47,33 @@ def in_fitting_batches(
 def under_default_budget(entries: Sequence[Contestant], changes: Mapping[str, Any], train: Dataset) -> list[Contestant]:
     """Return contestants that see as many images as suit the data, unless the caller says how many."""
     return [replace(entry, recipe=budgeted(entry.recipe, train, flat(changes))) for entry in entries]
+
+
+def in_own_terms(entries: Sequence[Contestant], train: Dataset) -> list[Contestant]:
+    """Return contestants that are trained as their losses declare, with as many images as before."""
+    return [_in_own_terms(entry, train) for entry in entries]
+
+
+def _in_own_terms(entry: Contestant, train: Dataset) -> Contestant:
+    own = on_own_terms(entry.recipe, train, entry.said)
+    former = needs(entry.recipe)  # which may say other things now
+    demands = [*needs(own.recipe), *(word for word in entry.demands if word not in former), *own.words]
+    return replace(entry, recipe=own.recipe, demands=tuple(demands))
+
+
+def notes_on_names(ways: Sequence[str], entries: Sequence[Contestant]) -> tuple[str, ...]:
+    """What names stand for where one might think otherwise: a loss without its miner, or not the folder of its name.
+
+    Args:
+        ways: As they were asked for.
+        entries: One of each loss.
+    """
+    folders = [way for way in ways if not is_recipe(way) and Path(way).is_dir()]
+    notes = [f"{way} is the loss; the folder of that name is ./{way}." for way in folders]
+    mined = {entry.recipe.loss for entry in entries if entry.recipe.mining is not None}
+    notes += [
+        note
+        for entry in entries
+        if entry.recipe.loss not in mined and (note := miner_note(entry.recipe, entry.said)) is not None
+    ]
+    return tuple(notes)

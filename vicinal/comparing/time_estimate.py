@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from vicinal.data import Dataset
 from vicinal.embedder import Embedder
 from vicinal.fitting import fit
 from vicinal.recipe import Recipe
-from vicinal.training.frozen_features import missing_features
+from vicinal.training.frozen_features import missing_features, usual_precision
 from vicinal.training.hooks import Hook
 from vicinal.training.state import TrainingState
 
@@ -41,8 +41,9 @@ def feature_seconds(recipe: Recipe, data: Dataset, cache: Path | None) -> float:
     if not recipe.freeze or transform is None:
         return 0.0
     train, stages = recipe.split(data).train, 0 if recipe.freeze is True else recipe.train_stages or 0
-    missing = missing_features(embedder, data, embedder.transform, cache=cache, train_stages=stages)
-    missing += missing_features(embedder, train, transform, copies=recipe.copies, cache=cache, train_stages=stages)
+    kept: dict[str, Any] = {"cache": cache, "train_stages": stages, "precision": usual_precision(stages)}
+    missing = missing_features(embedder, data, embedder.transform, **kept)
+    missing += missing_features(embedder, train, transform, copies=recipe.copies, **kept)
     return missing * _seconds_per_image(embedder, data) if missing else 0.0
 
 
@@ -80,7 +81,8 @@ def _way(recipe: Recipe) -> tuple[object, ...]:
 def _run_seconds(recipe: Recipe, data: Dataset, cache: Path | None, most: float) -> float:
     """Return about how long one run takes: a few of its steps are taken, and a few images embedded."""
     split, clock = recipe.split(data), _Clock()
-    short = recipe.changed(steps=STEPS, seconds=most, evaluate_every=0, log_every=STEPS)
+    # Chance-constrained proxies need scores to move on by; a few steps of the loss alone take about as long.
+    short = recipe.changed(steps=STEPS, seconds=most, evaluate_every=0, log_every=STEPS, ccp=None)
     view = replace(split.without_test(), validation=None)
     began = time.perf_counter()
     embedder = fit(view, short, hooks=[clock], cache=cache, progress=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from PIL import Image
 from vicinal.data.dataset import Dataset
 from vicinal.data.files import IMAGE_ERRORS, archive_of, file_size, map_files, open_header, read_bytes
 from vicinal.errors import DataError, InputError
+from vicinal.plain_warnings import warn_caller
 from vicinal.reading import fault_of_file
 
 DIGITS = 18
@@ -89,7 +89,7 @@ def dataset_from(
         )
     if problems:
         skipped = f"skipped {len(bad):,} of {len(listing.paths):,} images"
-        warnings.warn(f"{name}: {skipped}; the first problem: {problems[0]}", stacklevel=3)
+        warn_caller(f"{name}: {skipped}; the first problem: {problems[0]}")
         notes = [skipped, *problems, *notes]
     keep = [i for i in range(len(listing.paths)) if i not in bad]
     label_of = {name: label for label, name in enumerate(order)}

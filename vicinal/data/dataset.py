@@ -53,7 +53,8 @@ class Dataset:
     def __post_init__(self) -> None:
         n = len(self.items)
         if self.labels.shape != (n,):
-            raise InputError(f"labels must have one entry per item: {n} items, labels {self.labels.shape}.")
+            sets = " Sets of labels go into Criterion, class_sampler and evaluate." if self.labels.ndim == 2 else ""
+            raise InputError(f"labels must have one entry per item: {n} items, labels {self.labels.shape}.{sets}")
         if n and not 0 <= self.labels.min() <= self.labels.max() < len(self.class_names):
             raise InputError(
                 f"labels must lie in 0..{len(self.class_names) - 1} (there are {len(self.class_names)} class "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from vicinal.data.files import IMAGE_ERRORS
 from vicinal.data.pipelines import as_transform
 from vicinal.data.transforms import Transform
 from vicinal.errors import DataError, InputError
+from vicinal.plain_warnings import warn_caller
 
 Indices = Sequence[int] | npt.NDArray[np.int64]
 
@@ -241,4 +241,4 @@ def _report(dataset: Dataset, bad: list[_Bad], skip_bad: bool) -> None:
             "Mend them, or pass skip_bad=True (--skip-bad) to leave them out.",
         )
     for problem in problems:
-        warnings.warn(f"{dataset.name}: left out {problem}", stacklevel=3)
+        warn_caller(f"{dataset.name}: left out {problem}")

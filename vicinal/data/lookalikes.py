@@ -23,6 +23,10 @@ FLAT = 24  # grey levels: a picture with less contrast than this looks like any 
 CLOSE = 6  # bits of 128 in which nearly identical pictures may differ
 MOST = 20_000  # pictures that are compared by eye, each with each
 ROWS = 512
+NOT_COMPARED = (
+    "Pictures were compared by their bytes alone, not by their looks: each with each, which takes long beyond "
+    f"{MOST:,} of them."
+)
 
 
 @final

@@ -18,8 +18,9 @@ from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
 
 __all__ = ["DuplicateGroup", "Link", "find_duplicates", "group_links", "near_links", "side_of"]
 
-THRESHOLD = 0.98  # cosine; what it finds among copies that were made on purpose is in docs/results.md
+THRESHOLD = 0.98  # cosine
 FIRST_LOOK = 8  # neighbours of every item; items with more duplicates than that are looked at again
+MOST_LINKS = 1_000_000  # beyond that a threshold tells nothing apart, and the pairs of all items fill the memory
 
 
 class Link(NamedTuple):
@@ -48,7 +49,7 @@ class DuplicateGroup:
         kinds: Why they are together: some of "bytes", "looks", "embedding".
         similarity: Of the least similar two that were linked.
         sides: "train", "validation" and "test" as far as they occur; a leak if there are several.
-        labels: Those that occur; a contradiction if there are several.
+        labels: Those that occur, None not counted; a contradiction if there are several.
     """
 
     places: tuple[int, ...]
@@ -91,13 +92,16 @@ def find_duplicates(
         embeddings: One row per item.
         threshold: The least similarity of two items that are the same: a cosine, by default 0.98, or minus a
             Euclidean distance, which has no default.
-        labels: One per item, to tell groups of several classes.
+        labels: One per item, None for an item without, to tell groups of several classes.
         roles: One per item, to tell groups on both sides of a split: "train", "validation"; all else is test.
         distance: "cosine" or "euclidean".
         links: What is known already to be the same, by its bytes say.
 
     Returns:
         Groups across the sides of a split first, then those of several labels, then the rest; the nearest first.
+
+    Raises:
+        InputError: If more than a million pairs reach the threshold.
 
     Example:
         >>> group, = find_duplicates([[1.0, 0.0], [0.0, 1.0], [1.0, 0.01]], roles=np.array(["train", "test", "test"]))
@@ -127,11 +131,22 @@ def near_links(embeddings: ArrayLike, threshold: float, distance: str = "cosine"
         similarity = sign * near.values.numpy()
         places = near.indices.numpy()
         at, column = np.nonzero((similarity >= threshold) & (places != rows[:, None]))
+        if len(at) > 2 * MOST_LINKS:  # each pair is seen from both its ends
+            raise _too_many(threshold)
         for one, other, value in zip(rows[at], places[at, column], similarity[at, column], strict=True):
             found[min(int(one), int(other)), max(int(one), int(other))] = float(value)
+        if len(found) > MOST_LINKS:
+            raise _too_many(threshold)
         full = similarity[:, -1] >= threshold
         rows, k = (rows[full], 4 * k) if many < len(items) else (rows[:0], k)
     return [Link(one, other, "embedding", value) for (one, other), value in sorted(found.items())]
+
+
+def _too_many(threshold: float) -> InputError:
+    return InputError(
+        f"More than {MOST_LINKS:,} pairs of items reach a similarity of {threshold:g}: raise the threshold, or leave "
+        "out all but one of the items that are exactly the same."
+    )
 
 
 def group_links(
@@ -156,7 +171,7 @@ def group_links(
                 tuple(sorted({link.kind for link in members}, key=["bytes", "looks", "embedding"].index)),
                 min(link.similarity for link in members),
                 () if roles is None else tuple(sorted({side_of(str(roles[place])) for place in places})),
-                () if labels is None else tuple(sorted({labels[place] for place in places}, key=str)),
+                () if labels is None else tuple(sorted({labels[place] for place in places} - {None}, key=str)),
             )
         )
     return sorted(groups, key=lambda group: (not group.leaks, len(group.labels) < 2, -group.similarity, group.places))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ from vicinal.data import Dataset
 from vicinal.embedder.calibration import Calibration
 from vicinal.errors import InputError
 from vicinal.evaluation.promised_threshold import Promise, promise_threshold
+from vicinal.plain_warnings import warn_caller
 
 if TYPE_CHECKING:
     from vicinal.embedder.embedder import Embedder
@@ -84,9 +84,8 @@ def unseen_classes(embedder: Embedder, data: Dataset) -> Dataset:
             f"The embedder was trained on all {len(seen):,} classes of {data.name}; what holds on them need not hold "
             "on others: calibrate on classes that it was not trained on."
         )
-    warnings.warn(
+    warn_caller(
         f"{len(seen):,} of the {len(data.classes):,} classes of {data.name} are left out: the embedder was trained on "
         "them.",
-        stacklevel=2,
     )
     return data.of_classes(np.setdiff1d(data.classes, seen))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -54,6 +53,7 @@ from vicinal.named_code import allow_code as allow
 from vicinal.named_code import is_code, name_of, works_elsewhere
 from vicinal.neighbours.similarity import exact_pairs, readable, vectors
 from vicinal.notebook_html import html_page, html_table
+from vicinal.plain_warnings import warn_caller
 from vicinal.reading import reading
 
 __all__ = ["Embedder"]
@@ -242,7 +242,7 @@ class Embedder(nn.Module):
         self.skipped = tuple(sorted(unreadable))
         if unreadable:
             listed = "\n".join(f"  - {unreadable[position]}" for position in self.skipped[:20])
-            warnings.warn(f"{len(unreadable)} of {count} items are left out:\n{listed}", stacklevel=2)
+            warn_caller(f"{len(unreadable)} of {count} items are left out:\n{listed}")
             return np.delete(embeddings, list(self.skipped), axis=0)
         return embeddings
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vicinal.errors import DataError, look_up
-from vicinal.reading import read_arrays, read_csv, read_parquet, read_text, reading, require_file
+from vicinal.reading import matrix_of_lists, read_arrays, read_csv, read_parquet, read_text, reading, require_file
 
-__all__ = ["Table", "read_labels", "read_table"]
+__all__ = ["Table", "named_labels", "read_labels", "read_table"]
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,24 @@ def _from_npz(path: Path) -> dict[str, NDArray[np.generic]]:
         return dict(read_arrays(path))
     names, labels = found.pop("class_names", None), found.get("labels")
     if names is not None and labels is not None:
-        if (
-            names.ndim != 1
-            or labels.ndim != 1
-            or labels.dtype.kind not in "iu"
-            or (len(labels) and not 0 <= labels.min() <= labels.max() < len(names))
-        ):
-            raise DataError(f"{path}: labels must be positions among the {names.size} class_names.")
-        if len(set(names.tolist())) == len(names):
-            found["labels"] = names[labels]
+        found["labels"] = named_labels(path, labels, names)
     return found
+
+
+def named_labels(path: Path, labels: NDArray[np.generic], names: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return the names that labels count; the labels themselves where two classes have one name.
+
+    Raises:
+        DataError: If labels are no positions among the names.
+    """
+    if (
+        names.ndim != 1
+        or labels.ndim != 1
+        or labels.dtype.kind not in "iu"
+        or (len(labels) and not 0 <= labels.min() <= labels.max() < len(names))
+    ):
+        raise DataError(f"{path}: labels must be positions among the {names.size} class_names.")
+    return names[labels] if len(set(names.tolist())) == len(names) else labels
 
 
 def _from_csv(path: Path) -> NDArray[np.generic]:
@@ -132,19 +140,7 @@ def _from_parquet(path: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def _from_arrow(path: Path, table: Any, names: Mapping[str, str]) -> dict[str, NDArray[np.generic]]:
-    import pyarrow as arrow
-
-    rows = table.column("embedding").combine_chunks()
-    if not (
-        arrow.types.is_list(rows.type)
-        or arrow.types.is_large_list(rows.type)
-        or arrow.types.is_fixed_size_list(rows.type)
-    ):
-        raise DataError(f"{path}: the column 'embedding' must hold lists of numbers, got {rows.type}.")
-    lengths = set(rows.value_lengths().to_pylist()) if len(rows) else {0}
-    if len(lengths) > 1:
-        raise DataError(f"{path}: the embeddings differ in length or are missing: {sorted(map(str, lengths))[:5]}.")
-    found = {"embeddings": rows.flatten().to_numpy(zero_copy_only=False).reshape(len(rows), -1)}
+    found = {"embeddings": matrix_of_lists(path, table, "embedding")}
     for name in ("label", "sequence"):
         if name in table.column_names:
             column = table.column(name)

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,15 +18,14 @@ from vicinal.evaluation.better_neighbours import improved_items, reranked_neighb
 from vicinal.evaluation.clustering import cluster_scores
 from vicinal.evaluation.geometry import collapse_warning, geometry_scores
 from vicinal.evaluation.ranks import positive_ranks
+from vicinal.evaluation.relevance import LabelSets, OverlappingSets
 from vicinal.evaluation.scored_items import Encoder, ScoredItems, as_scored_items
 from vicinal.evaluation.scores import Scores
 from vicinal.evaluation.verification import verify_items
 from vicinal.named_code import find, name_of, short_name, told
 from vicinal.neighbours.blocked_search import search
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes
-from vicinal.neighbours.exclusion import Exclusion
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels
 from vicinal.neighbours.reranking import Reranking
-from vicinal.neighbours.similarity import Vectors
 from vicinal.neighbours.whitening import Whitening
 from vicinal.statistics.intervals import Interval, class_bootstrap, class_sums
 
@@ -40,6 +38,9 @@ RANKED: dict[str, Callable[..., Tensor]] = {
     "MRR": retrieval.reciprocal_rank,
     "nDCG": retrieval.discounted_gain,
 }
+SETS_NOTE = (
+    "Labels are sets: classes are the sets that differ, and may share labels, so that intervals may be too narrow."
+)
 FULL_RANKING_LIMIT = 100_000_000  # pairs of query and reference that are ranked in a few seconds
 
 
@@ -48,9 +49,10 @@ def evaluate(
     labels: Any,
     *,
     gallery: ArrayLike | None = None,
-    gallery_labels: Labels | None = None,
+    gallery_labels: Labels | LabelSets | None = None,
     sequences: Labels | None = None,
     gallery_sequences: Labels | None = None,
+    overlap: float = 0.0,
     distance: str | None = None,
     k: Sequence[int] = (1, 2, 4, 8),
     full_ranking: bool | None = None,
@@ -77,11 +79,14 @@ def evaluate(
         embeddings: One row per item, or per query if there is a gallery: torch, numpy or lists; or an embedder, which
             embeds the items of a dataset.
         labels: One label per row: integers of any size or strings; or the dataset that the rows are of, whose queries
-            are searched in its gallery where it has one.
+            are searched in its gallery where it has one. Or sets of labels: a row of booleans for each item, of which
+            two belong together where they share a label. The classes are then the sets that differ.
         gallery: One row per reference, for queries that are searched among other items.
         gallery_labels: One label per reference.
         sequences: One entry per row; references with the same entry are ignored.
         gallery_sequences: One entry per reference, with a gallery.
+        overlap: Of sets of labels: two belong together where the share of what both have in all that either has
+            (Jaccard) is above this; 0 asks for one common label.
         distance: "cosine" or "euclidean"; by default the embedder's own, and cosine for embeddings.
         k: The k of R@k.
         full_ranking: Also mAP, MRR and nDCG; by default for up to 10,000 queries and references.
@@ -121,7 +126,11 @@ def evaluate(
         sequences=sequences,
         gallery_sequences=gallery_sequences,
         distance=distance,
+        overlap=overlap,
     )
+    sets = isinstance(scored.relevance, OverlappingSets)
+    if sets and (clustering or geometry or verification):
+        raise InputError("Clustering, geometry and verification need one label per item; sets of labels have none.")
     scored = improved_items(scored, whitening=whitening, augment=augment, expand=expand)
     if rerank is not None and (augment or expand or full_ranking):
         raise InputError("Re-ranking orders the nearest alone: it goes without expand, augment and a full ranking.")
@@ -133,7 +142,7 @@ def evaluate(
         raise InputError(
             f"draws and seed must not be negative and 0 < confidence < 1; got {draws}, {seed} and {confidence}."
         )
-    relevant = _relevant(codes, reference_codes, ignored)
+    relevant = scored.relevance.count(ignored)
     if not bool(relevant.any()):
         raise InputError(
             f"None of the {len(queries)} queries has a reference of its class; check that the labels of one class "
@@ -147,9 +156,7 @@ def evaluate(
         full_ranking = len(queries) * len(references) <= FULL_RANKING_LIMIT
     if full_ranking or on_ranks:
         functions = (RANKED if full_ranking else {}) | on_ranks
-        per_query |= _ranking_scores(
-            queries, references, codes, reference_codes, ignored, functions, lambda done: progress("full ranking", done)
-        )
+        per_query |= _ranking_scores(scored, functions, lambda done: progress("full ranking", done))
     code_array = codes.numpy()
     means, intervals = _overall(per_query, code_array, len(classes), draws, confidence, seed)
     if clustering or geometry:
@@ -164,6 +171,8 @@ def evaluate(
         means |= geometry_scores(every, every_label, distance=distance)
         progress("geometry", 1.0)
     notes = [collapse_warning(references.rows, distance=distance)]
+    if sets:
+        notes.append(SETS_NOTE)
     if verification:
         same = verify_items(
             scored, draws=draws, confidence=confidence, seed=seed, progress=lambda done: progress("pairs", done)
@@ -174,7 +183,7 @@ def evaluate(
     return Scores(
         overall=means,
         intervals=intervals,
-        classes=tuple(classes),  # type: ignore[arg-type]
+        classes=classes,
         query_classes=code_array,
         per_query=per_query,
         references=len(references),
@@ -182,6 +191,7 @@ def evaluate(
             "distance": distance,
             "gallery": not ignored.itself,
             "sequences": sequences is not None,
+            **({"overlap": overlap} if sets else {}),
             "draws": draws,
             "confidence": confidence,
             "seed": seed,
@@ -236,18 +246,6 @@ def _checked_ks(k: Sequence[int]) -> list[int]:
     return ks
 
 
-def _relevant(codes: Tensor, reference_codes: Tensor, ignored: Exclusion) -> Int64[Tensor, " n"]:
-    """The number of references of each query's class that it may find."""
-    many = int(max(codes.max(), reference_codes.max())) + 1
-    found = torch.bincount(reference_codes, minlength=many)[codes]
-    if ignored.queries is None or ignored.references is None:
-        return found - int(ignored.itself)
-    both = int(max(ignored.queries.max(), ignored.references.max())) + 1
-    _, (mine, theirs) = as_codes(codes * both + ignored.queries, reference_codes * both + ignored.references)
-    size = int(max(mine.max(), theirs.max())) + 1
-    return found - torch.bincount(theirs, minlength=size)[mine]
-
-
 def _neighbour_scores(
     scored: ScoredItems,
     relevant: Tensor,
@@ -257,13 +255,13 @@ def _neighbour_scores(
     progress: Callable[[float], None],
 ) -> dict[str, NDArray[np.float64]]:
     """P@1, R@k, P@R and MAP@R, band by band: the neighbours themselves are not kept."""
-    queries, references, codes = scored.queries, scored.references, scored.codes
+    queries, references = scored.queries, scored.references
     many = min(len(references), max([int(relevant.max()), *ks, 1]))
     names = ["P@1", *(f"R@{k}" for k in ks), "P@R", "MAP@R", *more]
     scores = torch.empty(len(names), len(queries), dtype=torch.float64)
 
     def consume(rows: Tensor, columns: Tensor) -> None:
-        hits = (scored.reference_codes[columns] == codes[rows, None]) & (columns >= 0)
+        hits = scored.relevance.hits(rows, columns)
         here = relevant[rows]
         recalls = [retrieval.recall_at(hits, here, min(k, many)) for k in ks]
         at_r = [retrieval.r_precision(hits, here), retrieval.average_precision_at_r(hits, here)]
@@ -278,22 +276,18 @@ def _neighbour_scores(
 
 
 def _ranking_scores(
-    queries: Vectors,
-    references: Vectors,
-    codes: Tensor,
-    reference_codes: Tensor,
-    ignored: Exclusion,
+    scored: ScoredItems,
     functions: Mapping[str, Callable[..., Tensor]],
     progress: Callable[[float], None],
 ) -> dict[str, NDArray[np.float64]]:
     """Scores of the full ranking, band by band."""
-    scores = torch.empty(len(functions), len(queries), dtype=torch.float64)
+    scores = torch.empty(len(functions), len(scored.queries), dtype=torch.float64)
 
     def consume(rows: Tensor, ranks: Tensor) -> None:
         found = [_per_query(name, function(ranks), len(ranks)) for name, function in functions.items()]
         scores[:, rows] = torch.stack(found)
 
-    positive_ranks(queries, references, codes, reference_codes, ignored, consume, progress)
+    positive_ranks(scored.queries, scored.references, scored.relevance.positives, scored.ignored, consume, progress)
     return dict(zip(functions, scores.numpy(), strict=True))
 
 

@@ -101,7 +101,7 @@ def most_false_matches_seen(classes: int, false_matches: float, confidence: floa
 
     Example:
         >>> round(most_false_matches_seen(2000, 0.01, 0.95), 4), most_false_matches_seen(500, 0.01, 0.95)
-        (0.0039, -1.0)
+        (0.0034, -1.0)
     """
     from scipy.optimize import brentq  # slow to import
 

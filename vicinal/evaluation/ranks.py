@@ -27,13 +27,12 @@ ROW_BUDGET = 1 << 22  # similarities at a time per thread
 def positive_ranks(
     queries: Vectors,
     references: Vectors,
-    codes: Int64[Tensor, " n"],
-    reference_codes: Int64[Tensor, " m"],
+    positives_of: Callable[[Int64[Tensor, " r"]], Int64[Tensor, "r p"]],
     exclusion: Exclusion,
     consume: ConsumeRanks,
     progress: Progress = lambda fraction: None,
 ) -> None:
-    """Find the ranks, from 1, of the references that have their query's class.
+    """Find the ranks, from 1, of the references that their query should find.
 
     The similarities of a row are sorted in float32, then, if the rank of a positive is within the rounding
     error of another reference, in float64, and last, for real ties, exactly and by index.
@@ -41,27 +40,16 @@ def positive_ranks(
     Args:
         queries: From `vectors`, as are the references.
         references: What is ranked.
-        codes: The class of each query.
-        reference_codes: The class of each reference.
+        positives_of: Gives the references that some queries should find, filled up with -1.
         exclusion: What is not ranked.
         consume: Called with rows and the ranks of their positives in rising order, 0 where there are fewer;
             every row once, by several threads in any order.
         progress: Called with the fraction done so far.
     """
-    order = reference_codes.argsort(stable=True)
-    sizes = torch.bincount(reference_codes, minlength=int(codes.max()) + 1)
-    ends = sizes.cumsum(0)
     scaled = references.scaled(slice(None)).T
     error = 2 * rounding_error(len(scaled))
     bands = torch.split(torch.arange(len(queries)), max(1, ROW_BUDGET // len(references)))
     done, lock = count(1), Lock()
-
-    def positives_of(rows: Tensor) -> Tensor:
-        mine = codes[rows]
-        place = torch.arange(max(1, int(sizes[mine].max())))
-        known = place < sizes[mine, None]
-        at = torch.where(known, (ends - sizes)[mine, None] + place, 0)
-        return order[at].where(known, -1)
 
     def work(rows: Tensor) -> None:
         positives = positives_of(rows)

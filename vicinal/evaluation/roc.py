@@ -51,11 +51,11 @@ def area(counts: PairCounts) -> float:
 
 
 def curve_of(counts: PairCounts) -> Curve:
-    """ROC, with the point where nothing is accepted.
+    """ROC, with the point where nothing is accepted; points on a straight line between others are left out.
 
     Example:
         >>> curve_of(PairCounts(np.array([0.1, 0.5, 0.9]), np.array([0, 1, 1]), np.array([2, 1, 1]))).true_accepts
-        array([0. , 0.5, 1. , 1. ])
+        array([0., 1., 1.])
     """
     thresholds, false, true = _accepted(counts)
     turns = np.ones(len(false), dtype=bool)

@@ -8,13 +8,15 @@ a reader that has begun sees one of them, whole.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,8 @@ from vicinal.index.where import Condition, Value
 from vicinal.index.where_sql import to_sql
 
 __all__ = ["Block", "Catalogue", "State"]
+
+Stamp: TypeAlias = tuple[tuple[int, ...], bool]
 
 VERSION = 1
 SCHEMA = """
@@ -75,13 +79,17 @@ class Block:
 class Catalogue:
     """One connection to items.sqlite; each thread has its own.
 
+    Who may not write to the folder reads all the same. SQLite's readers tell each other and the writer what they do in
+    a file beside the database; where that can neither be made nor found, the database is read as one that does not
+    change, and whether it has is looked up before and after.
+
     Args:
         path: The file; made by `create`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.connection = _connect(path)
+        self.connection, self._unchanged = _connect_to_read(path)
         try:
             self.header = self._read_header()
         except sqlite3.Error as error:
@@ -96,7 +104,7 @@ class Catalogue:
     def create(cls, path: Path, header: Header) -> Catalogue:
         """Make an empty file."""
         content = json.dumps({"format": "vicinal-index", "version": VERSION, **asdict(header)}, sort_keys=True)
-        connection = _connect(path, create=True)
+        connection = _connect(path)
         try:
             connection.executescript(f"PRAGMA journal_mode = wal; BEGIN; {SCHEMA}")
             connection.execute("INSERT INTO header VALUES (?, ?)", (content, _seal(content)))
@@ -105,6 +113,8 @@ class Catalogue:
                 kind = None if name in ("id", "label") else "text"
                 connection.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", (name, kind, place, _seal(name, kind)))
             connection.execute("COMMIT")
+        except DAMAGE as error:
+            raise _unreadable(path, error) from error
         finally:
             connection.close()
         return cls(path)
@@ -113,17 +123,40 @@ class Catalogue:
         """End the connection; the last one of all processes moves everything into the one file."""
         self.connection.close()
 
+    @staticmethod
+    def in_use(path: Path) -> bool:
+        """Whether anybody has the file open, in this process or another; for one that is about to be removed.
+
+        SQLite leaves the write-ahead log for good only where nobody else has the file open.
+        """
+        if not path.is_file():
+            return False
+        try:
+            connection = sqlite3.connect(path, isolation_level=None, timeout=0)
+            try:
+                return bool(connection.execute("PRAGMA journal_mode = delete").fetchone()[0] == "wal")
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            return "locked" in str(error)  # a damaged file is of no use to anybody
+
     @contextmanager
     def reading(self) -> Iterator[State]:
         """See one transaction, whole, for as long as this lasts."""
+        self._look_again()
         try:
             self.connection.execute("BEGIN")
             try:
                 yield self._state()
             finally:
                 self.connection.execute("ROLLBACK")
-        except sqlite3.DatabaseError as error:
-            raise _unreadable(self.path, error) from error
+            failed = None
+        except DAMAGE as error:
+            failed = error
+        if self._unchanged is not None and self._unchanged != _stamp(self.path):
+            raise DataError(f"{self.path} was changed while it was read.", hint="Try again.") from failed
+        if failed is not None:
+            raise _unreadable(self.path, failed) from failed
 
     @contextmanager
     def writing(self) -> Iterator[State]:
@@ -138,7 +171,7 @@ class Catalogue:
                     self.connection.execute("ROLLBACK")
                 self._columns = (-1, {})
                 raise
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise _unreadable(self.path, error) from error
 
     def insert(self, state: State, items: Sequence[Item], blocks: Sequence[Block]) -> None:
@@ -269,6 +302,13 @@ class Catalogue:
         if expected != finish:
             yield f"items.sqlite: blocks end at row {expected}, the vectors at {finish}"
 
+    def _look_again(self) -> None:
+        """Read what is there now, where SQLite was told that nothing changes."""
+        if self._unchanged is not None and self._unchanged != _stamp(self.path):
+            self.connection.close()
+            self.connection, self._unchanged = _connect_to_read(self.path)
+            self._columns = (-1, {})
+
     def _read_header(self) -> Header:
         content, seal = self.connection.execute("SELECT content, seal FROM header").fetchone()
         if seal != _seal(content):
@@ -322,16 +362,43 @@ class Catalogue:
         return to_sql(condition, {name: sql for name, (_, sql) in self._places().items()}, _member)
 
 
+# SQLite quotes what it cannot read in its message, which then need not be text.
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)
 RESTORE = "Restore it from a copy, or build it again; `vicinal index FOLDER --rollback` goes back to what was before."
 
 
-def _connect(path: Path, create: bool = False) -> sqlite3.Connection:
-    if not create and not path.is_file():
+def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
+    """A connection, to write as well where one may; and a stamp, if it is right only while the file has that one."""
+    if not path.is_file():
         raise DataError(f"{path} is missing.", hint=RESTORE)
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=60)
+    here = os.access(path.parent, os.W_OK)
+    if here and os.access(path, os.W_OK):
+        return _connect(path), None
+    stamp = _stamp(path)
+    if here or stamp[1]:  # the log of a writer is there, or what tells of it can be made
+        return _connect(path, "?mode=ro"), None
+    return _connect(path, "?mode=ro&immutable=1"), stamp
+
+
+def _stamp(path: Path) -> Stamp:
+    """What changes when the file does, or is about to: a writer has a log beside it."""
+    try:
+        status = path.stat()
+    except OSError:
+        return (), False
+    log = path.with_name(f"{path.name}-wal")
+    return (status.st_ino, status.st_size, status.st_mtime_ns), log.is_file() and log.stat().st_size > 0
+
+
+def _connect(path: Path, how: str = "") -> sqlite3.Connection:
+    address = f"file:{quote(str(path.absolute()))}{how}"
+    try:
+        connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, timeout=60)
+    except sqlite3.Error as error:
+        raise _unreadable(path, error) from error
     try:
         connection.execute("PRAGMA synchronous = full")
-    except sqlite3.Error as error:
+    except DAMAGE as error:
         connection.close()
         raise _unreadable(path, error) from error
     return connection
@@ -373,6 +440,16 @@ def _read(value: Any, kind: Kind | None) -> Any:
 def _unreadable(path: Path, error: Exception) -> DataError:
     if "locked" in str(error):
         return DataError(f"{path} is busy: {error}.", hint="Try again when the other program is done.")
+    if "readonly" in str(error):
+        return DataError(
+            f"{path} cannot be written: you have no permission to, or its disk is read-only.",
+            hint="Searching is possible; changes are for who may write to the folder.",
+        )
+    if "unable to open" in str(error):
+        return DataError(
+            f"{path} cannot be opened: {error}.",
+            hint="A writer may have been killed: who may write to the folder has to search it once.",
+        )
     if "full" in str(error):
         return DataError(
             f"{path} cannot be written: {error}.", hint="Free some space; all that was added before is safe."

@@ -1,7 +1,7 @@
 """An index behind HTTP, with the methods of an index that is at hand.
 
-Written on `http.client` of the standard library: a client needs nothing but vicinal, a connection per thread is kept
-open, and what is sent and received is a few lines of JSON.
+Written on `http.client` of the standard library: a client needs nothing but vicinal, a few connections are kept open
+for whichever thread asks next, and what is sent and received is a few lines of JSON.
 """
 
 from __future__ import annotations
@@ -9,27 +9,24 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import secrets
-import ssl
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
-from pathlib import Path
 from typing import Any, TypeVar, final
 from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 from jaxtyping import Float32, Float64
 from numpy.typing import NDArray
-from PIL import Image
 
-from vicinal.data.readers.layout import images_below
+from vicinal.embedder.calibration import Calibration, Sameness
 from vicinal.errors import DataError, InputError
+from vicinal.index.columns import plain_value
 from vicinal.index.given_rows import checked_rows
 from vicinal.index.hits import Changes, Hit, Hits
 from vicinal.index.item import Id, Item
+from vicinal.index.kept_connections import KeptConnections
+from vicinal.index.sent_pictures import file_content, form_body, pictures_of
 from vicinal.index.where import Where, as_condition
 from vicinal.index.where_text import as_text
 
@@ -39,7 +36,7 @@ T = TypeVar("T")
 
 LISTED = 1000  # items of one reply
 SENT = 500  # vectors of one request
-SIDE_BY_SIDE = 8  # requests of one call
+SIDE_BY_SIDE = 8  # requests of one call, and connections that are kept
 ATTEMPTS = 5
 LATER = (429, 503)  # a server that asks to be asked again
 
@@ -53,7 +50,8 @@ def connect(url: str, *, token: str = "", timeout: float = 60.0) -> RemoteIndex:
         timeout: Seconds that an answer may take.
 
     Returns:
-        What has the methods of `Index` that can be asked from afar: search, nearest, get, count, add, remove.
+        What has the methods of `Index` that can be asked from afar: search, nearest, get, count, calibration, add,
+        update, remove; and `same` of its embedder.
     """
     return RemoteIndex(url, token=token, timeout=timeout)
 
@@ -73,10 +71,9 @@ class RemoteIndex:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
             raise InputError(f"The address of a server is like http://127.0.0.1:8765; got {url!r}.")
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        self._parts, self._timeout = parts, timeout
+        self._timeout = timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._mine = threading.local()
-        self._open: list[http.client.HTTPConnection] = []
+        self._connections = KeptConnections(parts, timeout, SIDE_BY_SIDE)
         try:
             self._info()
         except BaseException:
@@ -104,6 +101,12 @@ class RemoteIndex:
         return self._info()["generation"]
 
     @property
+    def calibration(self) -> Calibration | None:
+        """From which similarity on a hit counts as the same; None if the embedder was not calibrated."""
+        values = self._asked("GET", "/api/calibration")["calibration"]
+        return None if values is None else Calibration.of(values)
+
+    @property
     def columns(self) -> dict[str, str | None]:
         """What can be asked for in a filter, and what kind of values each column holds."""
         return self._info()["columns"]
@@ -122,10 +125,8 @@ class RemoteIndex:
         self.close()
 
     def close(self) -> None:
-        """Close the connections of all threads."""
-        for connection in self._open:
-            connection.close()
-        self._open.clear()
+        """Close the connections; those that are in use, when they have been answered."""
+        self._connections.close()
 
     def search(
         self,
@@ -136,8 +137,9 @@ class RemoteIndex:
         vector: Any = None,
         item: Id | None = None,
         fast: bool = False,
+        expand: int = 0,
     ) -> Any:
-        """Find the k items nearest to a query; see `Index.search`.
+        """Find the k items nearest to a query; see `Index.search`, of which it has all but re-ranking.
 
         Args:
             query: A path, the bytes of an image file, an image, a uint8 array; a vector if the index has no embedder.
@@ -147,15 +149,16 @@ class RemoteIndex:
             vector: An embedding, or several, in place of a query.
             item: The id of an item in place of a query; it does not find itself.
             fast: See `Index.search`.
+            expand: See `Index.search`.
 
         Returns:
             `Hits` for one query, a list of them for several.
         """
         if sum(given is not None for given in (query, vector, item)) != 1:
             raise InputError("Give one of query, vector and item.")
-        ask = {"k": k, **_filter(where), "exact": "false" if fast else "true"}
+        ask = {"k": k, **_filter(where), "exact": "false" if fast else "true", "expand": expand}
         if item is not None:
-            return _hits(self._asked("POST", "/search", ask, json_body={"item": _plain(item)}))
+            return _hits(self._asked("POST", "/search", ask, json_body={"item": plain_value(item, "id")}))
         if vector is None and not self._info()["can_embed"]:
             vector = query
         if vector is not None:
@@ -165,8 +168,8 @@ class RemoteIndex:
                 lambda row: self._asked("POST", "/search", ask, json_body={"vector": row}), rows.tolist()
             )
             return _hits(found[0]) if array.ndim == 1 else [_hits(reply) for reply in found]
-        pictures, single = _pictures(query)
-        found = self._each(lambda picture: self._asked("POST", "/search", ask, body=_content(picture)), pictures)
+        pictures, single = pictures_of(query)
+        found = self._each(lambda picture: self._asked("POST", "/search", ask, body=file_content(picture)), pictures)
         return _hits(found[0]) if single else [_hits(reply) for reply in found]
 
     def nearest(
@@ -195,6 +198,19 @@ class RemoteIndex:
         """How many items pass a filter."""
         return self._asked("GET", "/items", {**_filter(where), "limit": 0})["count"]
 
+    def same(self, one: Any, other: Any) -> Sameness:
+        """Say whether two pictures are of one class, as the embedder's calibration has it; see `Embedder.same`.
+
+        Args:
+            one: A path, the bytes of an image file, an image or a uint8 array.
+            other: Another.
+        """
+        kind, body = form_body({}, {"a": file_content(one), "b": file_content(other)})
+        reply = self._asked("POST", "/same", body=body, kind=kind)
+        if reply["same"] is None:
+            raise InputError(f"{self.url}: the index's embedder has no threshold yet; calibrate it there.")
+        return Sameness(**reply)
+
     def add(
         self,
         items: Any = None,
@@ -217,7 +233,7 @@ class RemoteIndex:
         """
         if (items is None) == (vectors is None):
             raise InputError("Give items or vectors.")
-        given: list[Any] = _pictures(items)[0] if vectors is None else checked_rows(vectors, "vectors").tolist()
+        given: list[Any] = pictures_of(items)[0] if vectors is None else checked_rows(vectors, "vectors").tolist()
         if ids is None:
             if vectors is not None or not all(isinstance(item, str | os.PathLike) for item in given):
                 raise InputError("What is not a file needs ids, by which it can be found and removed again.")
@@ -228,7 +244,7 @@ class RemoteIndex:
         for name, column in columns.items():
             if len(column) != len(given):
                 raise InputError(f"{name} must have one entry per item: {len(given)} items, {len(column)} entries.")
-        plain = {name: [_plain(value) for value in column] for name, column in columns.items()}
+        plain = {name: [plain_value(value, name) for value in column] for name, column in columns.items()}
         if vectors is None:
             replies = [self._add_picture(item, place, plain) for place, item in enumerate(given)]
         else:
@@ -245,6 +261,11 @@ class RemoteIndex:
                 )
         return _joined(replies)
 
+    def update(self, where: Where, values: Mapping[str, Any]) -> int:
+        """Give the items that pass a filter other values by column, None to take one away; say how many there were."""
+        plain = {name: plain_value(value, name) for name, value in values.items()}
+        return self._asked("PATCH", "/items", json_body={**_filter(where), "values": plain})["updated"]
+
     def remove(self, where: Where | None = None, *, ids: Iterable[Id] | None = None) -> int:
         """Remove the items that pass a filter, or those of some ids, one after the other; say how many there were."""
         if (where is None) == (ids is None):
@@ -252,7 +273,9 @@ class RemoteIndex:
         wanted = [item.id for item in self.get(where, vectors=False)[0]] if ids is None else dict.fromkeys(ids)
         gone = 0
         for key in wanted:
-            reply = self._asked("DELETE", f"/items/{quote(str(_plain(key)), safe='')}", missing={"removed": 0})
+            reply = self._asked(
+                "DELETE", f"/items/{quote(str(plain_value(key, 'id')), safe='')}", missing={"removed": 0}
+            )
             gone += reply["removed"]
         return gone
 
@@ -270,11 +293,9 @@ class RemoteIndex:
                 return
 
     def _add_picture(self, item: Any, place: int, columns: Mapping[str, list[Any]]) -> dict[str, Any]:
-        values = {name: column[place] for name, column in columns.items() if column[place] is not None}
-        fields: dict[str, str] = {name: str(values.pop(name)) for name in ("id", "label") if name in values}
-        if values:
-            fields["metadata"] = json.dumps(values)
-        kind, body = _form(fields, _content(item))
+        values = {name: column[place] for name, column in columns.items()}
+        told = {"id": values.pop("id"), "label": values.pop("label", None), "metadata": values}
+        kind, body = form_body({"item": json.dumps(told)}, {"file": file_content(item)})
         return self._asked("POST", "/items", body=body, kind=kind)
 
     def _each(self, ask: Callable[[Any], T], things: Sequence[Any]) -> list[T]:
@@ -324,13 +345,14 @@ class RemoteIndex:
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, float, bytes]:
         """Status, seconds to wait before it is asked again, and content of one reply."""
-        connection = self._connection()
+        connection = self._connections.take()
         fresh = connection.sock is None
         try:
             connection.request(method, target, body, dict(headers))
             reply = connection.getresponse()
             content = reply.read()
             wait = reply.headers.get("Retry-After", "1")
+            self._connections.give_back(connection)
             return reply.status, float(wait) if wait.isdecimal() else 1.0, content
         except (http.client.HTTPException, OSError) as error:
             connection.close()
@@ -343,80 +365,15 @@ class RemoteIndex:
                 hint="Is the server there? Start it with: vicinal serve FOLDER.",
             ) from None
 
-    def _connection(self) -> http.client.HTTPConnection:
-        mine: http.client.HTTPConnection | None = getattr(self._mine, "connection", None)
-        if mine is None:
-            host, port = self._parts.hostname or "", self._parts.port
-            if self._parts.scheme == "https":
-                mine = http.client.HTTPSConnection(
-                    host, port, timeout=self._timeout, context=ssl.create_default_context()
-                )
-            else:
-                mine = http.client.HTTPConnection(host, port, timeout=self._timeout)
-            self._mine.connection = mine
-            self._open.append(mine)
-        return mine
-
 
 def _filter(where: Where | None) -> dict[str, str]:
     return {} if where is None else {"where": where if isinstance(where, str) else as_text(as_condition(where))}
 
 
-def _pictures(query: Any) -> tuple[list[Any], bool]:
-    """What is to be sent, and whether it is one picture alone."""
-    if isinstance(query, str | os.PathLike) and Path(query).is_dir():
-        files = list(images_below(Path(query)))
-        if not files:
-            raise InputError("That folder has no images to search for.")
-        return files, False
-    if isinstance(query, str | os.PathLike | bytes | Image.Image):
-        return [query], True
-    if isinstance(query, np.ndarray) and (query.ndim == 2 or (query.ndim == 3 and query.shape[2] in (1, 3))):
-        return [query], True
-    return list(query), False
-
-
-def _content(picture: Any) -> bytes:
-    """The bytes of a picture's file."""
-    if isinstance(picture, bytes):
-        return picture
-    if isinstance(picture, str | os.PathLike):
-        try:
-            return Path(picture).read_bytes()
-        except OSError as error:
-            raise DataError(f"{picture} cannot be read: {error.strerror or error}.") from None
-    if isinstance(picture, np.ndarray):
-        if picture.dtype != np.uint8:
-            raise InputError(f"An image array must be uint8; got {picture.dtype}.")
-        picture = Image.fromarray(picture.squeeze(2) if picture.shape[2:] == (1,) else picture)
-    if not isinstance(picture, Image.Image):
-        raise InputError(f"A picture is a path, bytes, an image or an array; got {type(picture).__name__}.")
-    content = BytesIO()
-    (picture if picture.mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16") else picture.convert("RGB")).save(
-        content, "PNG"
-    )
-    return content.getvalue()
-
-
-def _form(fields: Mapping[str, str], file: bytes) -> tuple[str, bytes]:
-    """A multipart body, and what it is called."""
-    edge = secrets.token_hex(16)
-    head = "".join(
-        f'--{edge}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in fields.items()
-    )
-    head += f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename="picture"\r\n\r\n'
-    return f"multipart/form-data; boundary={edge}", head.encode() + file + f"\r\n--{edge}--\r\n".encode()
-
-
-def _plain(value: Any) -> Any:
-    """A number of NumPy as one of Python, which JSON knows."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _hits(reply: Mapping[str, Any]) -> Hits:
     names = ("id", "path", "label", "similarity", "metadata", "same", "probability")
-    return Hits(tuple(Hit(**{name: hit[name] for name in names}) for hit in reply["hits"]), reply["recall"])
+    hits = tuple(Hit(**{name: hit[name] for name in names}) for hit in reply["hits"])
+    return Hits(hits, reply["recall"], reply["measured"])
 
 
 def _item(reply: Mapping[str, Any]) -> Item:

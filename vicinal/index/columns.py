@@ -29,7 +29,9 @@ def plain_value(value: Any, column: str) -> Value | None:
     """
     if hasattr(value, "item") and callable(value.item) and getattr(value, "ndim", 0) == 0:
         value = value.item()
-    if value is None or (isinstance(value, float) and math.isnan(value)) or str(value) in ("NaT", "<NA>"):
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if not isinstance(value, str) and str(value) in ("NaT", "<NA>"):  # of pandas
         return None
     if isinstance(value, float) and math.isinf(value):
         raise InputError(f"Column {column!r} holds finite numbers; got {value}.")

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -17,7 +18,7 @@ from vicinal.errors import DataError
 from vicinal.index.catalogue import Catalogue, State
 from vicinal.index.columns import Kind
 from vicinal.index.fast_codes import FastCodes
-from vicinal.index.item import Header, Id, Item
+from vicinal.index.item import Header, Id, Item, check_dim
 from vicinal.index.layout_file import LayoutFile
 from vicinal.index.row_search import RowSearch, by_similarity
 from vicinal.index.store import Answer
@@ -78,11 +79,6 @@ class EmbeddedStore:
         """What all vectors have in common."""
         return self._catalogue.header
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that searching holds, on top of the files."""
-        return self._rows.nbytes
-
     def close(self) -> None:
         """Close the connections of all threads."""
         _close_all(self._catalogues)
@@ -93,6 +89,7 @@ class EmbeddedStore:
         catalogue = self._catalogue
         if not len(items):
             return
+        check_dim(vectors, self.header.dim)
         with catalogue.writing() as state:  # nobody else writes past the end meanwhile
             catalogue.insert(state, items, append_rows(self.folder / VECTORS, vectors, state.finish))
 
@@ -131,6 +128,7 @@ class EmbeddedStore:
         items: bool = True,
     ) -> Answer:
         """The k nearest of the items that pass a filter; fewer only if fewer pass it."""
+        check_dim(queries, self.header.dim)
         catalogue = self._catalogue
         with catalogue.reading() as state:
             allowed = self._allowed(catalogue, state, where)
@@ -140,15 +138,18 @@ class EmbeddedStore:
             rows = self._mapped(state)
             longest = catalogue.longest()
             if fast:
+                alive = self._allowed(catalogue, state, None)
 
                 def exactly(some: Float32[np.ndarray, "n d"], many: int) -> Int64[np.ndarray, "n k"]:
-                    return self._rows.nearest(rows, some, many, longest, catalogue.ids, catalogue.blocks)[0]
+                    return self._rows.nearest(rows, some, many, longest, catalogue.ids, catalogue.blocks, alive)[0]
 
-                candidates = self._codes.candidates(rows, queries, k, allowed, exactly)
-                if candidates is not None:
+                proposed = self._codes.candidates(rows, queries, k, allowed, alive, exactly, catalogue.blocks)
+                if proposed is not None:
+                    candidates, recall = proposed
                     distance = self.header.distance
                     found, values, _ = by_similarity(rows, queries, candidates, k, distance, catalogue.ids)
-                    return self._answer(catalogue, found, values, items, self._codes.recall)
+                    answer = self._answer(catalogue, found, values, items)
+                    return replace(answer, recall=recall.share, measured=recall.when)
             found, values = self._rows.nearest(rows, queries, k, longest, catalogue.ids, catalogue.blocks, allowed)
             return self._answer(catalogue, found, values, items)
 
@@ -196,6 +197,11 @@ class EmbeddedStore:
             chosen = np.random.default_rng(seed).choice(rows, min(many, len(rows)), replace=False)
             return np.array(self._mapped(state)[np.sort(chosen)])
 
+    def space(self) -> tuple[int, int, int]:
+        """Bytes of memory that exact search holds on top of the files, that fast search adds, and of all files."""
+        disk = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+        return self._rows.nbytes, self._codes.nbytes, disk
+
     def verify(self) -> list[str]:
         """Everything in the two files that is not as it was written, one sentence each."""
         catalogue = self._catalogue
@@ -204,7 +210,8 @@ class EmbeddedStore:
             try:
                 rows = self._mapped(state)
                 for block in damaged_blocks(rows, catalogue.blocks()):
-                    hurt = catalogue.ids(range(block.first, block.first + block.many))
+                    last = min(block.first + block.many, state.finish)  # a damaged block may claim any number of rows
+                    hurt = catalogue.ids(range(max(block.first, 0), last))
                     problems.append(
                         f"{VECTORS}: rows {block.first} to {block.first + block.many - 1} are not what was written; "
                         f"{len(hurt)} items have their vectors there, such as {next(iter(hurt.values()), 'none')!r}"
@@ -254,13 +261,12 @@ class EmbeddedStore:
         found: Int64[np.ndarray, "n k"],
         values: NDArray[np.float64],
         items: bool,
-        recall: float = 1.0,
     ) -> Answer:
         distinct, places = np.unique(found, return_inverse=True)
         by_row: Mapping[int, Any] = (catalogue.items if items else catalogue.ids)(distinct.tolist())
         names: list[Id] = [by_row[row].id if items else by_row[row] for row in distinct.tolist()]
         ids = np.array(names)[places.reshape(found.shape)]
-        return Answer(ids, values, {item.id: item for item in by_row.values()} if items else {}, recall)
+        return Answer(ids, values, {item.id: item for item in by_row.values()} if items else {})
 
 
 def _close_all(catalogues: list[Catalogue]) -> None:

@@ -1,4 +1,8 @@
-"""An index as a file for other programs (Parquet, npz, faiss), and vectors made elsewhere as rows of an index."""
+"""An index as a file for other programs (Parquet, npz, faiss), and vectors made elsewhere as rows of an index.
+
+What is exported to Parquet or npz and imported again is the same: ids, labels, paths, metadata, what `refresh` needs to
+know, the distance, and the hash of the embedder. The embedder itself is not in the file.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Bool, Float32
 from numpy.typing import NDArray
 
-from vicinal.atomic import replacing, replacing_path, write_atomically
+from vicinal.atomic import prepare_output, replacing, replacing_path, write_atomically
 from vicinal.errors import DataError, InputError, MissingExtra
+from vicinal.evaluation.embedding_files import named_labels
 from vicinal.index.columns import BUILT_IN
 from vicinal.index.item import Header, Item
+from vicinal.neighbours.similarity import DISTANCES
+from vicinal.reading import matrix_of_lists, printable, read_arrays, read_parquet, reading, require_file
 
-__all__ = ["ForeignVectors", "export_items", "read_vectors"]
+__all__ = ["ForeignVectors", "export_items", "prepare_export", "read_vectors", "write_arrays"]
 
-EMBEDDER = "embedder"
+EMBEDDER, DISTANCE = "embedder", "distance"
+OF_FILES = ("path", "source", "stamp", "hash")  # built-in columns that are neither ids nor labels
 PREFIX = "metadata_"  # of metadata columns in an npz file
+MISSING = "missing_"  # of arrays that say which entries of another one are missing
+ARRAYS = {"label": "labels", "path": "paths", **{name: f"item_{name}" for name in OF_FILES[1:]}}
 
 
 @dataclass(frozen=True)
@@ -31,79 +41,123 @@ class ForeignVectors:
         ids: None if the file has none.
         labels: None if the file has none.
         metadata: Further values by column.
+        files: What is known of the items' files (path, source, stamp, hash), by column.
         embedder: Hash of the embedder that made them; empty if the file does not say.
+        distance: How they are compared; empty if the file does not say.
     """
 
     vectors: NDArray[Any]
     ids: Sequence[Any] | None = None
     labels: Sequence[Any] | None = None
     metadata: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    files: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     embedder: str = ""
+    distance: str = ""
+
+
+def prepare_export(path: Path) -> None:
+    """Find out before the work whether an index can be exported to a file; folders above it are made.
+
+    Raises:
+        InputError: If its name does not say which kind of file.
+        DataError: If it cannot be written.
+    """
+    if path.suffix not in WRITERS:
+        raise InputError(f"An index is exported to a file that ends in {', '.join(WRITERS)}; got {path}.")
+    if path.suffix == ".parquet":
+        _pyarrow()
+    if path.suffix == ".faiss":
+        _faiss()
+        prepare_output(_listed_ids(path))
+    prepare_output(path)
 
 
 def export_items(path: Path, header: Header, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
     """Write items and vectors to a .parquet, .npz or .faiss file, which appears whole or not at all."""
-    writers: dict[str, Callable[..., None]] = {".parquet": _to_parquet, ".npz": _to_npz, ".faiss": _to_faiss}
-    if path.suffix not in writers:
-        raise InputError(f"An index is exported to a file that ends in {', '.join(writers)}; got {path}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writers[path.suffix](path, header, items, vectors)
+    prepare_export(path)
+    WRITERS[path.suffix](path, header, items, vectors)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], embedder: str, distance: str) -> None:
+    """Write arrays to an .npz file, with the hash of the embedder that made them and how they are compared."""
+    said = {EMBEDDER: np.array(embedder), DISTANCE: np.array(distance)}
+    with replacing(path) as file:
+        np.savez(file, allow_pickle=False, **{**arrays, **said})  # type: ignore[arg-type]
 
 
 def read_vectors(path: Path) -> ForeignVectors:
-    """Read vectors from a .parquet file (columns embedding, id, label, others), or an .npz or .npy file."""
-    if not path.is_file():
-        raise DataError(f"There is no file {path}.")
+    """Read vectors from a .parquet file (columns embedding, id, label, others), or an .npz or .npy file.
+
+    Raises:
+        DataError: If the file is damaged or holds something else.
+    """
+    require_file(path)
     readers = {".parquet": _from_parquet, ".npz": _from_numpy, ".npy": _from_numpy}
-    if path.suffix not in readers:
+    if path.suffix.lower() not in readers:
         raise InputError(f"Vectors are imported from a file that ends in {', '.join(readers)}; got {path}.")
-    return readers[path.suffix](path)
+    with reading(path, "a file of vectors"):
+        found = readers[path.suffix.lower()](path)
+    if found.distance and found.distance not in DISTANCES:
+        raise DataError(
+            f"{printable(path)} says that its vectors are compared by {found.distance!r}.",
+            hint=f"There is: {', '.join(DISTANCES)}.",
+        )
+    columns = {"ids": found.ids, "labels": found.labels, **found.files, **found.metadata}
+    for name, values in columns.items():
+        if values is not None and len(values) != len(found.vectors):
+            raise DataError(
+                f"{printable(path)} has {len(found.vectors):,} embeddings, but {len(values):,} entries of {name!r}.",
+                hint="Give every embedding one.",
+            )
+    return found
 
 
 def _columns(items: Sequence[Item]) -> dict[str, list[Any]]:
     """Everything about the items but their ids, in columns; those that hold nothing are left out."""
-    names = dict.fromkeys(["label", "path", *(name for item in items for name in item.metadata)])
-    columns = {name: [item.values().get(name) for item in items] for name in names}
+    names = dict.fromkeys(["label", *OF_FILES, *(name for item in items for name in item.metadata)])
+    every = [item.values() for item in items]
+    columns = {name: [values.get(name) for values in every] for name in names}
     return {name: values for name, values in columns.items() if any(value is not None for value in values)}
 
 
 def _to_parquet(path: Path, header: Header, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
     pyarrow, parquet = _pyarrow()
+    columns = _columns(items)
+    if "embedding" in columns:
+        raise InputError("In Parquet the column 'embedding' is that of the vectors; export to an .npz file instead.")
     flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
     table = pyarrow.table(
         {
             "id": [item.id for item in items],
-            **_columns(items),
+            **columns,
             "embedding": pyarrow.FixedSizeListArray.from_arrays(flat, header.dim),
         }
-    ).replace_schema_metadata({EMBEDDER: header.embedder, "distance": header.distance})
+    ).replace_schema_metadata({EMBEDDER: header.embedder, DISTANCE: header.distance})
     with replacing_path(path) as partial:
         parquet.write_table(table, partial)
 
 
 def _to_npz(path: Path, header: Header, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
-    columns = _columns(items)
-    arrays = {"embeddings": vectors, "ids": np.array([item.id for item in items])}
-    plural = {"label": "labels", "path": "paths"}
-    for name, values in columns.items():
-        missing = "" if any(isinstance(value, str) for value in values) else np.nan
-        filled = [missing if value is None else value for value in values]
-        arrays[plural.get(name) or f"{PREFIX}{name}"] = np.array(filled)
-    with replacing(path) as file:
-        np.savez(
-            file,
-            allow_pickle=False,
-            **arrays,
-            **{EMBEDDER: np.array(header.embedder), "distance": np.array(header.distance)},
-        )
+    arrays: dict[str, NDArray[Any]] = {"embeddings": vectors, "ids": np.array([item.id for item in items])}
+    for column, values in _columns(items).items():
+        name = ARRAYS.get(column) or f"{PREFIX}{column}"
+        missing, blank = [value is None for value in values], _blank(values)
+        arrays[name] = np.array([blank if value is None else value for value in values])
+        if any(missing):
+            arrays[f"{MISSING}{name}"] = np.array(missing)
+    write_arrays(path, arrays, header.embedder, header.distance)
+
+
+def _blank(values: Sequence[Any]) -> Any:
+    """What stands for a missing value in an array of its kind, which has no other way of saying so."""
+    kinds = set(map(type, values))
+    blanks = {str: "", float: np.nan, int: 0, bool: False}
+    return next(blank for kind, blank in blanks.items() if kind in kinds)
 
 
 def _to_faiss(path: Path, header: Header, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
     """A flat index under the ids; texts, which faiss has none of, are numbered, and listed in a file beside it."""
-    try:
-        import faiss
-    except ImportError:
-        raise MissingExtra("faiss", "export to faiss") from None
+    faiss = _faiss()
     rows = np.ascontiguousarray(vectors)
     if header.distance == "cosine":
         lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
@@ -113,39 +167,88 @@ def _to_faiss(path: Path, header: Header, items: Sequence[Item], vectors: Float3
     texts = any(isinstance(item.id, str) for item in items)
     flat.add_with_ids(rows, np.array([place if texts else item.id for place, item in enumerate(items)], np.int64))
     if texts:
-        write_atomically(path.with_suffix(".ids.txt"), "".join(f"{item.id}\n" for item in items))
+        write_atomically(_listed_ids(path), "".join(f"{item.id}\n" for item in items))
     with replacing_path(path) as partial:
         faiss.write_index(flat, str(partial))
 
 
+WRITERS: dict[str, Callable[..., None]] = {".parquet": _to_parquet, ".npz": _to_npz, ".faiss": _to_faiss}
+
+
+def _listed_ids(path: Path) -> Path:
+    return path.with_suffix(".ids.txt")
+
+
 def _from_parquet(path: Path) -> ForeignVectors:
-    _, parquet = _pyarrow()
-    table = parquet.read_table(path)
+    table = read_parquet(path)
     if "embedding" not in table.column_names:
-        raise DataError(f"{path} has no column 'embedding'.", [f"columns: {', '.join(table.column_names)}"])
+        raise DataError(f"{printable(path)} has no column 'embedding'.", [f"columns: {', '.join(table.column_names)}"])
+    vectors = _matrix(path, matrix_of_lists(path, table, "embedding"))
     columns = {name: table[name].to_pylist() for name in table.column_names if name != "embedding"}
-    vectors = np.array(table["embedding"].to_pylist(), dtype=np.float32)
-    said = (table.schema.metadata or {}).get(EMBEDDER.encode(), b"").decode()
-    metadata = {name: values for name, values in columns.items() if name not in BUILT_IN}
-    return ForeignVectors(vectors, columns.get("id"), columns.get("label"), metadata, said)
+    said = table.schema.metadata or {}
+    return ForeignVectors(
+        vectors,
+        columns.get("id"),
+        columns.get("label"),
+        {name: values for name, values in columns.items() if name not in BUILT_IN},
+        {name: columns[name] for name in OF_FILES if name in columns},
+        said.get(EMBEDDER.encode(), b"").decode(),
+        said.get(DISTANCE.encode(), b"").decode(),
+    )
 
 
 def _from_numpy(path: Path) -> ForeignVectors:
-    try:
-        content = np.load(path, allow_pickle=False)
-        found = {"embeddings": content} if isinstance(content, np.ndarray) else dict(content)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a readable file of arrays: {error}.") from None
-    vectors = next((found[name] for name in ("embeddings", "vectors", "X") if name in found), None)
+    arrays = read_arrays(path)
+    names = ("embeddings", "vectors", "X", "")  # the last is the only one of an .npy file
+    vectors = next((arrays[name] for name in names if name in arrays), None)
     if vectors is None:
-        raise DataError(f"{path} must hold an array 'embeddings'.", [f"it holds: {', '.join(found)}"])
-    labels = found.get("labels", found.get("y"))
-    if labels is not None and "class_names" in found:
-        labels = found["class_names"][labels]
-    metadata = {name[len(PREFIX) :]: values.tolist() for name, values in found.items() if name.startswith(PREFIX)}
-    ids = found["ids"].tolist() if "ids" in found else found["paths"].tolist() if "paths" in found else None
-    said = str(found[EMBEDDER]) if EMBEDDER in found else ""
-    return ForeignVectors(vectors, ids, None if labels is None else labels.tolist(), metadata, said)
+        raise DataError(f"{printable(path)} must hold an array 'embeddings'.", [f"it holds: {', '.join(arrays)}"])
+    labels = arrays.get("labels", arrays.get("y"))
+    if labels is not None and "class_names" in arrays:
+        arrays["labels"] = named_labels(path, labels, arrays["class_names"])
+    elif labels is not None:
+        arrays["labels"] = labels
+    columns = {name: _entries(path, arrays, ARRAYS.get(name, name)) for name in ("ids", *ARRAYS)}
+    files = {name: values for name in OF_FILES if (values := columns[name]) is not None}
+    metadata = {name[len(PREFIX) :]: _entries(path, arrays, name) for name in arrays if name.startswith(PREFIX)}
+    return ForeignVectors(
+        _matrix(path, vectors),
+        files.get("path") if columns["ids"] is None else columns["ids"],
+        columns["label"],
+        {name: values for name, values in metadata.items() if values is not None},
+        files,
+        _said(arrays, EMBEDDER),
+        _said(arrays, DISTANCE),
+    )
+
+
+def _entries(path: Path, arrays: Mapping[str, NDArray[Any]], name: str) -> list[Any] | None:
+    """The entries of an array, None for those that another array says are missing; None if there is no such array."""
+    array = arrays.get(name)
+    if array is None:
+        return None
+    missing: Bool[np.ndarray, ...] = arrays.get(f"{MISSING}{name}", np.zeros(array.shape, dtype=bool))
+    if array.ndim != 1 or missing.shape != array.shape or missing.dtype != bool:
+        raise DataError(
+            f"{printable(path)}: {name!r} must be a list, and {MISSING + name!r}, if there is one, must say of every "
+            f"entry whether it is missing; got {list(array.shape)} and {missing.dtype} {list(missing.shape)}."
+        )
+    return [None if gone else value for value, gone in zip(array.tolist(), missing.tolist(), strict=True)]
+
+
+def _said(arrays: Mapping[str, NDArray[Any]], name: str) -> str:
+    array = arrays.get(name)
+    return str(array) if array is not None and array.ndim == 0 and array.dtype.kind == "U" else ""
+
+
+def _matrix(path: Path, vectors: NDArray[Any]) -> NDArray[Any]:
+    """Vectors as rows; one alone is one row."""
+    if vectors.ndim not in (1, 2) or vectors.dtype.kind not in "fiub":
+        raise DataError(
+            f"{printable(path)}: embeddings must be a matrix of numbers, one row each; got {vectors.dtype} "
+            f"{list(vectors.shape)}."
+        )
+    return np.atleast_2d(vectors)
 
 
 def _pyarrow() -> tuple[Any, Any]:
@@ -155,3 +258,11 @@ def _pyarrow() -> tuple[Any, Any]:
     except ImportError:
         raise MissingExtra("parquet", "reading and writing Parquet") from None
     return pyarrow, parquet
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise MissingExtra("faiss", "export to faiss") from None
+    return faiss

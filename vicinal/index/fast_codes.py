@@ -1,40 +1,68 @@
 """Search by RaBitQ codes of faiss: about one bit per number, scanned in registers; float64 has the last word.
 
 The codes propose a few candidates for each neighbour that is wanted, and these are compared exactly. What the codes
-miss is missed: the share that they find is measured on the index's own items when they are made, and goes with every
-answer. They are a cache: a file with a checksum beside the vectors, made anew when it is missing or does not fit.
+miss is missed: the share that they find is measured on the index's own items when they are made and again whenever a
+tenth of these has changed, and goes with every answer. They are a cache: a file with a checksum beside the vectors,
+which names the rows that it was made of by theirs; made anew when it is missing or does not fit.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
 from vicinal.atomic import replacing, write_atomically
 from vicinal.errors import DataError, MissingExtra
+from vicinal.index.catalogue import Block
+from vicinal.index.layout_file import checksum_of_rows
 
-__all__ = ["FastCodes"]
+__all__ = ["FastCodes", "MeasuredRecall", "now"]
 
 CODES, ABOUT = "codes.faiss", "codes.json"
+VERSION = 2
 CANDIDATES = 128  # at least, for each query
 PER_NEIGHBOUR = 8  # candidates
 SMALLEST_SHARE = 1 / 16  # of the rows that may be found; with fewer, exact search of these is as quick
 TRIED = 64  # items whose neighbours are sought, to measure the recall
 NEIGHBOURS = 10  # of each of these
+CHANGED = 0.1  # of the rows: what was measured is measured again
+WORSE = 0.01  # than when the codes were made: they are made anew
 SAVE_AFTER = 1.25  # times as many rows as the file has
 STEP = 1 << 16  # rows that are coded at a time
 
 Exact = Callable[[Float32[np.ndarray, "n d"], int], Int64[np.ndarray, "n k"]]
 
 
+@dataclass(frozen=True)
+class MeasuredRecall:
+    """How many of the nearest rows the codes find.
+
+    Attributes:
+        share: Of them, 1 for all.
+        when: It was measured, in UTC.
+        rows: There were.
+        dead: Of these no item had any longer.
+        at_first: The share when the codes were made.
+    """
+
+    share: float
+    when: str
+    rows: int
+    dead: int
+    at_first: float
+
+
+@final
 class FastCodes:
     """Codes of the rows of a file that may grow between searches.
 
@@ -45,10 +73,16 @@ class FastCodes:
 
     def __init__(self, folder: Path, distance: str) -> None:
         self.folder, self.distance = folder, distance
-        self.recall = 1.0
         self._codes: Any = None
+        self._recall: MeasuredRecall | None = None
         self._saved = 0
         self._lock = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the codes take in memory; 0 before the first search that needs them."""
+        codes = self._codes
+        return 0 if codes is None else int(codes.ntotal) * int(codes.code_size)
 
     def candidates(
         self,
@@ -56,51 +90,83 @@ class FastCodes:
         queries: Float32[np.ndarray, "n d"],
         k: int,
         allowed: Bool[np.ndarray, " m"] | None,
+        alive: Bool[np.ndarray, " m"] | None,
         exact: Exact,
-    ) -> Int64[np.ndarray, "n c"] | None:
+        blocks: Callable[[], Sequence[Block]],
+    ) -> tuple[Int64[np.ndarray, "n c"], MeasuredRecall] | None:
         """Rows among which the k nearest should be; None where exact search is the better way.
 
         Args:
             rows: The whole file.
             queries: What is sought.
             k: Neighbours wanted.
-            allowed: The rows that may be found.
-            exact: Finds the nearest rows without error, to measure the recall by.
+            allowed: The rows that may be found; None for all.
+            alive: The rows that items have; None for all.
+            exact: Finds the nearest of these without error, to measure the recall by.
+            blocks: Gives the checksums of all rows.
         """
-        share = 1.0 if allowed is None else float(allowed.mean())
-        wanted = int(max(CANDIDATES, PER_NEIGHBOUR * k) / max(share, 1e-9))
-        if share < SMALLEST_SHARE or wanted >= len(rows):
+        if not _worthwhile(rows, k, allowed):
             return None
         with self._lock:
-            self._fit(rows, exact)
-            found = self._search(queries, wanted)
+            recall = self._fit(rows, alive, exact, blocks)
+            found = None if recall is None else self._among(rows, queries, k, allowed)
+        return None if recall is None or found is None else (found, recall)
+
+    def _among(
+        self,
+        rows: Float32[np.ndarray, "m d"],
+        queries: Float32[np.ndarray, "n d"],
+        k: int,
+        allowed: Bool[np.ndarray, " m"] | None,
+    ) -> Int64[np.ndarray, "n c"] | None:
+        """Candidates that are allowed, -1 in the place of those that are not; None if some query has fewer than k."""
+        found = self._codes.search(self._laid(queries), _wanted(k, allowed))[1]
         found = found[:, (found >= 0).all(axis=0)]
         if allowed is None:
             return found if found.shape[1] >= k else None
-        may = allowed[found] & (found < len(rows))
-        many = int(may.sum(axis=1).min())
-        if many < k:
+        may = allowed[found]
+        many = may.sum(axis=1)
+        if many.min() < k:
             return None
-        return np.take_along_axis(found, np.argsort(~may, axis=1, kind="stable")[:, :many], axis=1)
+        first = np.argsort(~may, axis=1, kind="stable")[:, : many.max()]
+        return np.take_along_axis(np.where(may, found, -1), first, axis=1)
 
-    def _fit(self, rows: Float32[np.ndarray, "m d"], exact: Exact) -> None:
-        """Have codes of all rows."""
-        fresh = self._codes is None and not self._read(len(rows), rows.shape[1])
-        if fresh or self._codes.ntotal > len(rows):
-            self._codes, self._saved = self._trained(rows), 0
+    def _fit(
+        self,
+        rows: Float32[np.ndarray, "m d"],
+        alive: Bool[np.ndarray, " m"] | None,
+        exact: Exact,
+        blocks: Callable[[], Sequence[Block]],
+    ) -> MeasuredRecall | None:
+        """Have codes of all rows, and their recall; None for who reads an older state than the codes are of."""
+        if self._codes is None and not self._read(rows.shape[1], blocks()):
+            self._make(rows)
+        if self._codes.ntotal > len(rows):
+            return None
+        self._extend(rows)
+        dead = 0 if alive is None else int(len(alive) - alive.sum())
+        before = self._recall
+        if before is None or len(rows) - before.rows + abs(dead - before.dead) >= CHANGED * before.rows:
+            share = self._measured(rows, alive, exact)
+            if before is not None and share < before.at_first - WORSE:
+                self._make(rows)  # by what the data has become
+                self._extend(rows)
+                before, share = None, self._measured(rows, alive, exact)
+            self._recall = MeasuredRecall(share, now(), len(rows), dead, share if before is None else before.at_first)
+        if len(rows) >= SAVE_AFTER * self._saved:
+            self._write(blocks())
+        return self._recall
+
+    def _make(self, rows: Float32[np.ndarray, "m d"]) -> None:
+        faiss = _faiss()
+        self._codes = faiss.IndexRaBitQFastScan(rows.shape[1], faiss.METRIC_L2)
+        places = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), STEP)).astype(np.int64))
+        self._codes.train(self._laid(rows[places]))
+        self._recall, self._saved = None, 0
+
+    def _extend(self, rows: Float32[np.ndarray, "m d"]) -> None:
         for start in range(self._codes.ntotal, len(rows), STEP):
             self._codes.add(self._laid(rows[start : start + STEP]))
-        if not self._saved:
-            self.recall = self._measured(rows, exact)
-        if len(rows) >= SAVE_AFTER * self._saved:
-            self._write()
-
-    def _trained(self, rows: Float32[np.ndarray, "m d"]) -> Any:
-        faiss = _faiss()
-        codes = faiss.IndexRaBitQFastScan(rows.shape[1], faiss.METRIC_L2)
-        places = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), STEP)).astype(np.int64))
-        codes.train(self._laid(rows[places]))
-        return codes
 
     def _laid(self, rows: Float32[np.ndarray, "m d"]) -> Float32[np.ndarray, "m d"]:
         """Rows whose Euclidean order is the order wanted."""
@@ -109,38 +175,63 @@ class FastCodes:
         lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
         return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
-    def _search(self, queries: Float32[np.ndarray, "n d"], wanted: int) -> Int64[np.ndarray, "n c"]:
-        return self._codes.search(self._laid(queries), wanted)[1]
-
-    def _measured(self, rows: Float32[np.ndarray, "m d"], exact: Exact) -> float:
+    def _measured(self, rows: Float32[np.ndarray, "m d"], alive: Bool[np.ndarray, " m"] | None, exact: Exact) -> float:
         """The share of the nearest rows of some items, not counting themselves, that are among the candidates."""
-        tried = np.unique(np.linspace(0, len(rows) - 1, TRIED).astype(np.int64))
-        proposed = self._search(rows[tried], max(CANDIDATES, PER_NEIGHBOUR * NEIGHBOURS))
-        right = exact(rows[tried], min(NEIGHBOURS + 1, len(rows)))
-        hits = [set(mine[mine != own]) for own, mine in zip(tried, right, strict=True)]
+        there = np.arange(len(rows)) if alive is None else np.flatnonzero(alive)
+        tried = there[np.unique(np.linspace(0, len(there) - 1, TRIED).astype(np.int64))]
+        proposed = self._among(rows, rows[tried], NEIGHBOURS, alive)
+        if proposed is None:
+            return 1.0  # exact search answers
+        right = exact(rows[tried], min(NEIGHBOURS + 1, len(there)))
+        hits = [set(mine[mine != own].tolist()) for own, mine in zip(tried, right, strict=True)]
         found = sum(len(mine & set(theirs)) for mine, theirs in zip(hits, proposed.tolist(), strict=True))
         return found / max(1, sum(map(len, hits)))
 
-    def _read(self, rows: int, dim: int) -> bool:
+    def _read(self, dim: int, blocks: Sequence[Block]) -> bool:
         try:
             about = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
             content = (self.folder / CODES).read_bytes()
-            if hashlib.sha256(content).hexdigest() != about["sha256"]:
+            if about["version"] != VERSION or hashlib.sha256(content).hexdigest() != about["sha256"]:
                 return False
-            self._codes = _faiss().deserialize_index(np.frombuffer(content, np.uint8))
-            self.recall, self._saved = float(about["recall"]), int(self._codes.ntotal)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+            recall = MeasuredRecall(**about["recall"])
+            codes = _faiss().deserialize_index(np.frombuffer(content, np.uint8))
+            if checksum_of_rows(blocks, codes.ntotal) != about["vectors"] or codes.d != dim:
+                return False
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, RecursionError):
             return False
-        return bool(self._codes.ntotal <= rows and self._codes.d == dim)
+        self._codes, self._recall, self._saved = codes, recall, int(codes.ntotal)
+        return True
 
-    def _write(self) -> None:
+    def _write(self, blocks: Sequence[Block]) -> None:
+        assert self._recall is not None
         content = _faiss().serialize_index(self._codes).tobytes()
-        about = {"sha256": hashlib.sha256(content).hexdigest(), "recall": self.recall}
+        about = {
+            "version": VERSION,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "vectors": checksum_of_rows(blocks, self._codes.ntotal),
+            "recall": asdict(self._recall),
+        }
         with suppress(DataError):  # a folder that cannot be written to: the next process makes them anew
             with replacing(self.folder / CODES) as file:
                 file.write(content)
             write_atomically(self.folder / ABOUT, json.dumps(about) + "\n")
         self._saved = int(self._codes.ntotal)
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _wanted(k: int, allowed: Bool[np.ndarray, " m"] | None) -> int:
+    """Candidates of which enough should be allowed."""
+    share = 1.0 if allowed is None else float(allowed.mean())
+    return int(max(CANDIDATES, PER_NEIGHBOUR * k) / max(share, 1e-9))
+
+
+def _worthwhile(rows: Float32[np.ndarray, "m d"], k: int, allowed: Bool[np.ndarray, " m"] | None) -> bool:
+    share = 1.0 if allowed is None else float(allowed.mean())
+    return share >= SMALLEST_SHARE and _wanted(k, allowed) < len(rows)
 
 
 def _faiss() -> Any:

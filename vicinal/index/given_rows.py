@@ -10,8 +10,8 @@ from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from vicinal.errors import InputError, NotFinite
-from vicinal.index.columns import plain_value
-from vicinal.index.item import Id, Item
+from vicinal.index.columns import BUILT_IN, plain_value
+from vicinal.index.item import Id, Item, check_dim
 from vicinal.index.sources import Source, as_source
 from vicinal.index.store import Store
 
@@ -45,14 +45,6 @@ def checked_rows(values: Any, name: str) -> Float32[np.ndarray, "n d"]:
     return rows
 
 
-def check_dim(rows: NDArray[np.float32], dim: int) -> None:
-    """Refuse vectors of another length."""
-    if rows.shape[1] != dim:
-        raise InputError(
-            f"The vectors of this index have {dim} numbers; got {rows.shape[1]}. Embed with the same model."
-        )
-
-
 def check_directions(queries: NDArray[np.float32], distance: str) -> None:
     """Refuse to seek by the cosine what has no direction: all items are equally near to it."""
     if distance == "cosine" and not queries.any(axis=1).all():
@@ -66,7 +58,7 @@ def source_of_rows(
     rows: Float32[np.ndarray, "n d"],
     ids: Sequence[Id] | NDArray[Any] | None,
     labels: Sequence[Any] | None,
-    metadata: Mapping[str, Sequence[Any]] | None,
+    metadata: Any,
 ) -> Source:
     """Vectors as things to be put into an index; their ids are 0, 1, 2, ... unless they are given."""
     keys = range(len(rows)) if ids is None else ids
@@ -74,13 +66,28 @@ def source_of_rows(
     return as_source(bare, ids=list(keys), labels=None if labels is None else list(labels), metadata=metadata)
 
 
-def add_rows(store: Store, source: Source, rows: Float32[np.ndarray, "n d"]) -> None:
-    """Store vectors with the ids, labels and metadata of a source, in one step."""
+def add_rows(
+    store: Store,
+    source: Source,
+    rows: Float32[np.ndarray, "n d"],
+    files: Mapping[str, Sequence[Any]] | None = None,
+) -> None:
+    """Store vectors with the ids, labels and metadata of a source, in one step.
+
+    Args:
+        store: Where to.
+        source: One entry per row.
+        rows: The vectors.
+        files: What is known of the items' files (path, source, stamp, hash), by column.
+    """
+    every = {"label": source.labels, **(files or {}), **source.metadata}
+    for name, values in every.items():
+        if len(values) not in (0, len(rows)):
+            raise InputError(f"{name} must have one entry per item: {len(rows)} items, {len(values)} entries.")
+    columns = {name: [plain_value(value, name) for value in values] for name, values in every.items() if len(values)}
     items = []
-    names = list(source.metadata)
-    columns = [[plain_value(value, name) for value in source.metadata[name]] for name in names]
-    labels = [plain_value(label, "label") for label in source.labels] or [None] * len(rows)
-    for key, label, *values in zip(source.ids, labels, *columns, strict=True):
-        metadata = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-        items.append(Item(key, None, label, metadata))
+    for key, *values in zip(source.ids, *columns.values(), strict=True):
+        known = {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+        own: dict[str, Any] = {name: known.pop(name) for name in BUILT_IN if name in known}
+        items.append(Item(key, metadata=known, **own))
     store.add(items, rows)

@@ -38,7 +38,7 @@ def draw_hits(queries: Sequence[tuple[str, Any]], answers: Sequence[Hits]) -> Im
 
 def hits_html(hits: Hits) -> str:
     """Show what was found as pictures in a row, nearest first, with similarity, label and file under each."""
-    title = f"{len(hits)} nearest items" if hits.recall == 1 else f"{len(hits)} near items, recall {hits.recall:.4f}"
+    title = f"{len(hits)} nearest items" if hits.exact else f"{len(hits)} near items, recall {hits.recall:.4f}"
     rest = f"<p>... and {len(hits) - SHOWN:,} more</p>" if len(hits) > SHOWN else ""
     row = "".join(_figure(hit) for hit in hits[:SHOWN])
     return html_page(title, f'<div style="display:flex;flex-wrap:wrap;gap:{GAP}px">{row}</div>', rest)

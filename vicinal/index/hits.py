@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final, overload
 
+from vicinal.embedder import Calibration
 from vicinal.index.item import Id
+from vicinal.index.store import Answer
 from vicinal.index.where import Value
 from vicinal.phrasing import counted
 
-__all__ = ["Changes", "Hit", "Hits"]
+__all__ = ["Changes", "Hit", "Hits", "as_hits"]
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,17 @@ class Hits(Sequence[Hit]):
         hits: All of them.
         recall: The share of the k nearest that this way of searching finds: 1 if it is exact, else as measured on
             the index's own items.
+        measured: When that was measured, in UTC; empty if the answer is exact.
     """
 
     hits: tuple[Hit, ...]
     recall: float = 1.0
+    measured: str = ""
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing can have been missed; a recall that was measured as 1 does not say so."""
+        return self.recall == 1 and not self.measured
 
     @overload
     def __getitem__(self, place: int) -> Hit: ...
@@ -77,6 +86,26 @@ class Hits(Sequence[Hit]):
         from vicinal.index.hit_pictures import hits_html
 
         return hits_html(self)
+
+
+def as_hits(answer: Answer, rule: Calibration | None) -> list[Hits]:
+    """What a store found for each query, with the verdicts of a calibrated embedder."""
+    found = []
+    for names, values in zip(answer.ids.tolist(), answer.similarities.tolist(), strict=True):
+        hits = [
+            Hit(
+                item.id,
+                item.path,
+                item.label,
+                value,
+                item.metadata,
+                None if rule is None else rule.same(value),
+                None if rule is None else rule.probability(value),
+            )
+            for item, value in zip((answer.items[name] for name in names), values, strict=True)
+        ]
+        found.append(Hits(tuple(hits), answer.recall, answer.measured))
+    return found
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
@@ -16,30 +16,31 @@ from numpy.typing import NDArray
 
 from vicinal.data.readers.layout import images_below
 from vicinal.embedder import Calibration, Embedder
-from vicinal.embedder.folder import identity, read_calibration, read_folder
 from vicinal.embedder.query_embedding import embed_queries
 from vicinal.errors import InputError, look_up
 from vicinal.index.better_search import KeptReranker, expanded_rows, without
-from vicinal.index.choosing_store import begin_store, open_store
+from vicinal.index.choosing_store import open_store
 from vicinal.index.columns import plain_value
 from vicinal.index.embedded_store import EmbeddedStore
-from vicinal.index.exchange import export_items
+from vicinal.index.exchange import ForeignVectors, export_items, prepare_export, read_vectors
+from vicinal.index.first_generation import check_claims, hash_of, header_of, make_index
 from vicinal.index.given_rows import add_rows, as_rows, check_dim, check_directions, checked_rows, source_of_rows
-from vicinal.index.hits import Changes, Hit, Hits
+from vicinal.index.hits import Changes, as_hits
 from vicinal.index.index_folder import IndexFolder, is_index
 from vicinal.index.item import Header, Id, Item
+from vicinal.index.kept_model import KeptModel, has_model, keep_model
 from vicinal.index.measurement import Measurement, measure_store
-from vicinal.index.new_generation import name_in_server, write_compacted, write_reembedded
+from vicinal.index.milvus_store import MilvusStore
+from vicinal.index.new_generation import write_compacted, write_reembedded
+from vicinal.index.postgres_store import PostgresStore
 from vicinal.index.sources import Source, as_source, described
-from vicinal.index.store import Answer, Store
+from vicinal.index.store import Store
 from vicinal.index.taking_in import take_in
 from vicinal.index.where import Compare, Condition, In, Where, as_condition
 from vicinal.neighbours.reranking import Reranking
 from vicinal.neighbours.similarity import DISTANCES
 
 __all__ = ["Index"]
-
-MODEL = "model"
 
 
 @final
@@ -72,9 +73,8 @@ class Index:
         self._store = open_store(self._generation)
         self._follow = follow
         self._changing = threading.Lock()
-        self._embedder: tuple[str, Embedder] | None = None
+        self._model = KeptModel(self._folder.path)
         self._reranker = KeptReranker()
-        self._calibration: tuple[Path, Calibration | None] | None = None
 
     @classmethod
     def open(cls, path: str | Path, *, follow: bool = True) -> Index:
@@ -89,7 +89,7 @@ class Index:
         data: Any = None,
         *,
         labels: Sequence[Any] | None = None,
-        metadata: Mapping[str, Sequence[Any]] | None = None,
+        metadata: Any = None,
         store: str = "",
         progress: bool = False,
     ) -> Index:
@@ -100,7 +100,7 @@ class Index:
             embedder: An embedder, or the folder of one, of a run or of a comparison; the index keeps a copy.
             data: What is to be found: see `refresh`. None makes an empty index.
             labels: In place of those that the data has.
-            metadata: Further values by column, one per item.
+            metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
             store: Where items and vectors are kept: `postgresql://user@host/database` or
                 `milvus://host:19530`; by default in the folder.
             progress: Whether to show a bar on standard error.
@@ -111,18 +111,15 @@ class Index:
             index = cls(path)
             if index.embedder_hash != known:
                 raise index._other_embedder("was built with")
+            if not index.can_embed:
+                with index._writing():
+                    keep_model(index._generation, known, model)
             if model.calibration is not None and model.calibration != index.calibration:
                 index.calibrate(model.calibration)
         else:
-            folder = IndexFolder(path)
-            with folder.writing():
-                building = folder.building("new")
-                model.save(building / MODEL)
-                header = Header(model.dim, model.distance, known)
-                begin_store(building, header, store, name_in_server(folder.path)).close()
-                folder.finish(building)
+            make_index(path, Header(model.dim, model.distance, known), model, store)
             index = cls(path)
-        index._embedder = (known, model)
+        index._model.remember(known, model)
         if data is not None:
             index.changes = index.refresh(data, labels=labels, metadata=metadata, progress=progress)
         return index
@@ -135,19 +132,23 @@ class Index:
         *,
         ids: Sequence[Id] | NDArray[Any] | None = None,
         labels: Sequence[Any] | None = None,
-        metadata: Mapping[str, Sequence[Any]] | None = None,
+        metadata: Any = None,
+        paths: Sequence[str | None] | None = None,
         distance: str = "cosine",
+        embedder: Embedder | str | None = None,
         store: str = "",
     ) -> Index:
-        """Make an index of vectors that come from elsewhere; its queries are vectors, too.
+        """Make an index of vectors that come from elsewhere; its queries are vectors, too, unless it has an embedder.
 
         Args:
             path: Its folder, where there is no index yet.
             vectors: One row per item; kept in float32.
             ids: Texts or whole numbers, all different; by default 0, 1, 2, ...
             labels: One per item, or None.
-            metadata: Further values by column, one per item.
+            metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
+            paths: Of the items' files, or None.
             distance: "cosine" or "euclidean".
+            embedder: What made them, of which the index then keeps a copy, or its hash; None if nobody knows.
             store: Where items and vectors are kept; see `build`.
         """
         if is_index(path):
@@ -155,16 +156,50 @@ class Index:
         look_up("distance", distance, dict.fromkeys(DISTANCES))
         rows = checked_rows(vectors, "vectors")
         source = source_of_rows(rows, ids, labels, metadata)
-        folder = IndexFolder(path)
-        with folder.writing():
-            building = folder.building("new")
-            header = Header(rows.shape[1], distance)
-            with closing(begin_store(building, header, store, name_in_server(folder.path))) as kept:
-                add_rows(kept, source, rows)
-            folder.finish(building)
+        files = {} if paths is None else {"path": list(paths)}
+        model = embedder if isinstance(embedder, Embedder) else None
+        header = header_of(rows, distance, embedder)
+        make_index(path, header, model, store, source=source, rows=rows, files=files)
         return cls(path)
 
-    changes = Changes()  # of the last `build`
+    @classmethod
+    def import_file(
+        cls,
+        path: str | Path,
+        file: str | Path,
+        *,
+        embedder: Embedder | str | Path | None = None,
+        distance: str | None = None,
+        store: str = "",
+    ) -> Index:
+        """Make an index of the vectors of a file, or add them to one that is there; what `export` wrote is the same.
+
+        Args:
+            path: The folder of the index.
+            file: A .parquet file (columns embedding, id, label, path, others), an .npz or an .npy file.
+            embedder: What made the vectors, for a new index, which then embeds queries by itself: an embedder or the
+                folder of one. The file does not hold it, but perhaps its hash, and another is refused.
+            distance: For a new index; None for what the file says, or the cosine.
+            store: For a new index: where items and vectors are kept; see `build`.
+        """
+        found = read_vectors(Path(file))
+        model = embedder if isinstance(embedder, Embedder) or embedder is None else Embedder.load(embedder)
+        check_claims(file, found, model, distance)
+        rows = checked_rows(found.vectors, f"the vectors of {file}")
+        source = source_of_rows(rows, found.ids, found.labels, found.metadata)
+        if is_index(path):
+            index = cls(path)
+            index._check_file(file, found)
+            index.changes = index._add_rows(source, rows, found.files, model or found.embedder or None)
+            return index
+        usual = "cosine" if model is None else model.distance
+        header = header_of(rows, found.distance or distance or usual, model or found.embedder)
+        make_index(path, header, model, store, source=source, rows=rows, files=found.files)
+        index = cls(path)
+        index.changes = Changes(added=len(rows))
+        return index
+
+    changes = Changes()  # of the last `build` or `import_file`
 
     @property
     def path(self) -> Path:
@@ -187,6 +222,11 @@ class Index:
         return self._latest().header.embedder
 
     @property
+    def can_embed(self) -> bool:
+        """Whether it has its embedder, so that queries may be more than vectors."""
+        return bool(self._latest().header.embedder) and has_model(self._generation)
+
+    @property
     def store(self) -> Store:
         """Where its items are kept."""
         return self._latest()
@@ -195,8 +235,7 @@ class Index:
     def generation(self) -> str:
         """A name of what is in it now: another after every change."""
         store = self._latest()
-        version = store.version() if isinstance(store, EmbeddedStore) else store.count()
-        return f"{self._generation.name.rpartition('-')[2]}.{version}"
+        return f"{self._generation.name.rpartition('-')[2]}.{store.version()}"
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -238,10 +277,7 @@ class Index:
         with self._writing() as store:
             if calibration.embedder != store.header.embedder:
                 raise self._other_embedder("has")
-            model = self._embedder_of(store)
-            model.calibration = calibration
-            model.save(self._generation / MODEL)
-            self._calibration = (self._generation, calibration)
+            self._model.calibrate(self._generation, store.header.embedder, calibration)
 
     def search(
         self,
@@ -251,6 +287,7 @@ class Index:
         *,
         vector: Any = None,
         item: Id | None = None,
+        embedder: Embedder | str | None = None,
         fast: bool = False,
         expand: int = 0,
         rerank: Reranking | None = None,
@@ -264,6 +301,7 @@ class Index:
             where: A filter, as text (`label = 'wren' and year > 2020`) or as a dict (`{"label": "wren"}`).
             vector: An embedding, or several, in place of a query.
             item: The id of an item in place of a query; it does not find itself.
+            embedder: What made the vector, or its hash: another than the index's own is refused.
             fast: By codes of faiss: a few milliseconds for a million items, and nearly always the same; how nearly
                 is in the `recall` of the answer. Without it every answer is exact.
             expand: Items that a query is drawn towards before it is searched; costs a second search.
@@ -277,6 +315,7 @@ class Index:
         _check_k(k)
         store = self._latest()
         condition = None if where is None else as_condition(where)
+        self._check_made_by(store, embedder)
         key, single = None, True
         if item is not None:
             key, rows = self._vector_of(store, item)
@@ -291,11 +330,17 @@ class Index:
         if rerank is not None:
             answer = self._reranker.reordered(self, asked, answer, rerank, None if expand else key)
         answer = replace(answer, ids=answer.ids[:, :k], similarities=answer.similarities[:, :k])
-        answers = _hits(answer, self._calibration_of(store))
+        answers = as_hits(answer, self._calibration_of(store))
         return answers[0] if single else answers
 
     def nearest(
-        self, queries: Any, k: int = 10, where: Where | None = None, *, fast: bool = False
+        self,
+        queries: Any,
+        k: int = 10,
+        where: Where | None = None,
+        *,
+        embedder: Embedder | str | None = None,
+        fast: bool = False,
     ) -> tuple[NDArray[Any], Float64[np.ndarray, "n k"]]:
         """Find the ids of the items nearest to vectors, and their similarities: arrays in, arrays out.
 
@@ -303,9 +348,11 @@ class Index:
             queries: One row per query.
             k: How many; there are fewer columns if fewer items pass the filter.
             where: A filter.
+            embedder: What made the vectors, or its hash: another than the index's own is refused.
             fast: See `search`.
         """
         store = self._latest()
+        self._check_made_by(store, embedder)
         rows, _ = as_rows(queries, store.header.dim)
         check_directions(rows, store.header.distance)
         _check_k(k)
@@ -328,7 +375,8 @@ class Index:
         vectors: Any = None,
         ids: Sequence[Id] | NDArray[Any] | None = None,
         labels: Sequence[Any] | None = None,
-        metadata: Mapping[str, Sequence[Any]] | None = None,
+        metadata: Any = None,
+        paths: Sequence[str | None] | None = None,
         embedder: Embedder | str | None = None,
         progress: bool = False,
     ) -> Changes:
@@ -339,7 +387,8 @@ class Index:
             vectors: Embeddings in place of items, one row each.
             ids: Needed for vectors and for images in memory; the ids of files are their absolute paths.
             labels: One per item, or None.
-            metadata: Further values by column, one per item.
+            metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
+            paths: For vectors: those of the items' files, or None.
             embedder: For vectors, if the index has an embedder: what made them, or its hash. Another is refused.
             progress: Whether to show a bar on standard error.
         """
@@ -356,13 +405,8 @@ class Index:
         rows = checked_rows(vectors, "vectors")
         if ids is None:
             raise InputError("Vectors need ids, by which they can be found and removed again.")
-        with self._writing() as store:
-            self._check_embedder(store, embedder)
-            check_dim(rows, store.header.dim)
-            source = source_of_rows(rows, ids, labels, metadata)
-            before = store.count(In("id", tuple(source.ids)))
-            add_rows(store, source, rows)
-            return Changes(added=len(rows) - before, updated=before)
+        source = source_of_rows(rows, ids, labels, metadata)
+        return self._add_rows(source, rows, {} if paths is None else {"path": list(paths)}, embedder)
 
     def update(self, where: Where, values: Mapping[str, Any]) -> int:
         """Give items other values, in one step for all.
@@ -401,7 +445,7 @@ class Index:
         data: Any,
         *,
         labels: Sequence[Any] | None = None,
-        metadata: Mapping[str, Sequence[Any]] | None = None,
+        metadata: Any = None,
         progress: bool = False,
     ) -> Changes:
         """Embed what is new or changed in a folder, table or dataset, and remove what is no longer in it.
@@ -413,7 +457,7 @@ class Index:
             data: A folder of images or of class folders, a list of paths (.txt), a table with a column `path` whose
                 other columns become metadata, the name of a dataset, or a Dataset.
             labels: In place of those that the data has.
-            metadata: Further values by column, one per item.
+            metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
             progress: Whether to show a bar on standard error.
         """
         source = as_source(data, labels=labels, metadata=metadata)
@@ -430,19 +474,34 @@ class Index:
         """Everything that is not as it was written, one sentence each; nothing if all is well."""
         store = self._latest()
         problems = store.verify()
-        if store.header.embedder:
-            try:
-                found = identity(read_folder(self._generation / MODEL)[0])
-                if found != store.header.embedder:
-                    problems.append(f"{MODEL}/ is not the embedder that made the vectors")
-            except Exception as error:  # whatever a damaged file brings about is what was asked for
-                problems.append(f"{MODEL}/ cannot be read: {str(error).splitlines()[0]}")
-        return problems
+        return problems + self._model.problems(self._generation, store.header.embedder)
 
     def measure(self, k: int = 10, seed: int = 0) -> Measurement:
         """Time exact and fast search on the index's own items, and say how often the fast way is right."""
         _check_k(k)
-        return measure_store(self._embedded(self._latest()), k, seed)
+        store = self._latest()
+        if not isinstance(store, EmbeddedStore | PostgresStore | MilvusStore):
+            raise InputError(f"The store of {self.path} does not say what it takes; there is nothing to measure it by.")
+        return measure_store(store, k, seed)
+
+    def prepare_fast(self, *, half: bool = False) -> float:
+        """Have a server make what `fast=True` searches by: HNSW in PostgreSQL, lists (IVF_FLAT) in Milvus.
+
+        The codes of an index in a folder are made by the first search that needs them, and need nothing of this.
+
+        Args:
+            half: Whether PostgreSQL is to keep half precision in its HNSW index, at half the size.
+
+        Returns:
+            The recall of the fast way, as measured on the index's own items.
+        """
+        with self._writing() as store:
+            if not isinstance(store, PostgresStore | MilvusStore):
+                raise InputError(
+                    f"The items of {self.path} are in its own folder, where the first search with fast=True makes "
+                    "what it needs."
+                )
+            return store.prepare_fast(half=half)
 
     def export(self, path: str | Path, where: Where | None = None) -> int:
         """Write items and vectors to a .parquet, .npz or .faiss file.
@@ -450,6 +509,7 @@ class Index:
         Returns:
             How many there were.
         """
+        prepare_export(Path(path))
         items, vectors = self.get(where)
         export_items(Path(path), self._latest().header, items, vectors)
         return len(items)
@@ -462,10 +522,9 @@ class Index:
         """
         with self._writing() as store:
             dead = self._embedded(store).dead()
-            building = self._folder.building("compact")
+            building = self._folder.building("compact", anew=True)
             write_compacted(store, building)
-            if store.header.embedder:
-                self._embedder_of(store).save(building / MODEL)
+            self._model.carry_over(self._generation, store.header.embedder, building)
             self._folder.finish(building)
             return dead
 
@@ -486,9 +545,9 @@ class Index:
                 raise InputError(f"{self.path} has this embedder already; there is nothing to embed anew.")
             building = self._folder.building(known[:16])
             changes = write_reembedded(store, building, self.path, model, data, progress)
-            model.save(building / MODEL)
+            keep_model(building, known, model)
             self._folder.finish(building)
-            self._embedder = (known, model)
+            self._model.remember(known, model)
             return changes
 
     def rollback(self) -> None:
@@ -517,30 +576,33 @@ class Index:
             yield self._latest()
 
     def _embedder_of(self, store: Store) -> Embedder:
-        known = store.header.embedder
-        if not known:
-            raise InputError(
-                f"{self.path} has no embedder: its vectors come from elsewhere. Search with vectors, add vectors."
-            )
-        if self._embedder is None or self._embedder[0] != known:
-            model = Embedder.load(self._generation / MODEL)
-            if model.identity() != known:
-                raise InputError(
-                    f"{self._generation / MODEL} is not the embedder that made the vectors of {self.path}."
-                )
-            self._embedder = (known, model)
-        return self._embedder[1]
+        return self._model.embedder(self._generation, store.header.embedder)
 
     def _calibration_of(self, store: Store) -> Calibration | None:
-        """Read by itself: a search with vectors needs no network."""
-        if not store.header.embedder:
-            return None
-        if self._calibration is None or self._calibration[0] != self._generation:
-            self._calibration = (
-                self._generation,
-                read_calibration(self._generation / MODEL, store.header.embedder),
+        return self._model.calibration(self._generation, store.header.embedder)
+
+    def _add_rows(
+        self,
+        source: Source,
+        rows: Float32[np.ndarray, "n d"],
+        files: Mapping[str, Sequence[Any]],
+        embedder: Embedder | str | None,
+    ) -> Changes:
+        with self._writing() as store:
+            self._check_embedder(store, embedder)
+            check_dim(rows, store.header.dim)
+            before = store.count(In("id", tuple(source.ids)))
+            add_rows(store, source, rows, files)
+            return Changes(added=len(rows) - before, updated=before)
+
+    def _check_file(self, file: str | Path, found: ForeignVectors) -> None:
+        if found.distance and found.distance != self.distance:
+            raise InputError(
+                f"The vectors of {file} are compared by {found.distance}, those of {self.path} by {self.distance}; "
+                "one index has one distance."
             )
-        return self._calibration[1]
+        if found.ids is None:
+            raise InputError(f"{file} has no ids, by which vectors that are added can be found and removed again.")
 
     def _encoded(self, store: Store, query: Any) -> tuple[Float32[np.ndarray, "n d"], bool]:
         """Queries as vectors, and whether there is one alone."""
@@ -566,15 +628,21 @@ class Index:
                 return name, rows
         raise InputError(f"{self.path} has no item {key!r}; search for it as a query, or add it first.")
 
+    def _check_made_by(self, store: Store, embedder: Embedder | str | None) -> None:
+        """Refuse queries of another embedder, where both are known."""
+        if embedder and store.header.embedder and hash_of(embedder) != store.header.embedder:
+            raise self._other_embedder("has the vectors of")
+
     def _check_embedder(self, store: Store, embedder: Embedder | str | None) -> None:
+        """Refuse items of another embedder, or of one that nobody knows."""
         known = store.header.embedder
-        given = embedder.identity() if isinstance(embedder, Embedder) else embedder
-        if known and given is None:
+        given = hash_of(embedder)
+        if known and not given:
             raise InputError(
                 f"{self.path} has an embedder, so that vectors must say which one made them: pass embedder=, "
                 "or pass items, which it embeds by itself."
             )
-        if (given or "") != known:
+        if given != known:
             raise self._other_embedder("has the vectors of")
 
     def _other_embedder(self, how: str) -> InputError:
@@ -590,25 +658,6 @@ def _changed(item: Item, values: Mapping[str, Any]) -> Item:
     metadata = {**item.metadata, **{name: value for name, value in values.items() if name != "label"}}
     kept = {name: value for name, value in metadata.items() if value is not None}
     return replace(item, label=values.get("label", item.label), metadata=kept)
-
-
-def _hits(answer: Answer, rule: Calibration | None) -> list[Hits]:
-    found = []
-    for names, values in zip(answer.ids.tolist(), answer.similarities.tolist(), strict=True):
-        hits = [
-            Hit(
-                item.id,
-                item.path,
-                item.label,
-                value,
-                item.metadata,
-                None if rule is None else rule.same(value),
-                None if rule is None else rule.probability(value),
-            )
-            for item, value in zip((answer.items[name] for name in names), values, strict=True)
-        ]
-        found.append(Hits(tuple(hits), answer.recall))
-    return found
 
 
 def _check_k(k: int) -> None:

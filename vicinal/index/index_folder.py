@@ -7,12 +7,15 @@
       building-NAME/        a generation that is not finished
 
 A generation is written beside the one that serves and gets its name when it is finished; then `current` is replaced.
-Whoever has the old one open keeps it.
+The one before stays; older ones go, and what a server keeps of them, but not while somebody has them open. Folders of
+other names are not touched.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -22,12 +25,17 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from vicinal.errors import DataError, InputError
+from vicinal.index.choosing_store import discard_store
 from vicinal.index.durable_files import rename, sync_file, sync_folder
+from vicinal.reading import fault_of_file, reading
 
 __all__ = ["BeingWritten", "IndexFolder", "is_index"]
 
 CURRENT, LOCK = "current", "writer.lock"
 DONE, BUILDING = "generation-", "building-"
+GENERATION = re.compile(rf"{DONE}([0-9]{{1,18}})")
+ANEW = (f"{BUILDING}new", f"{BUILDING}compact")  # nothing of these is used again
+REEMBEDDED = re.compile(rf"{BUILDING}[0-9a-f]{{16}}")  # which goes on where it was
 
 
 class BeingWritten(InputError):
@@ -36,11 +44,11 @@ class BeingWritten(InputError):
 
 def is_index(folder: str | Path) -> bool:
     """Whether a folder holds an index."""
-    return (Path(folder) / CURRENT).is_file()
+    return os.path.isfile(Path(folder) / CURRENT)
 
 
 class IndexFolder:
-    """Names, locks and changes of generations; what is in them is not its business.
+    """Names, locks and changes of generations; of what is in them it knows how to get rid.
 
     Args:
         path: The folder; it need not be there yet.
@@ -63,14 +71,19 @@ class IndexFolder:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Be the one who writes, in this process and among all."""
-        self.path.mkdir(parents=True, exist_ok=True)
         with self._mine:
             try:
+                self.path.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire()
             except Timeout:
                 raise BeingWritten(
                     f"{self.path} is being written by another process; an index has one writer at a time. Wait until "
                     "that one is done (searching is possible meanwhile)."
+                ) from None
+            except OSError as error:
+                raise DataError(
+                    f"{self.path} cannot be written: {error.strerror or error}.",
+                    hint="Choose another place, or ask who may write there; searching needs no such permission.",
                 ) from None
             try:
                 yield
@@ -82,9 +95,17 @@ class IndexFolder:
             finally:
                 self._lock.release()
 
-    def building(self, name: str) -> Path:
-        """The folder of a generation that is not finished; what was written of it before a kill is still there."""
+    def building(self, name: str, *, anew: bool = False) -> Path:
+        """The folder of a generation that is not finished.
+
+        Args:
+            name: Of the work, by which it is found again.
+            anew: Whether to begin it anew; otherwise what was written of it before a kill is still there.
+        """
         path = self.path / f"{BUILDING}{name}"
+        if anew and path.is_dir():
+            discard_store(path)  # who is not there to be asked keeps a table without items
+            shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -97,11 +118,10 @@ class IndexFolder:
                 sync_folder(path)
         sync_folder(building)
         before = self._named()[0] if is_index(self.path) else ""
-        numbers = [int(path.name[len(DONE) :]) for path in self.path.glob(f"{DONE}*")]
-        name = f"{DONE}{max(numbers, default=0) + 1}"
+        name = f"{DONE}{max((_number(path) for path in self._generations()), default=0) + 1}"
         rename(building, self.path / name)
         self._point(name, before)
-        self.tidy()
+        self.tidy(reembeddings=building.name not in ANEW)
         return self.path / name
 
     def rollback(self) -> Path:
@@ -112,36 +132,51 @@ class IndexFolder:
         self._point(before.name, self.current().name)
         return before
 
-    def tidy(self) -> None:
-        """Remove generations that nothing names."""
+    def tidy(self, *, reembeddings: bool = False) -> None:
+        """Remove generations that nothing names and nobody has open, and what was begun and never finished.
+
+        Args:
+            reembeddings: Whether to remove also what was begun with another embedder, which could still go on.
+        """
         named = set(self._named())
-        for path in self.path.glob(f"{DONE}*"):
-            if path.name not in named:
+        for path in self._generations():
+            if path.name not in named and discard_store(path):
+                shutil.rmtree(path, ignore_errors=True)
+        for path in self.path.glob(f"{BUILDING}*"):
+            given_up = path.name in ANEW or (reembeddings and REEMBEDDED.fullmatch(path.name))
+            if given_up and discard_store(path):
                 shutil.rmtree(path, ignore_errors=True)
 
+    def _generations(self) -> list[Path]:
+        return [path for path in self.path.glob(f"{DONE}*") if GENERATION.fullmatch(path.name)]
+
     def _named(self) -> tuple[str, str]:
-        try:
-            content = json.loads((self.path / CURRENT).read_text(encoding="utf-8"))
-            current, previous = str(content["generation"]), str(content["previous"])
-        except FileNotFoundError:
+        place = self.path / CURRENT
+        if not is_index(self.path) and fault_of_file(place) in ("missing", "unreadable (Not a directory)"):
             raise DataError(
                 f"{self.path} is not an index.",
                 hint="Make one: vicinal index MODEL PHOTOS --out FOLDER, or Index.build, Index.of_vectors in Python.",
-            ) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{self.path / CURRENT} is damaged: {error}.",
-                hint=f'It should be like {{"generation": "{DONE}1", "previous": ""}} and name the latest folder.',
-            ) from None
-        if not current.startswith(DONE) or not (self.path / current).is_dir():
-            raise DataError(
-                f"{self.path / CURRENT} names the generation {current!r}, which is not there.",
-                hint=f"There are: {', '.join(sorted(p.name for p in self.path.glob(f'{DONE}*'))) or 'none'}.",
             )
-        return current, previous
+        hint = f'It should be like {{"generation": "{DONE}1", "previous": ""}} and name the latest folder.'
+        with reading(place, "the name of a generation", hint):
+            content = json.loads(place.read_text(encoding="utf-8"))
+        names = [content.get(key) for key in ("generation", "previous")] if isinstance(content, dict) else [None]
+        current, previous = (*names, None)[:2]
+        if not isinstance(current, str) or not isinstance(previous, str):
+            raise DataError(f"{place} is damaged: it does not name two generations.", hint=hint)
+        if not GENERATION.fullmatch(current) or not (self.path / current).is_dir():
+            raise DataError(
+                f"{place} names the generation {current!r}, which is not there.",
+                hint=f"There are: {', '.join(sorted(path.name for path in self._generations())) or 'none'}.",
+            )
+        return current, previous if GENERATION.fullmatch(previous) else ""
 
     def _point(self, current: str, previous: str) -> None:
         partial = self.path / f".{CURRENT}.partial"
         partial.write_text(json.dumps({"generation": current, "previous": previous}) + "\n", encoding="utf-8")
         sync_file(partial)
         rename(partial, self.path / CURRENT)
+
+
+def _number(generation: Path) -> int:
+    return int(generation.name.removeprefix(DONE))

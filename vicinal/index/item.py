@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from vicinal.errors import InputError
 from vicinal.index.columns import BUILT_IN, Kind, joint_kind
 from vicinal.index.where import Value
 
-__all__ = ["Header", "Id", "Item", "widened"]
+__all__ = ["Header", "Id", "Item", "check_dim", "widened"]
 
 Id: TypeAlias = int | str
 
@@ -62,6 +66,14 @@ class Header:
     dim: int
     distance: str = "cosine"
     embedder: str = ""
+
+
+def check_dim(rows: NDArray[np.float32], dim: int) -> None:
+    """Refuse vectors of another length."""
+    if rows.shape[1] != dim:
+        raise InputError(
+            f"The vectors of this index have {dim} numbers; got {rows.shape[1]}. Embed with the same model."
+        )
 
 
 def widened(before: Mapping[str, Kind | None], items: Sequence[Item]) -> dict[str, Kind | None]:

@@ -22,7 +22,7 @@ from vicinal.atomic import replacing, write_atomically
 from vicinal.errors import DataError
 from vicinal.index.catalogue import Block
 
-__all__ = ["WORTHWHILE", "LayoutFile"]
+__all__ = ["WORTHWHILE", "LayoutFile", "checksum_of_rows"]
 
 LAYOUT, ABOUT = "layout.npz", "layout.json"
 WORTHWHILE = 1 << 15  # rows, below which preparing is as quick as reading
@@ -44,7 +44,7 @@ class LayoutFile:
         try:
             about = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
             rows = int(about["rows"])
-            if about["version"] != VERSION or _checksum(blocks, rows) != about["vectors"]:
+            if about["version"] != VERSION or checksum_of_rows(blocks, rows) != about["vectors"]:
                 return None
             content = (self.folder / LAYOUT).read_bytes()
             if hashlib.sha256(content).hexdigest() != about["sha256"]:
@@ -63,7 +63,7 @@ class LayoutFile:
         about = {
             "version": VERSION,
             "rows": rows,
-            "vectors": _checksum(blocks, rows),
+            "vectors": checksum_of_rows(blocks, rows),
             "sha256": hashlib.sha256(content.getbuffer()).hexdigest(),
         }
         with suppress(DataError):
@@ -72,8 +72,8 @@ class LayoutFile:
             write_atomically(self.folder / ABOUT, json.dumps(about) + "\n")
 
 
-def _checksum(blocks: Sequence[Block], rows: int) -> str:
-    """Of the first rows; empty if they do not end where a block does."""
+def checksum_of_rows(blocks: Sequence[Block], rows: int) -> str:
+    """A checksum of the first rows, made of those of their blocks; empty if they do not end where a block does."""
     total, finish = hashlib.sha256(), 0
     for block in blocks:
         if finish >= rows:

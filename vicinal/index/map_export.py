@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
-from vicinal.atomic import replacing
+from vicinal.atomic import prepare_output, replacing
 from vicinal.errors import InputError, MissingExtra
 from vicinal.index.index import Index
 from vicinal.index.index_folder import IndexFolder
@@ -18,10 +18,17 @@ from vicinal.index.item import Item
 from vicinal.index.map_layout import MapLayout, kept_layout
 from vicinal.neighbours import find_neighbours
 
-__all__ = ["export_map", "map_table"]
+__all__ = ["export_map", "map_table", "prepare_map"]
 
 NEAREST = 10
 LONGEST = 100_000  # items whose neighbours are searched for among all; a larger index takes hours
+
+
+def prepare_map(path: Path) -> None:
+    """Find out before the work whether a map can be written to a file; folders above it are made."""
+    if path.suffix != ".parquet":
+        raise InputError(f"A map is exported to a file that ends in .parquet; got {path}.")
+    prepare_output(path)
 
 
 def export_map(index: Index, path: str | Path) -> int:
@@ -35,11 +42,9 @@ def export_map(index: Index, path: str | Path) -> int:
         How many items there are.
     """
     target = Path(path)
-    if target.suffix != ".parquet":
-        raise InputError(f"A map is exported to a file that ends in .parquet; got {target}.")
+    prepare_map(target)
     items, vectors = index.get()
     layout = kept_layout(IndexFolder(index.path).current(), vectors, distance=index.distance)
-    target.parent.mkdir(parents=True, exist_ok=True)
     content = map_table(items, vectors, layout, distance=index.distance)
     with replacing(target) as file:
         file.write(content)

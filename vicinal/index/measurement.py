@@ -5,18 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float32
 
 from vicinal.errors import InputError, MissingExtra
-from vicinal.index.embedded_store import EmbeddedStore
-from vicinal.index.store import Answer
+from vicinal.index.store import Answer, Store
 
 __all__ = ["Measurement", "measure_store"]
 
 TRIED = 50  # queries, one by one
+
+
+class Measurable(Store, Protocol):
+    """A store that says what it takes."""
+
+    def sample(self, many: int, seed: int = 0) -> Float32[np.ndarray, "n d"]:
+        """The vectors of some items."""
+        ...
+
+    def space(self) -> tuple[int | None, int | None, int | None]:
+        """Bytes of memory that exact search holds and that fast search adds, and bytes on the disk, where known."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -30,8 +41,10 @@ class Measurement:
         exact_ms: Median time of one exact query, in milliseconds.
         fast_ms: Of one with fast=True; None without faiss.
         recall: The share of the exact neighbours that the fast way found; None without faiss.
-        memory: Bytes that exact search holds.
-        disk: Bytes of all files.
+        memory: Bytes that exact search holds; None where a server holds them, which does not say.
+        codes: Bytes that fast search holds in addition; None likewise.
+        disk: Bytes of all files; None likewise.
+        fast_is_exact: Whether fast=True searched exactly: there are few items, or a server has no index for it.
     """
 
     items: int
@@ -40,8 +53,10 @@ class Measurement:
     exact_ms: float
     fast_ms: float | None
     recall: float | None
-    memory: int
-    disk: int
+    memory: int | None
+    codes: int | None
+    disk: int | None
+    fast_is_exact: bool = False
 
     def __str__(self) -> str:
         vectors = self.items * self.dim * 4
@@ -50,13 +65,16 @@ class Measurement:
             f"exact   {self.exact_ms:8.2f} ms per query, recall 1",
         ]
         if self.fast_ms is not None:
-            lines.append(f"fast    {self.fast_ms:8.2f} ms per query, recall {self.recall:.4f}")
-        lines.append(f"memory  {self.memory / 2**20:8.1f} MiB ({self.memory / max(1, vectors):.2f} of the vectors)")
-        lines.append(f"disk    {self.disk / 2**20:8.1f} MiB")
+            way = ", by exact search" if self.fast_is_exact else ""
+            lines.append(f"fast    {self.fast_ms:8.2f} ms per query, recall {self.recall:.4f}{way}")
+        lines.append(f"memory  {_size(self.memory, vectors)}")
+        if self.codes:
+            lines.append(f"codes   {_size(self.codes, vectors)}, in addition for fast")
+        lines.append(f"disk    {_size(self.disk)}")
         return "\n".join(lines)
 
 
-def measure_store(store: EmbeddedStore, k: int = 10, seed: int = 0) -> Measurement:
+def measure_store(store: Measurable, k: int = 10, seed: int = 0) -> Measurement:
     """Search for items of the store itself, moved a little, one by one."""
     if not store.count():
         raise InputError("The index is empty; there is nothing to measure.")
@@ -65,14 +83,21 @@ def measure_store(store: EmbeddedStore, k: int = 10, seed: int = 0) -> Measureme
     queries = (queries + 0.1 * np.std(queries) * noise).astype(np.float32)
     exact, exact_ms = _timed(lambda query: store.search(query, k), queries)
     fast_ms = recall = None
+    same_way = False
     try:
         fast, fast_ms = _timed(lambda query: store.search(query, k, fast=True), queries)
         pairs = zip(exact, fast, strict=True)
         recall = float(np.mean([np.isin(right.ids, found.ids).mean() for right, found in pairs]))
+        same_way = all(answer.exact for answer in fast)
     except MissingExtra:
         pass
-    disk = sum(path.stat().st_size for path in Path(store.folder).rglob("*") if path.is_file())
-    return Measurement(store.count(), store.header.dim, k, exact_ms, fast_ms, recall, store.nbytes, disk)
+    return Measurement(store.count(), store.header.dim, k, exact_ms, fast_ms, recall, *store.space(), same_way)
+
+
+def _size(many: int | None, vectors: int = 0) -> str:
+    if many is None:
+        return " not told by the server"
+    return f"{many / 2**20:8.1f} MiB" + (f" ({many / vectors:.2f} of the vectors)" if vectors else "")
 
 
 def _timed(

@@ -32,8 +32,6 @@ def name_in_server(path: Path) -> str:
 
 def write_compacted(store: Store, building: Path) -> None:
     """Copy the items of a store into a new one in the folder `building`, without the rows that no item has."""
-    for path in building.glob("items.sqlite*"):  # of a compaction that was killed
-        path.unlink()
     with closing(EmbeddedStore.create(building, store.header)) as target:
         items, rows = store.get()
         for start in range(0, len(items), COPIED):

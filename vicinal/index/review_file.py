@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,19 +87,29 @@ class ReviewFile:
 
     def latest(self) -> dict[str, Review]:
         """The last decision on each item, by its id as text."""
-        if not self.path.is_file():
-            return {}
-        rows = [row for row in read_csv(self.path) if len(row) == len(HEAD)]
         found = {}
-        for row in rows[1:]:
-            _, key, _, _, decision, new_label, queue = (_plain(cell) for cell in row)
-            if decision in ("keep", "relabel", "remove"):
-                found[key] = Review(key, decision, new_label, queue)  # type: ignore[arg-type]
+        for row in map(_plain_row, self._rows()):
+            if row["decision"] in ("keep", "relabel", "remove"):
+                found[row["id"]] = Review(row["id"], row["decision"], row["new_label"], row["queue"])  # type: ignore[arg-type]
         return found
 
-    def content(self) -> bytes:
-        """The whole file; a head without rows if there is none yet."""
-        return self.path.read_bytes() if self.path.is_file() else _line(HEAD)
+    def content(self, shown: Callable[[dict[str, str]], dict[str, str]] = dict) -> bytes:
+        """The whole file; a head without rows if there is none yet.
+
+        Args:
+            shown: What is to be seen of a row, given its cells by column.
+        """
+        rows = [_plain_row(row) for row in self._rows()]
+        return b"".join([_line(HEAD), *(_line([guarded_cell(cell) for cell in shown(row).values()]) for row in rows)])
+
+    def _rows(self) -> list[list[str]]:
+        if not self.path.is_file():
+            return []
+        return [row for row in read_csv(self.path) if len(row) == len(HEAD)][1:]
+
+
+def _plain_row(row: Sequence[str]) -> dict[str, str]:
+    return {name: _plain(cell) for name, cell in zip(HEAD, row, strict=True)}
 
 
 def _plain(cell: str) -> str:

@@ -160,7 +160,7 @@ def by_similarity(
     distance: str,
     ids: Ids,
 ) -> tuple[Int64[np.ndarray, "n k"], Float64[np.ndarray, "n k"], Float64[np.ndarray, " n"]]:
-    """The best k of some candidates by float64 similarity, then by id.
+    """The best k of some candidates by float64 similarity, then by id; -1 is none, and every query has k others.
 
     Returns:
         Rows, similarities, and the last of these.
@@ -172,6 +172,7 @@ def by_similarity(
             for start in range(0, len(queries), step)
         ]
     )
+    values[candidates < 0] = -np.inf
     order = np.argsort(-values, axis=1, kind="stable")
     best, chosen = np.take_along_axis(values, order, axis=1), np.take_along_axis(candidates, order, axis=1)
     tied = np.flatnonzero((best[:, 1:] == best[:, :-1])[:, : max(k, 1)].any(axis=1)).tolist()

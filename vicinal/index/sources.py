@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,16 +16,21 @@ import numpy as np
 from vicinal.data.dataset import ROLES, Dataset
 from vicinal.data.files import archive_of, digest
 from vicinal.data.opening import load, recognise
-from vicinal.data.readers.layout import SUFFIXES, by_class, images_below
+from vicinal.data.readers.layout import SUFFIXES, by_class, folders_in, images_below
 from vicinal.data.readers.table import read_columns
 from vicinal.errors import DataError, InputError
-from vicinal.index.columns import BUILT_IN, plain_value
+from vicinal.index.columns import BUILT_IN, LARGEST, plain_value
 from vicinal.index.item import Id, Item
+from vicinal.index.metadata_columns import as_columns
 from vicinal.index.where import Value
+from vicinal.reading import printable, read_text
 
 __all__ = ["Source", "as_source", "described"]
 
 NOT_METADATA = {"path", "label", "id"}
+DIGITS = 20  # of the longest number of 64 bits, with its sign
+WHOLE = re.compile(r"0|-?[1-9][0-9]*")
+NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Source:
 
         Raises:
             OSError: If its file cannot be read.
+            DataError: If its file has a name that cannot be stored.
         """
         path = self.paths[place] if self.paths else None
         if path is None:
@@ -65,6 +73,7 @@ class Source:
 
         Raises:
             OSError: If its file is not there.
+            DataError: If its file has a name that cannot be stored.
         """
         path = self.paths[place] if self.paths else None
         if path is None:
@@ -72,6 +81,8 @@ class Source:
         return self._item(place, path, _stamp(path), None)
 
     def _item(self, place: int, path: str | None, stamp: str | None, content: str | None) -> Item:
+        if path is not None and path != printable(path):
+            raise DataError("its name is not valid Unicode; rename it")
         label = self.labels[place] if self.labels else None
         values = {name: plain_value(column[place], name) for name, column in self.metadata.items()}
         metadata = {name: value for name, value in values.items() if value is not None}
@@ -85,7 +96,7 @@ def as_source(
     *,
     ids: Sequence[Id] | None = None,
     labels: Sequence[Any] | None = None,
-    metadata: Mapping[str, Sequence[Any]] | None = None,
+    metadata: Any = None,
 ) -> Source:
     """List what is to be put into an index, without opening files.
 
@@ -95,13 +106,14 @@ def as_source(
             Dataset; one path or image; or a sequence of paths, images or vectors.
         ids: In place of the absolute paths of files; needed for images and vectors in memory.
         labels: In place of those that the data has.
-        metadata: Further values by column.
+        metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
     """
     source = _listed(data)
+    further = as_columns(metadata)
     given = {
         "ids": ids,
         "labels": labels,
-        **{f"metadata {name!r}": column for name, column in (metadata or {}).items()},
+        **{f"metadata {name!r}": column for name, column in further.items()},
     }
     for what, values in given.items():
         if values is not None and len(values) != len(source):
@@ -112,7 +124,7 @@ def as_source(
             list(ids) if ids is not None else source.ids,
             source.paths,
             list(labels) if labels is not None else source.labels,
-            {**source.metadata, **(metadata or {})},
+            {**source.metadata, **further},
             source.name,
         )
     )
@@ -150,12 +162,13 @@ def _listed(data: Any) -> Source:
 
 
 def _of_path(path: Path) -> Source:
-    name = os.path.abspath(path)
+    name = printable(os.path.abspath(path))
     if path.is_dir() and recognise(path) == "folder":
-        if any(inside.suffix.lower() in SUFFIXES and not inside.name.startswith(".") for inside in path.iterdir()):
+        inside = [entry for entry in folders_in(path) if not entry.name.startswith(".")]
+        if any(entry.suffix.lower() in SUFFIXES for entry in inside):
             paths, labels = list(images_below(path)), []
         else:
-            parts = sorted(inside for inside in path.iterdir() if inside.is_dir() and not inside.name.startswith("."))
+            parts = [entry for entry in inside if entry.is_dir()]
             by_role = bool(parts) and all(part.name in ROLES for part in parts)
             listing = by_class(parts if by_role else [path])
             paths, labels = listing.paths, listing.classes
@@ -163,16 +176,17 @@ def _of_path(path: Path) -> Source:
             raise DataError(f"{path} has no images in it.", hint="Give a folder of images or of folders of images.")
         return _of_files(paths, labels, name=name)
     if path.is_file() and path.suffix == ".txt":
-        rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        rows = [line.split("\t") for line in read_text(path).splitlines() if line.strip()]
         if len({len(row) for row in rows}) != 1 or len(rows[0]) > 2:
             raise DataError(f"{path} must have a path in every line, and a label after a tab in every line or in none.")
         labels = [row[1].strip() for row in rows] if len(rows[0]) == 2 else []
         return _of_files([str(path.parent / row[0].strip()) for row in rows], labels, name=name)
     if path.is_file() and path.suffix in (".csv", ".parquet"):
-        found = read_columns(path)
-        columns = {column: values if column == "label" else _typed(values) for column, values in found.items()}
+        columns: dict[str, Sequence[Any]] = dict(read_columns(path))
+        if path.suffix == ".csv":  # of which all cells are texts
+            columns = {column: _typed(column, cells) for column, cells in columns.items()}
         if "path" in columns:
-            files = [str(path.parent / str(inside)) for inside in columns["path"]]
+            files = [str(path.parent / str(file)) for file in columns["path"]]
             metadata = {column: values for column, values in columns.items() if column not in NOT_METADATA}
             return _of_files(files, columns.get("label", []), metadata, name, columns.get("id"))
     if path.is_file() and path.suffix.lower() in SUFFIXES:
@@ -188,7 +202,7 @@ def _of_files(
     ids: Sequence[Id] | None = None,
 ) -> Source:
     files = [os.path.abspath(path) for path in paths]
-    return Source(files, files if ids is None else ids, files, labels, metadata or {}, name)
+    return Source(files, list(map(printable, files)) if ids is None else ids, files, labels, metadata or {}, name)
 
 
 def _of_dataset(data: Dataset, name: str) -> Source:
@@ -196,25 +210,43 @@ def _of_dataset(data: Dataset, name: str) -> Source:
     metadata: dict[str, Sequence[Any]] = {} if data.roles is None else {"role": data.roles.tolist()}
     if isinstance(data.items, tuple):
         files = [os.path.abspath(path) for path in data.items]
-        ids = files
+        ids = list(map(printable, files))
         if data.boxes is not None:  # several boxes of one photograph are several items
             corners = [",".join(f"{edge:g}" for edge in box) for box in data.boxes.tolist()]
-            ids = [f"{file}#{corner}" for file, corner in zip(files, corners, strict=True)]
+            ids = [f"{file}#{corner}" for file, corner in zip(ids, corners, strict=True)]
         return Source(data, ids, files, labels, metadata, name)
     return Source(data, [f"{data.name}/{place}" for place in range(len(data))], (), labels, metadata, name)
 
 
-def _typed(cells: Sequence[Any]) -> Sequence[Any]:
-    """Cells of a CSV file are texts; a column of which all are numbers is one of numbers."""
-    if not all(cell is None or isinstance(cell, str) for cell in cells):
+def _typed(column: str, cells: Sequence[str]) -> Sequence[Any]:
+    """The cells of a column of a CSV file, as numbers if all of them are.
+
+    A number is what a program writes for one: 007, 1_000, +1 and twenty digits are names, and stay as they are. So do
+    paths and labels; ids are whole numbers or texts.
+    """
+    if column in ("path", "label"):
         return cells
-    texts = [None if cell is None or not cell.strip() else cell.strip() for cell in cells]
-    for kind in (int, float):
-        try:
-            return [None if text is None else kind(text) for text in texts]
-        except ValueError:
-            continue
-    return texts
+    texts = [cell.strip() or None for cell in cells]
+    missing = (None,) if column == "id" else (None, "nan", "NaN")
+    numbers = [text for text in texts if text not in missing and text is not None]
+    kind: type[int] | type[float]
+    if numbers and all(map(_is_whole, numbers)):
+        kind = int
+    elif numbers and column != "id" and all(map(_is_number, numbers)):
+        kind = float
+    else:
+        return texts
+    return [None if text is None or text in missing else kind(text) for text in texts]
+
+
+def _is_whole(text: str) -> bool:
+    return WHOLE.fullmatch(text) is not None and len(text) <= DIGITS and -LARGEST <= int(text) < LARGEST
+
+
+def _is_number(text: str) -> bool:
+    if WHOLE.fullmatch(text) is not None:
+        return _is_whole(text)  # a longer one would lose digits
+    return NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def _stamp(path: str) -> str:

@@ -1,4 +1,4 @@
-"""What an index asks of the place where its items are kept: six methods."""
+"""What an index asks of the place where its items are kept: six methods, and what these need."""
 
 from __future__ import annotations
 
@@ -27,20 +27,29 @@ class Answer:
         similarities: The cosine, or minus the distance.
         items: Every item that was found, if it was asked for.
         recall: The share of the k nearest that this way of searching finds, as measured; 1 if it is exact.
+        measured: When that was measured, in UTC (`2031-05-04T12:30:00+00:00`); empty for an answer that is exact.
     """
 
     ids: NDArray[Any]
     similarities: Float64[np.ndarray, "n k"]
     items: Mapping[Id, Item] = field(default_factory=dict)
     recall: float = 1.0
+    measured: str = ""
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing can have been missed; a recall that was measured as 1 does not say so."""
+        return self.recall == 1 and not self.measured
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Keeps items and their vectors. `vicinal.testing.check_store` tries one out.
+    """Keeps items and their vectors; several threads may search at once, while one of them changes it.
+
+    `vicinal.testing.check_store` tries one out.
 
     Attributes:
-        header: What it was made for; vectors of another length never reach it.
+        header: What it was made for; vectors of another length are refused.
     """
 
     @property
@@ -84,6 +93,10 @@ class Store(Protocol):
 
     def columns(self) -> Mapping[str, Kind | None]:
         """What each column holds."""
+        ...
+
+    def version(self) -> int | str:
+        """A name of what is in it now: another after every change, whoever makes it, and the same until then."""
         ...
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vicinal.embedder import Embedder
+from vicinal.errors import DataError
 from vicinal.index.hits import Changes
 from vicinal.index.item import Id, Item
 from vicinal.index.item_embedding import embed_items
@@ -39,8 +40,8 @@ def take_in(store: Store, model: Embedder, source: Source, progress: bool) -> Ch
                 item = replace(item, hash=before.hash)
             elif item.hash is None:
                 item = source.item(place)
-        except OSError as error:
-            skipped.append((str(key), f"{error.strerror or error}"))
+        except (OSError, DataError) as error:
+            skipped.append((str(key), str(getattr(error, "strerror", None) or error)))
             continue
         if before is not None:  # what the source does not say stays as it is
             item = _merged(before, item, labelled=bool(source.labels))

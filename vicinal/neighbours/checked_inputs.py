@@ -131,7 +131,8 @@ def _label_array(labels: Labels, name: str) -> NDArray[np.generic]:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise InputError(f"{name} must be a list with one entry per item; got the shape {array.shape}.")
+        sets = " For sets of labels, `evaluate` takes booleans [items, labels]." if array.ndim == 2 else ""
+        raise InputError(f"{name} must be a list with one entry per item; got the shape {array.shape}.{sets}")
     if array.dtype.kind == "O" and len(array):
         kinds = {str if isinstance(label, str) else int if isinstance(label, int) else type(label) for label in array}
         if kinds == {str}:

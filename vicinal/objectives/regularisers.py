@@ -42,6 +42,11 @@ def centre_merging(references: Float[Tensor, "m d"], labels: Int[Tensor, " m"]) 
         >>> centre_merging(centres, torch.tensor([0, 0]))
         tensor(0.7071)
     """
+    if (
+        torch.compiler.is_compiling()
+    ):  # how many classes there are is a value, which no graph knows: all pairs are asked
+        alike = (labels[:, None] == labels).triu(diagonal=1)
+        return torch.where(alike, _gaps(to_sphere(references)), 0.0).sum() / (2 * alike.sum()).clamp_min(1)
     classes = len(torch.unique(labels))
     per_class = len(labels) // max(classes, 1)
     heads = labels[:: max(per_class, 1)]
@@ -53,6 +58,10 @@ def centre_merging(references: Float[Tensor, "m d"], labels: Int[Tensor, " m"]) 
     if per_class < 2:
         return references.sum() * 0.0
     centres = to_sphere(references).view(classes, per_class, -1)
-    gaps = (2.0 + 1e-5 - 2.0 * centres @ centres.mT).clamp_min(1e-12).sqrt()
+    gaps = _gaps(centres)
     upper = torch.ones(per_class, per_class, dtype=torch.bool, device=gaps.device).triu(diagonal=1)
     return gaps[:, upper].sum() / (classes * per_class * (per_class - 1))
+
+
+def _gaps(centres: Tensor) -> Tensor:
+    return (2.0 + 1e-5 - 2.0 * centres @ centres.mT).clamp_min(1e-12).sqrt()

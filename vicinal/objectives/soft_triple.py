@@ -64,6 +64,10 @@ def soft_triple(
         >>> soft_triple(torch.full((1, 4), 0.5), same, ~same, reference_labels=labels, margin=0.0)
         tensor(0.6931)
     """
+    if torch.compiler.is_compiling():
+        logits = matrix / centre_temperature
+        pooled, own, others = _pooled_into_slots(logits, matrix, positive, negative, reference_labels)
+        return softmax_against_negatives(pooled, own, others, scale=scale, pulled=pooled[own] - margin)
     classes = len(torch.unique(reference_labels))
     centres = len(reference_labels) // max(classes, 1)
     heads = reference_labels[:: max(centres, 1)]
@@ -79,3 +83,20 @@ def soft_triple(
     pooled = (shares * similarities).sum(2)
     own, others = pulled.any(2), pushed.any(2)
     return softmax_against_negatives(pooled, own, others, scale=scale, pulled=pooled[own] - margin)
+
+
+def _pooled_into_slots(
+    logits: Tensor, similarities: Tensor, positive: Tensor, negative: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Pool in a graph, where no value is known: into as many slots as there could be classes, most of them empty."""
+    following = (labels[1:] != labels[:-1]).cumsum(0)  # references are stored class by class
+    slots = torch.nn.functional.pad(following, (1, 0)).expand_as(logits)
+    counted = positive | negative
+    logits = torch.where(counted, logits, -FAR)
+    highest = torch.full_like(logits, -FAR).scatter_reduce(1, slots, logits.detach(), "amax")
+    shares = torch.where(counted, (logits - highest.gather(1, slots)).exp(), 0.0)
+    empty = torch.zeros_like(logits)
+    totals = empty.scatter_add(1, slots, shares).clamp_min(1.0)  # the highest alone has 1
+    pooled = empty.scatter_add(1, slots, shares * similarities) / totals
+    own, others = (empty.scatter_add(1, slots, mask.to(empty.dtype)) > 0 for mask in (positive, negative))
+    return pooled, own, others

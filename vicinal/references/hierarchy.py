@@ -90,7 +90,7 @@ def hierarchical_proxies(
     groups: int,
     weight: float = 0.1,
     every: int = 100,
-    learning_rate_multiplier: float = 1.0,
+    learning_rate_multiplier: float = 100.0,
     seed: int = 0,
 ) -> list[tuple[nn.Module, float]]:
     """Return proxies of classes and of groups of classes, as the two terms of a criterion.

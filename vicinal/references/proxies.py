@@ -44,7 +44,7 @@ class Proxies(nn.Module):
         dim: int,
         *,
         per_class: int = 1,
-        learning_rate_multiplier: float = 1.0,
+        learning_rate_multiplier: float = 100.0,
         seed: int = 0,
     ) -> None:
         super().__init__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -70,6 +71,9 @@ class Journal:
                         sync_folder(self.folder)
                 except OSError:
                     file.truncate(end)
+                    if not end:  # there was no journal before
+                        with suppress(OSError):
+                            self.path.unlink()
                     raise
         except OSError as error:
             raise DataError(

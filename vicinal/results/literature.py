@@ -124,7 +124,7 @@ def thesis_tables(dataset: str = "cub", score: str = "R@1") -> dict[str, dict[st
         score: "R@1", "R@2", "R@4" or "R@8"; of SOP "R@1", "R@10", "R@100" or "R@1000".
 
     Returns:
-        Experiment -> loss -> score, as `tournament` takes it.
+        Experiment -> loss -> score, as `tournament` takes it; without numbers that cannot be, as two of SOP's.
 
     Example:
         >>> tables = thesis_tables()
@@ -133,7 +133,7 @@ def thesis_tables(dataset: str = "cub", score: str = "R@1") -> dict[str, dict[st
     """
     tables: dict[str, dict[str, float]] = {}
     for row in published(dataset, protocol="default", score=score, source="Psomas"):
-        if row.method != "proxy_gram":  # the thesis' own loss was run in one experiment only
+        if row.method != "proxy_gram" and not row.note:  # the thesis' own loss was run in one experiment only
             tables.setdefault(f"{row.backbone} {row.dim}", {})[row.method] = row.value
     if not tables:
         raise UnknownName("dataset of the thesis", dataset, {"cub", "cars196", "sop"})

@@ -13,11 +13,13 @@ from vicinal.errors import DataError, InputError
 from vicinal.reading import read_text
 from vicinal.results.literature import Published, published
 
-__all__ = ["AuditedClaim", "Result", "audit_claims", "read_results", "thesis_cases"]
+__all__ = ["AuditedClaim", "Result", "as_results", "audit_claims", "read_results", "thesis_cases", "with_and_without"]
 
 SETTINGS = ("backbone", "dim", "pooling", "image_size")
 WORDS = {"backbone": "network", "dim": "dimensions", "pooling": "pooling", "image_size": "image size"}
 NEEDED = {"method", "dataset", "value"}
+FEWER_IS_BETTER = {"steps"}  # counts, whose differences are shares; all other scores are shares themselves
+ALSO_CALLED = {"R@1": "P@1", "P@1": "R@1"}
 
 
 @final
@@ -34,8 +36,9 @@ class Result:
         dim: Length of the embeddings.
         pooling: "average", "max" or "both".
         image_size: Pixels of a side.
-        value: From 0 to 1; None where it is not known.
+        value: From 0 to 1, or a count ("steps"); None where it is not known.
         proposed: Whether the paper proposes this method, and compares it with the others.
+        note: What is wrong with the value, which then counts for nothing.
     """
 
     paper: str
@@ -48,6 +51,12 @@ class Result:
     image_size: int | None = None
     value: float | None = None
     proposed: bool = False
+    note: str = ""
+
+    @property
+    def usable(self) -> float | None:
+        """The value, unless something is wrong with it."""
+        return None if self.note else self.value
 
     @property
     def setting(self) -> str:
@@ -67,10 +76,12 @@ class AuditedClaim:
         other: What it is compared with.
         differs: Settings in which the two differ: "network", "dimensions", "pooling", "image size".
         unknown: Settings that are known of one of them, or of neither.
-        claimed: The difference as it stands in the paper; None where a value is not known.
+        claimed: The difference as it stands in the paper, of counts as a share of the other's; None where a value is
+            not known.
         same_setting: The mean difference where others measured both in one setting; None where nobody has.
         settings: Those settings, with the difference in each.
         exact: Whether they are the setting of the proposed method, and not just any.
+        setting_alone: What the other method gains where a source has it in the settings of both; None where none has.
     """
 
     proposed: Result
@@ -81,6 +92,7 @@ class AuditedClaim:
     same_setting: float | None
     settings: tuple[tuple[str, float], ...]
     exact: bool
+    setting_alone: float | None = None
 
     @property
     def fair(self) -> bool | None:
@@ -91,8 +103,13 @@ class AuditedClaim:
     def explained(self) -> float | None:
         """The share of the claimed difference that goes away in the same setting."""
         if self.fair is not False or self.same_setting is None or not self.claimed or self.claimed < 0:
-            return None
+            return None  # of what is better, and of nothing else
         return 1 - self.same_setting / self.claimed
+
+    @property
+    def measured(self) -> bool:
+        """Whether published numbers say anything of the two in one setting, or of the other in both."""
+        return self.same_setting is not None or self.setting_alone is not None
 
     def __str__(self) -> str:
         one, other = self.proposed, self.other
@@ -102,12 +119,15 @@ class AuditedClaim:
         if self.differs:
             lines.append(f"  differ in {', '.join(self.differs)}")
         if self.claimed is not None:
-            lines.append(f"  claimed: {100 * self.claimed:+.2f} points of {one.score}")
+            lines.append(f"  claimed: {_difference_in_words(self.claimed, one.score)}")
         if self.same_setting is not None:
             where = self.settings[0][0] if len(self.settings) == 1 else f"{len(self.settings)} settings"
-            lines.append(f"  in the same setting ({where}): {100 * self.same_setting:+.2f} points")
+            lines.append(f"  in the same setting ({where}): {_difference_in_words(self.same_setting, one.score)}")
         elif self.fair is not True:
             lines.append("  nobody in the published numbers has measured both in one setting")
+        if self.setting_alone is not None:
+            gain = _difference_in_words(self.setting_alone, one.score)
+            lines.append(f"  {other.method} itself, in the setting of {one.method} instead of its own: {gain}")
         if self.explained is not None:
             lines.append(f"  {100 * self.explained:.0f} % of the claimed difference goes away")
         return "\n".join(lines)
@@ -127,6 +147,8 @@ class AuditedClaim:
             "same_setting": self.same_setting,
             "settings": dict(self.settings),
             "exact": self.exact,
+            "setting_alone": self.setting_alone,
+            "notes": [result.note for result in (self.proposed, self.other) if result.note],
             "explained": self.explained,
         }
 
@@ -135,10 +157,12 @@ def audit_claims(results: Sequence[Result]) -> list[AuditedClaim]:
     """Compare what each paper proposes with everything else in its table, in settings and in same-setting numbers.
 
     Same-setting numbers are those of `published` where one source has both methods with one network and one dimension:
-    in the setting of the proposed method if there are any, in all settings otherwise.
+    in the setting of the proposed method if there are any, in all settings otherwise. R@1 and P@1 are one number by
+    two names: where nobody has the one, the other counts.
 
     Args:
-        results: Tables of papers. Where none of a paper's results on a dataset is marked as proposed, the best is.
+        results: Tables of papers. Where none of a paper's results on a dataset is marked as proposed, the best is: of
+            steps that with the fewest.
 
     Example:
         >>> claim = audit_claims(thesis_cases())[0]
@@ -171,17 +195,53 @@ def read_results(path: str | Path) -> list[Result]:
 
 
 def as_results(rows: Sequence[Published]) -> list[Result]:
-    """Return published numbers as one table per dataset, in which the best is compared with all others."""
-    return [
-        Result("published numbers", row.dataset, row.score, row.method, row.backbone or None, row.dim, value=row.value)
-        for row in rows
-        if not row.part and not row.note
-    ]
+    """Return published numbers as one table per dataset, in which the best is compared with all others.
+
+    Numbers of single folds and splits are no rivals of anything: `validated_parts` is for those.
+    """
+    return [_as_result("published numbers", row) for row in rows if not row.part]
+
+
+def with_and_without(rows: Sequence[Published], extra: str) -> list[AuditedClaim]:
+    """Compare each method that uses something ("ccp", "memory", a miner) with the same loss without it, by source.
+
+    Example:
+        >>> from vicinal.results.literature import published
+        >>> [f"{claim.claimed:+.0%}" for claim in with_and_without(published("inshop", score="steps"), "ccp")]
+        ['+11%', '+34%', '+58%']
+    """
+    settings: dict[tuple[Any, ...], dict[str, Published]] = {}
+    for row in rows:
+        where = (row.source, row.dataset, row.protocol, row.backbone, row.dim, row.score, row.part)
+        settings.setdefault(where, {})[row.method] = row
+    claims = []
+    for methods in settings.values():
+        for method, row in methods.items():
+            loss, *extras = method.split(" + ")
+            plain = " + ".join([loss, *(name for name in extras if name != extra)])
+            if extra in extras and plain in methods:
+                claims.append(_audited(_as_result(row.source, row), _as_result(row.source, methods[plain])))
+    return claims
+
+
+def _as_result(paper: str, row: Published) -> Result:
+    return Result(
+        paper,
+        row.dataset,
+        row.score,
+        row.method,
+        row.backbone or None,
+        row.dim,
+        value=row.value,
+        note=row.note,
+    )
 
 
 def _proposed(table: list[Result]) -> list[Result]:
     marked = [result for result in table if result.proposed]
-    return marked or [max(table, key=lambda result: -1.0 if result.value is None else result.value)]
+    known = [result for result in table if result.usable is not None]
+    best = min if table[0].score in FEWER_IS_BETTER else max
+    return marked or [best(known, key=lambda result: result.usable or 0.0)] if known else marked
 
 
 def _others(one: Result, table: list[Result]) -> list[Result]:
@@ -194,7 +254,6 @@ def _audited(one: Result, other: Result) -> AuditedClaim:
         WORDS[name] for name, (mine, theirs) in pairs.items() if None not in (mine, theirs) and mine != theirs
     )
     unknown = tuple(WORDS[name] for name, both in pairs.items() if None in both)
-    both_known = one.value is not None and other.value is not None
     same = _same_settings(one, other)
     exact = {name: gap for (backbone, dim, name), gap in same.items() if (backbone, dim) == (one.backbone, one.dim)}
     found = exact or {name: gap for (_, _, name), gap in same.items()}
@@ -203,29 +262,69 @@ def _audited(one: Result, other: Result) -> AuditedClaim:
         other,
         differs,
         unknown,
-        one.value - other.value if both_known else None,  # type: ignore[operator]
+        _difference(one.usable, other.usable, one.score),
         sum(found.values()) / len(found) if found else None,
         tuple(found.items()),
         bool(exact),
+        _setting_alone(one, other) if differs else None,
     )
 
 
 def _same_settings(one: Result, other: Result) -> dict[tuple[str, int | None, str], float]:
     """Return the difference of two methods wherever one source has both with one network and dimension."""
-    values: dict[tuple[str, str, int | None], dict[str, float]] = {}
-    for row in published(one.dataset, score=one.score):
-        if not row.part and not row.note and row.backbone:
-            values.setdefault((row.source, row.backbone, row.dim), {})[row.method] = row.value
-    return {
-        (backbone, dim, f"{source}: {backbone} {dim or ''}".strip()): found[one.method] - found[other.method]
-        for (source, backbone, dim), found in values.items()
-        if one.method in found and other.method in found
-    }
+    for score in (one.score, ALSO_CALLED.get(one.score)):
+        values: dict[tuple[str, str, int | None], dict[str, float]] = {}
+        for row in _sound(one.dataset, score) if score else ():
+            if row.backbone:
+                values.setdefault((row.source, row.backbone, row.dim), {})[row.method] = row.value
+        known = {
+            (backbone, dim, f"{source}: {backbone} {dim or ''}".strip()): _difference(
+                found.get(one.method), found.get(other.method), one.score
+            )
+            for (source, backbone, dim), found in values.items()
+        }
+        if gaps := {where: gap for where, gap in known.items() if gap is not None}:
+            return gaps
+    return {}
+
+
+def _setting_alone(one: Result, other: Result) -> float | None:
+    """Return what the other method gains in the setting of the first, by a source that has it in both."""
+    theirs, ours = (other.backbone, other.dim), (one.backbone or other.backbone, one.dim or other.dim)
+    works: dict[str, dict[tuple[str, int | None], float]] = {}
+    for row in _sound(other.dataset, other.score):
+        if row.method == other.method:
+            works.setdefault(row.source.split(", Table")[0], {})[row.backbone, row.dim] = row.value
+    gains = [
+        _difference(values[ours], values[theirs], one.score)
+        for values in works.values()
+        if ours in values and theirs in values
+    ]
+    return gains[0] if gains else None
+
+
+def _sound(dataset: str, score: str) -> list[Published]:
+    """Return the published numbers of whole experiments with which nothing is wrong."""
+    return [row for row in published(dataset, score=score) if not row.part and not row.note]
+
+
+def _difference(one: float | None, other: float | None, score: str) -> float | None:
+    if one is None or other is None:
+        return None
+    return one / other - 1 if score in FEWER_IS_BETTER else one - other
+
+
+def _difference_in_words(difference: float, score: str) -> str:
+    if score in FEWER_IS_BETTER:
+        return f"{100 * difference:+.0f} % {score}"
+    return f"{100 * difference:+.2f} points of {score}"
 
 
 def _said(result: Result) -> str:
-    value = "a value that is not known" if result.value is None else f"{100 * result.value:.2f}"
-    return f"{result.method} has {value}"
+    if result.value is None:
+        return f"{result.method} has a value that is not known"
+    number = f"{result.value:,.0f} {result.score}" if result.score in FEWER_IS_BETTER else f"{100 * result.value:.2f}"
+    return f"{result.method} has {number}" + (f" ({result.note})" if result.note else "")
 
 
 def _parsed(text: str, name: str) -> list[Result]:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
-from vicinal.backbones import small_images
+from vicinal.backbones import BACKBONES, small_images
 from vicinal.data import Dataset, Split, looks_of
+from vicinal.own_terms import own_batch
 from vicinal.phrasing import counted
 from vicinal.recipe import Recipe
 
-__all__ = ["batch_note", "budget_note", "colour_note", "proxies_note", "validation_note"]
+__all__ = [
+    "batch_note",
+    "budget_note",
+    "colour_note",
+    "foreign_batch",
+    "foreign_batch_note",
+    "miner_note",
+    "proxies_note",
+    "random_network_note",
+    "validation_note",
+]
 ONE_DIRECTION = 0.95  # mean cosine of proxies of different classes above which there is little to tell them apart by
 
 
@@ -22,6 +34,37 @@ def batch_note(asked: Recipe, used: Recipe, train: Dataset) -> str | None:
         f"Batches hold {used.classes_per_batch} classes x {used.samples_per_class} instead of "
         f"{asked.classes_per_batch} x {asked.samples_per_class}: that is what {supply} can fill."
     )
+
+
+def foreign_batch_note(recipe: Recipe, train: Dataset) -> str | None:
+    """That a loss runs in batches that are not its paper's; None where they are, or as near as the classes allow."""
+    own = own_batch(recipe, len(train.classes))
+    if own is None or own[1] == recipe.samples_per_class:
+        return None
+    wanted = recipe.traits.items_per_class or own[1]
+    return foreign_batch(recipe.method, recipe.classes_per_batch, recipe.samples_per_class, wanted)
+
+
+def foreign_batch(method: str, classes: int, items: int, wanted: int) -> str:
+    """That a method ran in batches of so many items of each class, and its paper wants others."""
+    return (
+        f"{method} ran in batches of {classes} classes x {items}; its paper has {counted(wanted, 'item')} per class, "
+        "and where classes are many it does far better so."
+    )
+
+
+def miner_note(recipe: Recipe, said: Collection[str]) -> str | None:
+    """That a loss which was named alone has no miner, though its paper uses one; None where that was chosen.
+
+    Args:
+        recipe: What is trained.
+        said: Names of the settings that somebody chose.
+    """
+    usual, option = recipe.traits.miner, recipe.loss_options.get("which", "all")  # by which triplets are mined, too
+    if "loss" not in said or "mining" in said or recipe.mining or recipe.ccp or usual is None or option != "all":
+        return None
+    ways = f"{recipe.loss}+{usual}, --mining {usual}"
+    return f"{recipe.loss} runs on all pairs; its paper mines them by {usual} ({ways})."
 
 
 def validation_note(split: Split) -> str | None:
@@ -58,24 +101,46 @@ def proxies_note(first: Mapping[str, float], instances: Sequence[Mapping[str, fl
         said.append("which is one direction for all: centre the features, or train the network first")
     if instances:
         began, last = instances[0], instances[-1]
-        said.append(
-            f"proxies of a class were {began['proxy spread']:.3f} apart at the end of the first instance and "
-            f"{last['proxy spread']:.3f} at that of the last, their covering radius {began['proxy radius']:.3f} and "
-            f"{last['proxy radius']:.3f}"
-        )
+        radii = f"covering radius {began['proxy radius']:.3f} and {last['proxy radius']:.3f}"
+        ends = "at the end of the first instance and at that of the last"
+        if math.isnan(began["proxy spread"]):  # of one proxy per class
+            said.append(f"the only proxy of a class had a {radii} {ends}")
+        else:
+            spreads = f"{began['proxy spread']:.3f} and {last['proxy spread']:.3f} apart"
+            said.append(f"proxies of a class were {spreads} {ends}, their {radii}")
     if len(instances) > 1:
         pull = last["proximal pull"]
         said.append(f"lambda x distance moved was {pull:.2g} in the last (distance {last['distance moved']:.3g})")
     return "; ".join(said) + "."
 
 
-def colour_note(recipe: Recipe, data: Dataset) -> str | None:
-    """That coloured images are seen grey and small; None where they are not."""
-    small = small_images(recipe.backbone, recipe.backbone_options)
-    seen = looks_of(data) if small is not None and small[1] == 1 else None
-    if small is None or seen is None or not seen.colour:
+def random_network_note(recipe: Recipe, data: Dataset) -> str | None:
+    """That what stands still of the network is as it was drawn; None where it was trained before, or is now."""
+    if recipe.freeze is True:
+        still = "The network"
+    elif recipe.lora_rank is not None:
+        still = "All of the network but small matrices beside its linear maps"
+    elif recipe.train_stages is not None:
+        still = f"The network but for its last {counted(recipe.train_stages, 'stage')}"
+    else:
+        return None
+    known = recipe.backbone in BACKBONES  # one's own network may bring weights that nobody else knows of
+    if recipe.pretrained or recipe.start is not None or data.kind == "vectors" or not known:
         return None
     return (
-        f"{recipe.backbone} sees these coloured images grey, at {small[0]} x {small[0]} pixels. Name no backbone, and "
+        f"{still} stands still with random weights: give some (--weights imagenet, or a file), or train it from "
+        "scratch."
+    )
+
+
+def colour_note(recipe: Recipe, data: Dataset) -> str | None:
+    """That coloured images are seen grey and small, or grey photographs small; None where they are not."""
+    small = small_images(recipe.backbone, recipe.backbone_options)
+    seen = looks_of(data) if small is not None and small[1] == 1 else None
+    if small is None or seen is None or not (seen.colour or seen.photographs):
+        return None
+    what = "coloured images grey," if seen.colour else "grey photographs"
+    return (
+        f"{recipe.backbone} sees these {what} at {small[0]} x {small[0]} pixels. Name no backbone, and "
         "photographs go through a network with pretrained weights."
     )

@@ -10,11 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from vicinal.objectives import ALIASES, OBJECTIVES, traits_of
-from vicinal.phrasing import counted, fraction, listed
+from vicinal.phrasing import fraction, listed
 from vicinal.results.chances import budget_in_words, rates_in_words, rising_in_words
 from vicinal.results.entry import Entry
 from vicinal.results.gain import usable
 from vicinal.results.record import Network
+from vicinal.results.run_notes import foreign_batch
 from vicinal.statistics import Interval
 
 if TYPE_CHECKING:
@@ -136,9 +137,7 @@ def foreign_batches(board: Leaderboard) -> list[str]:
         if any(word.startswith("batches of ") for word in record.demands):  # its own, as near as the classes allow
             continue
         if wanted is not None and record.recipe.get("sampler", "classes") == "classes" and items > wanted:
-            batch = f"{record.recipe['classes_per_batch']} classes x {items}"
-            said[record.name] = f"{record.name} ran in batches of {batch}; its paper has {counted(wanted, 'item')} per "
-            said[record.name] += "class, and where classes are many it does far better so."
+            said[record.name] = foreign_batch(record.name, int(record.recipe["classes_per_batch"]), items, wanted)
     return list(said.values())
 
 

@@ -15,7 +15,7 @@ from vicinal.sampling.sampler import Centroids, Indices, Sampler
 
 
 def class_batches(
-    labels: npt.NDArray[np.integer[Any]],
+    labels: npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_],
     classes_per_batch: int,
     samples_per_class: int,
     rng: np.random.Generator,
@@ -32,8 +32,11 @@ def class_batches(
     gives all its items before any comes again. If the classes do not fill the last batch, some of them
     have one more turn in it.
 
+    An item with several labels may stand for any of its classes, but is in a batch once. Where classes have so many
+    items in common that a batch is not full when each has had its turn, they give further items.
+
     Args:
-        labels: Label of every item.
+        labels: Label of every item; or sets of labels, a row of booleans for each item.
         classes_per_batch: Classes in a batch.
         samples_per_class: Items of each.
         rng: For everything that is random.
@@ -46,10 +49,10 @@ def class_batches(
         >>> [labels[batch].tolist() for batch in class_batches(labels, 3, 2, np.random.default_rng(0))]
         [[2, 2, 0, 0, 1, 1]]
     """
-    classes, sizes = np.unique(labels, return_counts=True)
-    by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
-    members = dict(zip(classes.tolist(), by_class, strict=True))
-    _check_supply(sizes, classes_per_batch, samples_per_class, repeat_short)
+    members = _members(labels)
+    sizes = np.array([len(items) for items in members.values()], dtype=np.int64)
+    _check_supply(sizes, classes_per_batch, samples_per_class, repeat_short, len(set().union(*members.values())))
+    classes = np.array(list(members))
     decks: dict[int, list[int]] = {label: [] for label in members}
     size = classes_per_batch * samples_per_class
     queue: deque[int] = deque()
@@ -57,9 +60,12 @@ def class_batches(
     batches = []
     while begun < rounds or (begun == rounds and queue):
         batch: list[int] = []
+        held: set[int] = set()
         taken: set[int] = set()
         later: list[int] = []
         while len(batch) < size:
+            if len(taken) == len(classes):  # all have given; only of sets, which share items
+                taken.clear()
             if not queue:
                 queue.extend((rng.permutation(classes) if order is None else order()).tolist())
                 begun += 1
@@ -68,16 +74,32 @@ def class_batches(
                 later.append(label)
                 continue
             taken.add(label)
-            count = min(samples_per_class, size - len(batch), len(members[label]))
-            batch += _deal(decks[label], members[label], count, rng)
+            left = len(members[label]) - sum(item in members[label] for item in held)
+            count = min(samples_per_class, size - len(batch), left)
+            drawn = _deal(decks[label], members[label], count, rng, held)
             if repeat_short and count < samples_per_class:
-                batch += rng.choice(members[label], samples_per_class - count).tolist()
+                drawn += rng.choice(list(members[label]), samples_per_class - count).tolist()
+            batch += drawn
+            held.update(drawn)
         queue.extendleft(reversed(later))
         batches.append(np.array(batch, dtype=np.int64))
     return batches
 
 
-def _check_supply(sizes: Indices, classes_per_batch: int, samples_per_class: int, repeat_short: bool) -> None:
+def _members(labels: npt.NDArray[Any]) -> dict[int, dict[int, None]]:
+    """The items of every class that has any, in order, and quick to ask for one of them."""
+    if labels.ndim == 2:
+        by_class = [(label, np.flatnonzero(column)) for label, column in enumerate(labels.T) if column.any()]
+    else:
+        classes, sizes = np.unique(labels, return_counts=True)
+        parts = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
+        by_class = list(zip(classes.tolist(), parts, strict=True))
+    return {label: dict.fromkeys(items.tolist()) for label, items in by_class}
+
+
+def _check_supply(
+    sizes: Indices, classes_per_batch: int, samples_per_class: int, repeat_short: bool, items: int
+) -> None:
     if min(classes_per_batch, samples_per_class) < 1:
         raise InputError(
             "classes_per_batch and samples_per_class must be at least 1; got "
@@ -90,13 +112,24 @@ def _check_supply(sizes: Indices, classes_per_batch: int, samples_per_class: int
             f"{classes_per_batch} x {samples_per_class}; there are {supply} such items. Ask for fewer classes or "
             "samples, or pass repeat_short=True."
         )
+    if not repeat_short and items < classes_per_batch * samples_per_class:  # of sets, which share items
+        raise InputError(
+            f"{items} items with labels cannot fill a batch of {classes_per_batch} x {samples_per_class} without "
+            "coming twice. Ask for fewer classes or samples, or pass repeat_short=True."
+        )
 
 
-def _deal(deck: list[int], members: Indices, count: int, rng: np.random.Generator) -> list[int]:
-    """Take items off a class's deck, shuffling the others under it when it runs out."""
-    if len(deck) < count:
-        deck[:0] = [item for item in rng.permutation(members).tolist() if item not in deck]
-    return [deck.pop() for _ in range(count)]
+def _deal(deck: list[int], members: dict[int, None], count: int, rng: np.random.Generator, held: set[int]) -> list[int]:
+    """Take items off a class's deck, shuffling the others under it when it runs out; what a batch holds stays on it."""
+    dealt: list[int] = []
+    passed: list[int] = []
+    while len(dealt) < count:
+        if not deck:
+            deck.extend(item for item in rng.permutation(list(members)).tolist() if item not in {*dealt, *passed})
+        item = deck.pop()
+        (passed if item in held else dealt).append(item)
+    deck.extend(reversed(passed))
+    return dealt
 
 
 def class_sampler(
@@ -114,7 +147,7 @@ def class_sampler(
     """Some items of some classes in every batch, every class once per round; see `class_batches`.
 
     Args:
-        labels: Label of every item.
+        labels: Label of every item; or sets of labels, a row of booleans for each item.
         classes_per_batch: Classes in a batch.
         samples_per_class: Items of each.
         neighbours: How many of the nearest classes follow each random one, once `Sampler.update`
@@ -131,8 +164,8 @@ def class_sampler(
         >>> [len(batch) for batch in sampler], sampler.epoch
         ([4, 4], 1)
     """
-    targets = np.asarray(labels, dtype=np.int64)
-    classes = np.unique(targets)
+    targets = _targets(labels)
+    classes = np.flatnonzero(targets.any(axis=0)) if targets.ndim == 2 else np.unique(targets)
     if rounds < 1 or neighbours < 0:
         raise InputError(f"rounds must be at least 1 and neighbours at least 0; got {rounds} and {neighbours}.")
 
@@ -147,6 +180,19 @@ def class_sampler(
         )
 
     return Sampler(draw, seed=seed, rank=rank, world_size=world_size, wants_embeddings=neighbours > 0)
+
+
+def _targets(labels: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Labels as integers [n], or sets of labels as booleans [n, c]."""
+    array = np.asarray(labels)
+    if array.ndim == 2 and array.dtype == np.bool_:
+        return array
+    if array.ndim != 1:
+        raise InputError(
+            "labels must be integers, one per item, or sets of labels as booleans [items, labels]; got "
+            f"{array.dtype} of shape {list(array.shape)}."
+        )
+    return array.astype(np.int64)
 
 
 def hard_class_sampler(

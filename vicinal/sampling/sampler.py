@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vicinal.errors import InputError
@@ -76,7 +76,7 @@ class Sampler:
             self.epoch, self.batch = self.epoch + 1, 0
             self._centroids, self._plan = self._next_centroids, None
 
-    def update(self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, n]) -> None:
+    def update(self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, n] | Bool[Tensor, "n c"]) -> None:
         """Search the nearest classes anew, from the mean embedding of every class.
 
         It counts from the next pass on, or from this one if no batch of it was used. All ranks must
@@ -84,13 +84,16 @@ class Sampler:
         """
         if not self.wants_embeddings:
             raise InputError("this sampler does not use embeddings; only hard_class_sampler makes one that does.")
-        count = torch.bincount(labels).float()
-        if not count.all():
-            missing = torch.nonzero(count == 0).flatten().tolist()
-            raise InputError(f"embeddings of every class are needed; there are none of classes {missing[:10]}.")
-        rows = embeddings.detach().float().cpu()
-        sums = torch.zeros(len(count), rows.shape[1]).index_add_(0, labels.cpu(), rows)
-        self._next_centroids = (sums / count.cpu()[:, None]).numpy()
+        rows, labels = embeddings.detach().float().cpu(), labels.cpu()
+        if labels.ndim == 2:  # sets: a column that no item has is no class
+            sums, count = labels.float().T @ rows, labels.sum(dim=0).clamp(min=1)
+        else:
+            count = torch.bincount(labels)
+            if not count.all():
+                missing = torch.nonzero(count == 0).flatten().tolist()
+                raise InputError(f"embeddings of every class are needed; there are none of classes {missing[:10]}.")
+            sums = torch.zeros(len(count), rows.shape[1]).index_add_(0, labels, rows)
+        self._next_centroids = (sums / count.float()[:, None]).numpy()
         if self.batch == 0:
             self._centroids, self._plan = self._next_centroids, None
 

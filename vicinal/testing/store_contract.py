@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from jaxtyping import Float32
@@ -12,11 +14,13 @@ from vicinal.errors import InputError, UnknownName
 from vicinal.index import Header, Item, Store
 from vicinal.index.columns import matches
 from vicinal.index.item import Id
-from vicinal.index.where import And, Condition, In, as_condition
+from vicinal.index.where import And, Compare, Condition, In, as_condition
 
 __all__ = ["check_store", "naive_search"]
 
 DIM = 4
+THREADS = 4
+BATCH = 7  # items that are added at once
 FILTERS = (
     "label = 'wren'",
     "not label = 'wren'",
@@ -61,6 +65,9 @@ def naive_search(
 def check_store(make: Callable[[Header], Store], reopen: Callable[[Store], Store] | None = None) -> None:
     """Try a store out: whatever an index relies on, with ties, zero vectors, missing values and hostile texts.
 
+    What an index itself takes care of is not tried here: it refuses the vectors of another embedder by the header that
+    the store kept.
+
     Args:
         make: Returns an empty store for a header, another one at every call.
         reopen: Closes a store and opens it again; what was added must still be there.
@@ -81,12 +88,16 @@ def check_store(make: Callable[[Header], Store], reopen: Callable[[Store], Store
             store = reopen(store)
             _same(store.header, header, "the header of a store that was opened again")
             _holds(store, items, vectors, distance)
+        _searched_at_once(store)
         _replaced(store, items, vectors, distance)
         _refused(store)
         _deleted(store, items, vectors, distance)
         _same(store.verify(), [], "verify()")
         store.close()
     _whole_numbers(make(Header(DIM)))
+    _lengths(make)
+    _refreshed(make(Header(DIM)))
+    _read_while_written(make(Header(DIM)))
 
 
 def _examples() -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
@@ -119,7 +130,9 @@ def _nothing(store: Store) -> None:
     _same(store.count(), 0, "count() of an empty store")
     _same(store.search(_queries(), 3).ids.shape, (len(_queries()), 0), "the answer of an empty store")
     _same(store.delete(And(())), 0, "delete() in an empty store")
+    version = store.version()
     store.add([], np.empty((0, DIM), np.float32))
+    _same(store.version(), version, "version() when nothing was changed")
 
 
 def _holds(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"], distance: str) -> None:
@@ -154,7 +167,9 @@ def _holds(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n 
 def _replaced(store: Store, items: list[Item], vectors: Float32[np.ndarray, "n d"], distance: str) -> None:
     """An item takes the place of the one of the same id; a new column is missing in all others."""
     new = Item(items[3].id, label="wren", metadata={"colour": "brown"})
+    version = store.version()
     store.add([new], np.full((1, DIM), 9, np.float32))
+    _differs(store.version(), version, "version() after an item was replaced")
     items[3], vectors[3] = new, 9
     _holds(store, items, vectors, distance)
     _same([item.id for item in store.get(as_condition("colour is not null"))[0]], [new.id], "a column that was added")
@@ -162,19 +177,25 @@ def _replaced(store: Store, items: list[Item], vectors: Float32[np.ndarray, "n d
 
 def _refused(store: Store) -> None:
     """What makes no sense is refused, and nothing of it is kept."""
-    many = store.count()
+    many, version = store.count(), store.version()
     row = np.ones((2, DIM), np.float32)
+    _raises(InputError, lambda: store.add([Item("new")], np.ones((1, DIM + 1), np.float32)))
+    _raises(InputError, lambda: store.search(np.ones((1, DIM - 1), np.float32), 1))
     _raises(InputError, lambda: store.add([Item("new"), Item("newer", metadata={"year": "text"})], row))
     _raises(InputError, lambda: store.add([Item("new"), Item(3)], row))
     _raises(UnknownName, lambda: store.search(_queries(), 1, as_condition("no_such_column = 1")))
     _raises(InputError, lambda: store.count(as_condition("year = 'text'")))
     _same(store.count(), many, "count() after what was refused")
+    _same(store.version(), version, "version() after what was refused")
 
 
 def _deleted(store: Store, items: list[Item], vectors: Float32[np.ndarray, "n d"], distance: str) -> None:
     gone = as_condition("label = 'crow' or year < 2004")
     kept = [place for place, item in enumerate(items) if not matches(gone, item.values())]
+    version = store.version()
     _same(store.delete(gone), len(items) - len(kept), "delete()")
+    _differs(store.version(), version, "version() after delete()")
+    _same(store.delete(gone), 0, "delete() of what is gone")
     _holds(store, [items[place] for place in kept], vectors[kept], distance)
     _same(store.delete(In("id", tuple(item.id for item in items))), len(kept), "delete() of all")
     _same(store.search(_queries(), 3).ids.shape, (len(_queries()), 0), "the answer when all is deleted")
@@ -186,6 +207,79 @@ def _whole_numbers(store: Store) -> None:
     _same(store.search(_queries()[:1], 5).ids.tolist(), [[-(2**40), 9, 10]], "the order of ids that are numbers")
     _same([item.id for item in store.get(as_condition("id >= 9"))[0]], [9, 10], "get() by ids that are numbers")
     store.close()
+
+
+def _lengths(make: Callable[[Header], Store]) -> None:
+    """Lengths that float32 cannot square are compared all the same."""
+    lengths = 10.0 ** np.array([-30, -20, -1, 0, 20, 30])
+    rows = np.random.default_rng(1).normal(size=(24, DIM)) * np.tile(lengths, 4)[:, None]
+    vectors = rows.astype(np.float32)
+    items = [Item(number) for number in range(len(vectors))]
+    for distance in ("cosine", "euclidean"):
+        store = make(Header(DIM, distance))
+        store.add(items, vectors)
+        answer = store.search(vectors[:12], 3)
+        for query, ids in zip(vectors[:12], answer.ids.tolist(), strict=True):
+            right = [key for key, _ in naive_search(items, vectors, query, 3, distance)]
+            _same(ids, right, f"search({query.tolist()}) by {distance}")
+        store.close()
+
+
+def _refreshed(store: Store) -> None:
+    """What is no longer listed in a source can be told from the rest and removed."""
+    items = [Item(f"{source}/{number}", source=source) for source in ("/a", "/b") for number in range(3)]
+    store.add(items, np.ones((6, DIM), np.float32))
+    before = store.get(Compare("source", "=", "/a"), vectors=False)[0]
+    _same([item.id for item in before], ["/a/0", "/a/1", "/a/2"], "get() by source")
+    _same(store.delete(In("id", ("/a/1", "/a/7"))), 1, "delete() of what is no longer listed")
+    kept = ["/a/0", "/a/2", "/b/0", "/b/1", "/b/2"]
+    _same([item.id for item in store.get()[0]], kept, "get() after what is no longer listed was deleted")
+    store.close()
+
+
+def _searched_at_once(store: Store) -> None:
+    """Several threads that search get what one gets."""
+    right = store.search(_queries(), 5)
+
+    def ask(_: int) -> tuple[object, object]:
+        answer = store.search(_queries(), 5)
+        return answer.ids.tolist(), answer.similarities.tolist()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for answer in pool.map(ask, range(2 * THREADS)):
+            _same(answer, (right.ids.tolist(), right.similarities.tolist()), "search() in several threads at once")
+
+
+def _read_while_written(store: Store) -> None:
+    """Who reads while items are added sees whole additions, and never fewer than before."""
+    batch, done = np.ones((BATCH, DIM), np.float32), threading.Event()
+
+    def read() -> list[int]:
+        seen: list[int] = []
+        while not seen or not done.is_set():
+            answer = store.search(batch[:1], 10_000)
+            _same(len(answer.items), answer.ids.shape[1], "items that were found while others were added")
+            seen.append(answer.ids.shape[1])
+        return seen
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        try:
+            for first in range(0, 10 * BATCH, BATCH):
+                store.add([Item(first + place) for place in range(BATCH)], batch)
+        finally:
+            done.set()
+        for reader in readers:
+            seen = reader.result()
+            _same(seen, sorted(seen), "how many items one reader saw, one time after the other")
+            _same([many for many in seen if many % BATCH], [], "numbers of items that are no whole additions")
+    _same(store.search(batch[:1], 10_000).ids.shape, (1, 10 * BATCH), "search() after all was added")
+    store.close()
+
+
+def _differs(got: object, before: object, what: str) -> None:
+    if got == before:
+        raise AssertionError(f"{what}: expected another than {before!r}, got the same.")
 
 
 def _same(got: object, expected: object, what: str) -> None:

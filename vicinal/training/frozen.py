@@ -18,7 +18,7 @@ from vicinal.embedder import Embedder
 from vicinal.embedder.encoding import embed_in_batches
 from vicinal.embedder.engines import EngineName
 from vicinal.errors import InputError
-from vicinal.training.frozen_features import Features, Kept, OneOf, frozen_features, with_features
+from vicinal.training.frozen_features import Features, Kept, OneOf, frozen_features, usual_precision, with_features
 
 __all__ = ["FrozenEmbedder", "Trainee", "training_items"]
 
@@ -58,7 +58,7 @@ class FrozenEmbedder(nn.Module):
             "train_stages": self.train_stages,
             "cache": cache,
             "workers": workers,
-            "precision": precision or ("float16" if self.train_stages else "float32"),
+            "precision": precision or usual_precision(self.train_stages),
             "progress": progress,
         }
         self._known = known

@@ -31,7 +31,7 @@ from vicinal.errors import DataError, InputError, UnknownName
 from vicinal.machine import cache_folder
 from vicinal.training.stored_rows import ArrivingRows, explaining, read_rows
 
-__all__ = ["OneOf", "frozen_features", "missing_features", "with_features"]
+__all__ = ["OneOf", "frozen_features", "missing_features", "usual_precision", "with_features"]
 
 Kept = Literal["float32", "float16"]
 Features = npt.NDArray[np.floating[Any]]
@@ -105,6 +105,16 @@ def frozen_features(
     if left:
         raise DataError(f"{left[0].path} was damaged or removed as soon as it was written.", hint="Run this again.")
     return features.reshape(len(data), copies, *shape)
+
+
+def usual_precision(train_stages: int) -> Kept:
+    """Return in what training keeps features: vectors whole, and maps, which are large, in half the space.
+
+    Example:
+        >>> usual_precision(0), usual_precision(2)
+        ('float32', 'float16')
+    """
+    return "float16" if train_stages else "float32"
 
 
 def missing_features(

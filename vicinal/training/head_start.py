@@ -26,9 +26,11 @@ def start_at_principal_axes(model: Trainee, data: Dataset) -> None:
     linear = model.head.linear
     if linear is None or linear.bias is None or linear.out_features > linear.in_features:
         size = "none" if linear is None else f"{linear.in_features} to {linear.out_features}"
+        bias = "" if linear is None or linear.bias is not None else " without a bias"
+        mended = "head_bias = true" if bias else "a smaller dim"
         raise InputError(
-            f"A head that starts at principal axes maps features to as many numbers or fewer, with a bias; got {size}: "
-            "give a smaller dim, or head_start = 'random'."
+            "A head that starts at principal axes maps features to as many numbers or fewer, with a bias that centres "
+            f"them; got {size}{bias}: give {mended}, or head_start = 'random'."
         )
     with _features_alone(model.head):
         found = principal_axes(model.encode(data, engine="folded"))

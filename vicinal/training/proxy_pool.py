@@ -54,7 +54,7 @@ def queued_pool(
 
     Example:
         >>> [queued_pool(np.zeros(4, int), 2, turn).tolist() for turn in (0, 1, 2)]
-        [[[1, 3]], [[0, 2]], [[1, 0]]]
+        [[[1, 0]], [[3, 2]], [[0, 3]]]
     """
     taken = (turn + 1) * size
     own = np.random.default_rng(seed).spawn(int(labels.max()) + 1)

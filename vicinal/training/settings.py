@@ -89,6 +89,8 @@ class Settings(BaseModel):
         return self
 
 
+# In what text and code differ of the alternation itself. What else they differ in (clipping, decay, Adam's betas, the
+# head's bias) belongs to optimiser and network, which the loss alone has, too: the recipes ccp/cub and so on say it.
 CCP_PRESETS: dict[str, dict[str, Any]] = {
     "code": {"pair_weight": 0.1, "restart": "continue", "monitor": "stale"},
     "paper": {"pair_weight": 0.0, "restart": "best", "monitor": "fresh"},

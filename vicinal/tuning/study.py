@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from vicinal.data import Split
-from vicinal.defaults import suited_settings
+from vicinal.defaults import suited_recipe
 from vicinal.errors import InputError, Interrupted, look_up
 from vicinal.fitting import fit
 from vicinal.live_bar import LiveBar
@@ -60,6 +60,7 @@ def tune(
     storage: str | Path | None = None,
     seed: int = 0,
     space: Space | None = None,
+    fix: Collection[str] = (),
     start_curve: Mapping[int, float] | None = None,
     prune: bool = True,
     progress: bool = True,
@@ -84,6 +85,7 @@ def tune(
             where it stopped, and several processes or machines may work on it together. None keeps them in memory.
         seed: Of the search.
         space: What to vary, by default `search_space(recipe)` with the composition of batches.
+        fix: Names in it that are left as they are, after all.
         start_curve: Steps and validation scores of the recipe as it is, where they are known: its trial is not run.
         prune: Whether to give up trials whose score stays below the median of the others at the same step.
         progress: Whether to show progress.
@@ -110,9 +112,12 @@ def tune(
     look_up("sampler", sampler, SAMPLERS)
     allow(*allow_code)
     told(*changes.values())
-    recipe = Recipe.of(suited_settings(view.train, changes)) if recipe is None else recipe
-    recipe = recipe.changed(changes).changed(score=score or recipe.training.score)
+    recipe = suited_recipe(view.train, changes).recipe if recipe is None else recipe.changed(changes)
+    recipe = recipe.changed(score=score or recipe.training.score)
     space = search_space(recipe, classes=len(view.train.classes)) if space is None else space
+    for name in fix:
+        look_up("setting that is searched", name, space)
+    space = {name: entry for name, entry in space.items() if name not in fix}
     start = start_of(recipe, space)
     space = {name: entry.including(start[name]) for name, entry in space.items()}
     chooser = InTurn(sampler, space, start, seed=seed, trials=trials)

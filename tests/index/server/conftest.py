@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 
 from vicinal.index import Index
 from vicinal.index.server import ServerSettings, create_app
+from vicinal.index.server.running import uvicorn_settings
 
 
 @pytest.fixture
@@ -38,8 +39,8 @@ def live() -> Any:
 
     @contextmanager
     def opened(index: Index, **settings: Any) -> Iterator[str]:
-        app = create_app(index, ServerSettings(**settings))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, ws="none"))
+        allowed = ServerSettings(**settings)
+        server = uvicorn.Server(uvicorn.Config(create_app(index, allowed), **uvicorn_settings(allowed)))
         with socket.create_server(("127.0.0.1", 0)) as listening:
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
             thread.start()

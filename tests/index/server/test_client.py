@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,9 +13,13 @@ import pytest
 from PIL import Image
 
 import vicinal as vc
+from vicinal.embedder import Embedder
+from vicinal.embedder.calibration import Calibration, Sameness
+from vicinal.embedder.query_embedding import embed_queries
 from vicinal.errors import DataError, InputError
 from vicinal.index import Index, Item
 from vicinal.index.columns import matches
+from vicinal.index.float64_similarity import similarities
 from vicinal.index.where import And, Compare, Condition, In, Not, Null, Or, as_condition
 from vicinal.index.where_text import as_text
 
@@ -114,3 +119,111 @@ def test_words_for_what_goes_wrong(live: Any, vectors: Index) -> None:
         vc.connect(url)
     with pytest.raises(InputError, match=r"like http://127\.0\.0\.1:8765"):
         vc.connect("127.0.0.1:8765")
+
+
+def calibrated(index: Index, threshold: float) -> Calibration:
+    rule = Calibration(threshold, 0.01, 0.95, 600, (-0.5, 1.0), (0.1, 0.9), index.embedder_hash)
+    with Index.open(index.path) as beside:  # as `vicinal calibrate` does, in a process of its own
+        beside.calibrate(rule)
+    return rule
+
+
+def same_by_the_library(index: Index, one: Any, other: Any) -> Sameness:
+    """As the index itself embeds queries and compares vectors."""
+    a, b = (embed_queries(index.embedder(), side) for side in (one, other))
+    assert index.calibration is not None
+    return Sameness.on(float(similarities(a, b[None], index.distance)[0, 0]), index.calibration)
+
+
+def test_the_same_or_not(live: Any, pictures: Index, photos: Path) -> None:
+    files = sorted(photos.rglob("*.png"))
+    with live(pictures) as url, vc.connect(url) as remote:
+        assert remote.calibration is None
+        with pytest.raises(InputError, match="no threshold yet"):
+            remote.same(files[0], files[1])
+        rule = calibrated(pictures, 0.9)
+        assert remote.calibration == rule
+        for one in files:
+            for other in files:
+                assert remote.same(one, other) == same_by_the_library(pictures, one, other)
+        array = np.asarray(Image.open(files[0]))
+        assert remote.same(array, files[1].read_bytes()) == same_by_the_library(pictures, array, files[1])
+        near = Embedder.load(pictures.store.folder / "model").same(files[0], files[1])  # by the engine of batches
+        assert remote.same(files[0], files[1]).similarity == pytest.approx(near.similarity, abs=1e-6)
+        assert remote.search(files[1]) == pictures.search(files[1])
+
+
+def test_same_of_items_and_vectors(asked: Any, pictures: Index) -> None:
+    items, rows = pictures.get()
+    with asked(pictures) as client:
+        one, other = {"item": items[0].id}, {"vector": rows[1].tolist()}
+        reply = client.post("/same", json={"a": one, "b": other}).json()
+        hits = pictures.search(vector=rows[0], k=len(items))
+        assert reply["similarity"] == next(hit.similarity for hit in hits if hit.id == items[1].id)
+        assert (reply["same"], reply["probability"]) == (None, None)
+        assert client.post("/same", json={"a": one, "b": {"item": "gone"}}).status_code == 404
+        assert client.post("/same", json={"a": one}).status_code == 422
+        assert client.post("/same", files={"a": b"x"}).status_code == 422
+
+
+def test_a_new_calibration_reaches_a_server_that_runs(live: Any, pictures: Index, photos: Path) -> None:
+    file = sorted(photos.rglob("*.png"))[0]
+    with live(pictures) as url, vc.connect(url) as remote:
+        assert {hit.same for hit in remote.search(file)} == {None}
+        for threshold in (-0.9, 0.99999999):
+            assert calibrated(pictures, threshold) == remote.calibration == pictures.calibration
+            found = remote.search(file)
+            assert [hit.same for hit in found] == [hit.similarity >= threshold for hit in found]
+            assert found == pictures.search(file)
+        pictures.compact()  # by one that was opened before it was calibrated
+        assert pictures.calibration is not None
+        assert pictures.calibration.threshold == 0.99999999
+
+
+def test_queries_drawn_towards_what_they_find(live: Any, vectors: Index) -> None:
+    queries = np.random.default_rng(3).normal(size=(6, 4))
+    with live(vectors) as url, vc.connect(url) as remote:
+        for where in (None, "label = 'c1'"):
+            assert remote.search(vector=queries, k=5, where=where, expand=3) == [
+                vectors.search(vector=query, k=5, where=where, expand=3) for query in queries
+            ]
+            expected = vectors.search(item="n3", k=5, where=where, expand=3)
+            assert remote.search(item="n3", k=5, where=where, expand=3) == expected
+
+
+def test_values_are_changed(live: Any, vectors: Index) -> None:
+    with live(vectors, token=TOKEN, writable=True) as url, vc.connect(url, token=TOKEN) as remote:
+        assert remote.update("year < 10", {"label": "old", "secret": None}) == 10
+        assert vectors.count("label = 'old'") == 10
+        assert vectors.count("secret is null") == 10
+        assert remote.update({"id": "none such"}, {"label": "old"}) == 0
+        with pytest.raises(InputError, match="cannot be changed"):
+            remote.update("year < 10", {"id": "other"})
+        with pytest.raises(InputError, match="which items"):
+            remote.update(" ", {"label": "old"})
+
+
+def test_values_of_added_pictures_keep_their_kind(live: Any, tmp_path: Path, photos: Path, model: Any) -> None:
+    files = sorted(photos.rglob("*.png"))[:3]
+    with Index.build(tmp_path / "new.index", model) as index, live(index, token=TOKEN, writable=True) as url:
+        with vc.connect(url, token=TOKEN) as remote:
+            given = {"tall": [True, False, None], "share": [0.5, float("nan"), 1.0]}
+            remote.add(files, ids=[1, 2, 3], labels=[True, False, None], metadata=given)
+        assert [(item.id, item.label, dict(item.metadata)) for item in index.get()[0]] == [
+            (1, True, {"tall": True, "share": 0.5}),
+            (2, False, {"tall": False}),
+            (3, None, {"share": 1.0}),
+        ]
+
+
+def test_few_connections_are_kept(live: Any, vectors: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    connect = http.client.HTTPConnection.connect
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", lambda self: (opened.append(self), connect(self))[1])
+    queries = np.random.default_rng(4).normal(size=(20, 4))
+    with live(vectors) as url:
+        with vc.connect(url) as remote:
+            for _ in range(5):
+                remote.search(vector=queries, k=2)
+            assert len(opened) <= 8
+        assert all(connection.sock is None for connection in opened)

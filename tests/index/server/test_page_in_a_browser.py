@@ -66,8 +66,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def serving(index: Path) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "vicinal", "serve", str(index), "--port", "0"]
+def serving(index: Path, *flags: str) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, "-m", "vicinal", "serve", str(index), "--port", "0", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -354,6 +354,46 @@ def test_wrong_labels_are_worked_through(browse: Any, folder: Path) -> None:
     assert (rows[-1][1], rows[-1][4:6]) == (shown, ["relabel", "'=SUM(1)"])
     page.reload()
     page.get_by_text("to be relabelled: =SUM(1)").first.wait_for()
+
+
+def test_decided_cases_are_marked_and_passed_over(browse: Any) -> None:
+    page = browse("#view=inspect&queue=duplicates&threshold=0.99995")
+    page.wait_for_selector(".case")
+    cases = page.locator(".case")
+    assert cases.count() > 2
+    focused = "() => [...document.querySelectorAll('.case')].indexOf(document.activeElement)"
+    before = page.locator(".case.settled").count()
+    waiting = [place for place in range(cases.count()) if "settled" not in cases.nth(place).get_attribute("class")]
+    for expected in waiting[:2]:
+        page.get_by_role("button", name="Next undecided").click()
+        assert page.evaluate(focused) == expected
+    for button in cases.nth(waiting[0]).get_by_role("button", name="Keep").all():
+        button.click()
+    page.wait_for_function("many => document.querySelectorAll('.case.settled').length === many", arg=before + 1)
+    page.reload()
+    page.wait_for_selector(".case")
+    assert page.locator(".case.settled").count() == before + 1
+    page.get_by_role("button", name="Next undecided").click()
+    assert page.evaluate(focused) == waiting[1]
+
+
+def test_the_token_is_asked_for_once(browse: Any, folder: Path) -> None:
+    process, address = serving(folder / "letters.index", "--token", "correct-horse")
+    try:
+        page = browse("#view=inspect", base=address, strict=False)  # the browser tells 401 to its console
+        page.fill("#token", "wrong-horse")
+        page.get_by_role("button", name="Open").click()
+        page.get_by_text("That is not this server's token.").wait_for()
+        page.fill("#token", "correct-horse")
+        page.get_by_role("button", name="Open").click()
+        page.wait_for_selector(".tabs")
+        assert page.url == f"{address}#view=inspect"
+        assert page.evaluate("document.cookie") == ""  # out of reach of scripts
+        page.reload()
+        page.wait_for_selector(".tabs")
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 def test_confused_classes_and_duplicates_are_shown(browse: Any, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vicinal.embedder import Embedder
 from vicinal.index import Index
 from vicinal.index.map_layout import lay_out
 from vicinal.index.pair_explanation import class_centres, explain_pair
@@ -212,3 +213,38 @@ def test_reasons_for_an_uploaded_picture(asked, pictures, photos) -> None:
         assert (why["rank"], why["items"]) == (1, 3)
         assert why["similarity"] == pytest.approx(reply["hits"][0]["similarity"], abs=1e-6)
         assert "does not say which loss" in why["loss"]["unknown"]
+
+
+def test_reasons_for_an_upload_end_with_its_model(asked, pictures, photos, tmp_path) -> None:
+    other = Embedder("convnet", dim=pictures.dim, options=dict(pictures.embedder().options))
+    with asked(pictures) as client:
+        content = (photos / "a" / "1.png").read_bytes()
+        reply = client.post("/search?k=3", content=content, headers={"Content-Type": "image/png"}).json()
+        pictures.reembed(other)
+        client.app.state.served.move_on()
+        why = client.get("/why", params={"upload": reply["upload"], "hit": reply["hits"][0]["id"]})
+        assert (why.status_code, why.json()["error"]) == (409, "The index has another model by now; search again.")
+
+
+def test_items_without_a_label_contradict_nobody(asked, tmp_path) -> None:
+    labels = ["wren", None, None, None, "auk"]
+    with Index.of_vectors(tmp_path / "i", np.eye(3)[[0, 0, 1, 1, 2]], labels=labels) as index, asked(index) as client:
+        groups = patiently(client, "/inspect/duplicates")["entries"]
+        assert [(len(group["items"]), group["labels"]) for group in groups] == [(2, ["wren"]), (2, [])]
+
+
+def test_the_next_case_that_waits(asked, tmp_path) -> None:
+    rows = np.repeat(np.eye(4), 3, axis=0)
+    with Index.of_vectors(tmp_path / "i", rows) as index, asked(index) as client:
+
+        def waiting() -> int | None:
+            return patiently(client, "/inspect/duplicates", limit=1)["next_undecided"]
+
+        assert waiting() == 1
+        client.post("/review", json={"item": 3, "decision": "remove"})
+        assert waiting() == 1  # two of the three may still be one too many
+        client.post("/review", json={"item": 4, "decision": "remove"})
+        assert waiting() == 2
+        for item in (6, 7, 9, 10):
+            client.post("/review", json={"item": item, "decision": "remove"})
+        assert waiting() is None

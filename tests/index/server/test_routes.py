@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from PIL import Image
+
 from vicinal.index import Index
 
 TOKEN = "correct-horse"
@@ -91,3 +93,26 @@ def test_health_docs_and_metrics(asked: Any, vectors: Index) -> None:
         assert "POST /search" in client.get("/docs").text
         assert "/search" in client.get("/openapi.json").json()["paths"]
         assert 'vicinal_requests_total{route="/health",status="200"} 1' in client.get("/metrics").text
+
+
+def test_fields_of_a_form_become_what_their_columns_hold(asked: Any, tmp_path: Path, photos: Path, model: Any) -> None:
+    files = sorted(photos.rglob("*.png"))
+    with Index.build(tmp_path / "i", model) as index:
+        index.add([Image.open(files[0])], ids=[1], labels=[True])
+        with asked(index, token=TOKEN, writable=True) as client:
+            client.headers["Authorization"] = f"Bearer {TOKEN}"
+            picture = {"file": files[1].read_bytes()}
+            for key, label, expected in (("2", "True", True), ("3", "false", False)):
+                fields = {"id": key, "label": label, "metadata": '{"year": 1999}'}
+                assert client.post("/items", files=picture, data=fields).json()["added"] == 1
+                (item,) = index.get({"id": int(key)})[0]
+                assert (item.label, dict(item.metadata)) == (expected, {"year": 1999})
+            for fields in (
+                {"id": "4", "label": "maybe"},
+                {"id": "four"},
+                {"label": "true"},
+                {"id": "4", "metadata": "[1]"},
+                {"id": "4", "metadata": '{"\\ud800": 1}'},
+                {"item": '{"id": 4, "labels": 1}'},
+            ):
+                assert client.post("/items", files=picture, data=fields).status_code == 422, fields

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from vicinal.data.dataset import Dataset
 from vicinal.errors import DataError, InputError
+from vicinal.plain_warnings import warn_caller
 from vicinal.reading import read_arrays
 
 
@@ -67,7 +67,7 @@ def arrays(
             )
         if problems:
             notes = (f"skipped {len(problems)} of {len(values)} vectors", *problems)
-            warnings.warn(f"{name}: {notes[0]}: {problems[0]}", stacklevel=2)
+            warn_caller(f"{name}: {notes[0]}: {problems[0]}")
     names, contiguous = np.unique(targets[keep], return_inverse=True)
     return Dataset(
         items=values[keep],

@@ -8,7 +8,7 @@ export class Trouble extends Error {
 }
 
 const GONE = "The server does not answer. It may have been stopped: start it again with vicinal serve, then reload.";
-const TOKEN = "This server needs its token: open the address that it printed when it was started.";
+const TOKEN = "This server needs its token: reload the page, which asks for it.";
 
 async function send(path, options) {
   let reply;

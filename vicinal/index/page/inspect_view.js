@@ -2,7 +2,7 @@
 
 import { changed, go, read } from "./address.js";
 import { askPatiently, post, Trouble } from "./api.js";
-import { counted, element, labelOf, nameOf, notice, percent, picture, similarityText } from "./elements.js";
+import { counted, element, labelOf, nameOf, notice, percent, picture, say, similarityText } from "./elements.js";
 
 const PAGE = 20;
 const QUEUES = {
@@ -35,6 +35,7 @@ function decisions(item, queue, labels, proposed, made) {
   if (proposed !== null && proposed !== undefined) other.value = String(proposed);
   const buttons = {};
   const shown = (review) => {
+    item.review = review;
     for (const [name, button] of Object.entries(buttons)) button.setAttribute("aria-pressed", String(review?.decision === name));
     status.textContent = !review ? "" : review.decision === "relabel" ? `to be relabelled: ${review.new_label}` : review.decision === "keep" ? "kept as it is" : "to be removed";
   };
@@ -58,28 +59,43 @@ function decisions(item, queue, labels, proposed, made) {
     labels ? [element("span", { class: "joined" }, buttons.relabel, other)] : null, buttons.remove, status, wrong);
 }
 
+// A case is settled when of its items no more than some wait for a decision: it is marked, and can be passed over.
+function settling(items, spare, made) {
+  const article = element("article", { class: "case", tabindex: "-1" });
+  const mark = () => article.classList.toggle("settled", items.filter((item) => !item.review).length <= spare);
+  mark();
+  return [article, () => { mark(); made(); }];
+}
+
 function mislabelled(entry, made) {
   const { item } = entry;
+  const [article, decided] = settling([item], 0, made);
+  article.classList.add("suspect");
+  article.dataset.id = String(item.id);
   const strip = (title, items) => items.length ? element("div", {}, element("h4", {}, title), element("div", { class: "strip" }, items.map((one) => itemLink(one, "")))) : null;
-  return element("article", { class: "case suspect", "data-id": String(item.id) },
+  article.append(
     element("div", { class: "suspect-item" }, itemLink(item, nameOf(item))),
     element("div", { class: "suspect-words" },
       element("header", {},
         element("h3", {}, "Labelled ", element("mark", {}, labelOf(item)), ", perhaps ", element("mark", { class: "proposed" }, labelOf({ label: entry.proposed }))),
         element("p", { class: "hint" }, `Wrong with a probability of ${percent(entry.score)}, by its neighbours.`)),
       element("div", { class: "strips" }, strip(`Nearest ${labelOf(item)}`, entry.own), strip(`Nearest ${labelOf({ label: entry.proposed })}`, entry.other)),
-      decisions(item, "mislabelled", true, entry.proposed, made)));
+      decisions(item, "mislabelled", true, entry.proposed, decided)));
+  return article;
 }
 
 function duplicates(entry, made) {
   const why = { bytes: "the same file", looks: "the same picture", embedding: "nearly the same" };
-  return element("article", { class: "case" },
+  const many = counted(entry.items.length + entry.more, "item");
+  const [article, decided] = settling(entry.items, 1 - entry.more, made); // one of several may stay without a word
+  article.append(
     element("header", {},
-      element("h3", {}, entry.labels.length > 1 ? `${counted(entry.items.length, "item")} with different labels` : `${counted(entry.items.length, "item")} of ${labelOf(entry.items[0])}`),
+      element("h3", {}, entry.labels.length > 1 ? `${many} with different labels` : `${many} of ${labelOf({ label: entry.labels[0] })}`),
       element("p", { class: "hint" }, `${entry.kinds.map((kind) => why[kind] ?? kind).join(", ")}; similarity at least ${similarityText(entry.similarity)}`)),
     element("ul", { class: "group" }, entry.items.map((item) =>
-      element("li", { "data-id": String(item.id) }, itemLink(item, [labelOf(item), element("br"), element("span", { class: "hint" }, nameOf(item))]), decisions(item, "duplicates", false, null, made)))),
-    entry.more > 0 ? element("p", { class: "hint" }, `and ${counted(entry.more, "more item")}`) : null);
+      element("li", { "data-id": String(item.id) }, itemLink(item, [labelOf(item), element("br"), element("span", { class: "hint" }, nameOf(item))]), decisions(item, "duplicates", false, null, decided)))),
+    ...(entry.more > 0 ? [element("p", { class: "hint" }, `and ${counted(entry.more, "more item")}`)] : []));
+  return article;
 }
 
 const DRAWN = { confused, mislabelled, duplicates };
@@ -101,6 +117,24 @@ function thresholdForm(state, info) {
     event.preventDefault();
     go({ threshold: value.value.trim() === "" ? null : Number(value.value), from: 0 });
   } }, element("label", { for: "threshold" }, "Nearer than a similarity of ", value), element("button", { type: "submit" }, "Look again"));
+}
+
+// To the next case that waits for a decision: on this page, or on a later one.
+function undecidedButton(body, beyond) {
+  let seen = -1;
+  return element("button", { type: "button", id: "next-undecided", onclick: () => {
+    const cases = [...body.querySelectorAll(".case")];
+    const next = cases.findIndex((article, place) => place > seen && !article.classList.contains("settled"));
+    if (next >= 0) {
+      seen = next;
+      cases[next].scrollIntoView({ block: "center" });
+      cases[next].focus();
+    } else if (beyond !== null) go({ from: beyond });
+    else {
+      seen = -1;
+      say("No case from here on waits for a decision.");
+    }
+  } }, "Next undecided");
 }
 
 export async function showInspect(main, info) {
@@ -136,6 +170,7 @@ export async function showInspect(main, info) {
   body.replaceChildren(
     queue === "duplicates" ? thresholdForm(state, info) : "",
     element("p", { class: "hint" }, `${state.from + 1} to ${last} of ${counted(reply.count, "case")}${reply.asked ? `, from ${counted(reply.asked, "item")} drawn at random` : ""}`),
+    queue === "confused" ? "" : undecidedButton(body, reply.next_undecided),
     element("datalist", { id: "all-labels" }, info.labels.map((label) => element("option", { value: String(label) }))),
     ...reply.entries.map((entry) => DRAWN[queue](entry, made)),
     element("nav", { class: "pages", "aria-label": "Pages" },

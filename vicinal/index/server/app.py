@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -32,8 +31,6 @@ from vicinal.index.server.wire_models import ErrorReply
 __all__ = ["create_app"]
 
 PAGE = "vicinal.index.server.page_routes"
-
-logger = logging.getLogger("vicinal.serve")
 
 
 def create_app(index: Index, settings: ServerSettings | None = None) -> FastAPI:
@@ -77,7 +74,7 @@ def create_app(index: Index, settings: ServerSettings | None = None) -> FastAPI:
 
 
 def _tell_errors(app: FastAPI, served: Served) -> None:
-    """Answer whatever goes wrong with one sentence."""
+    """Answer what goes wrong with one sentence; what nobody foresaw is the guard's."""
 
     @app.exception_handler(Refusal)
     async def refusal(_: Request, error: Refusal) -> JSONResponse:
@@ -99,8 +96,3 @@ def _tell_errors(app: FastAPI, served: Served) -> None:
     @app.exception_handler(VicinalError)
     async def mistaken(_: Request, error: VicinalError) -> JSONResponse:
         return refused(400, served.told(error))
-
-    @app.exception_handler(Exception)
-    async def unforeseen(request: Request, error: Exception) -> JSONResponse:
-        logger.error("%s %s: %s", request.method, request.url.path, type(error).__name__, exc_info=error)
-        return refused(500, "Something went wrong here; the server's log says what.")

@@ -6,37 +6,38 @@ The order is by cost: what can be refused by looking at headers is, before a byt
 from __future__ import annotations
 
 import asyncio
-import hmac
+import ipaddress
 import logging
 import time
-from collections import OrderedDict
-from http.cookies import CookieError, SimpleCookie
+from collections import Counter, OrderedDict
 from typing import final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
-from fastapi.responses import RedirectResponse
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.index.server.prometheus_text import Counts
 from vicinal.index.server.refusal import refused
 from vicinal.index.server.server_settings import ServerSettings, is_this_machine
+from vicinal.index.server.sign_in import SignIn, is_same_secret
 
-__all__ = ["COOKIE", "Guard"]
+__all__ = ["SECURITY_HEADERS", "Guard"]
 
-COOKIE = "vicinal_token"
 OPEN = ("/health", "/ready")  # for whoever looks after the server
-CHANGING = ("POST /items", "DELETE /items")
+PARTS = "/static/"  # of the page: the same for everybody, and part of the one that asks for the token
+READING = ("GET", "HEAD", "OPTIONS")
+CHANGING = ("POST /items", "PATCH /items", "DELETE /items")
 ADDRESSES = 10_000  # whose rate is remembered
 BURST = 4.0  # seconds' worth of requests at once
-HEADERS = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
         "form-action 'self'"
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers send the form of the token without its origin
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
@@ -46,7 +47,7 @@ logger = logging.getLogger("vicinal.serve")
 
 @final
 class Guard:
-    """ASGI middleware: host, token, origin, rate, number and time of requests; security headers; counts.
+    """ASGI middleware: host, token, origin, rate, number, size and time of requests; security headers; counts.
 
     Args:
         app: What is guarded.
@@ -56,7 +57,9 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, counts: Counts) -> None:
         self.app, self.settings, self.counts = app, settings, counts
+        self._sign_in = SignIn(settings.token)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -68,35 +71,54 @@ class Guard:
             return
         scope = _with_plain_ids(scope)
         start = time.perf_counter()
-        status = 500
+        status, begun = 500, False
 
         async def counted_send(message: Message) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in SECURITY_HEADERS.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        answer = self._refusal(scope)
-        if answer is not None:
+        try:
+            answer = self._refusal(scope)
+            if answer is not None:
+                await answer(scope, receive, counted_send)
+            else:
+                await self._worked_on(scope, receive, counted_send)
+        except Exception:
+            if begun:
+                raise
+            logger.exception("%s %s", scope["method"], scope["path"])
+            answer = refused(500, "Something went wrong here; the server's log says what.")
             await answer(scope, receive, counted_send)
-        else:
-            self.counts.running += 1
-            try:
-                await self._within_time(scope, receive, counted_send)
-            finally:
-                self.counts.running -= 1
-        self.counts.answered(_route(scope), status, time.perf_counter() - start)
+        finally:
+            self.counts.answered(_route(scope), status, time.perf_counter() - start)
 
-    async def _within_time(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun, arrived = False, False
+    async def _worked_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        address = _address(scope)
+        self.counts.running += 1
+        self._running[address] += 1
+        try:
+            await self._within_limits(scope, receive, send)
+        finally:
+            self.counts.running -= 1
+            self._running[address] -= 1
+            if not self._running[address]:
+                del self._running[address]
+
+    async def _within_limits(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun, arrived, size = False, False, 0
 
         async def watched_receive() -> Message:
-            nonlocal arrived
+            nonlocal arrived, size
             message = await receive()
+            size += len(message.get("body", b""))
+            if size > self.settings.most_upload:
+                raise HTTPException(413, self._too_large, {"Connection": "close"})
             arrived = arrived or not message.get("more_body", False)
             return message
 
@@ -107,7 +129,11 @@ class Guard:
 
         try:
             async with asyncio.timeout(self.settings.seconds):
-                await self.app(scope, watched_receive, watched_send)
+                if self._signs_in(scope):
+                    answer: ASGIApp = await self._sign_in.by_form(scope, watched_receive)
+                    await answer(scope, receive, watched_send)
+                else:
+                    await self.app(scope, watched_receive, watched_send)
         except TimeoutError:
             if begun:
                 raise
@@ -119,6 +145,10 @@ class Guard:
             )
             await answer(scope, receive, send)
 
+    @property
+    def _too_large(self) -> str:
+        return f"A request may have {self.settings.most_upload:,} bytes; this one has more"
+
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         """Why a request is not let through; None if it is."""
         headers = Headers(scope=scope)
@@ -126,41 +156,47 @@ class Guard:
             return refused(400, "The header Host does not name this server; allow the name with --name.")
         if self.counts.running >= self.settings.most_at_once:
             return refused(503, "Too many requests at once; try again in a moment.", {"Retry-After": "1"})
+        if self._running[_address(scope)] >= self.settings.most_of_one_address:
+            return refused(429, "Too many requests at once from this address.", {"Retry-After": "1"})
         if wait := self._wait(scope):
             return refused(429, "Too many requests from this address.", {"Retry-After": f"{wait:.0f}"})
         origin = headers.get("origin")
-        changes_nothing = scope["method"] in ("GET", "HEAD", "OPTIONS")
-        if not changes_nothing and origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if scope["method"] not in READING and origin is not None and _host(origin) != headers.get("host"):
             return refused(403, "Requests from pages of other servers are not answered.")
+        claimed = headers.get("content-length", "")
+        if claimed.isdecimal() and int(claimed[:20]) > self.settings.most_upload:
+            return refused(413, f"{self._too_large}.", {"Connection": "close"})
         return self._without_token(scope, headers)
 
     def _without_token(self, scope: Scope, headers: Headers) -> ASGIApp | None:
         token, path = self.settings.token, scope["path"]
-        if not token or path in OPEN:
+        if not token or path in OPEN or path.startswith(PARTS) or self._signs_in(scope):
             return None
-        query = parse_qs(scope["query_string"].decode("latin-1"))
-        if scope["method"] == "GET" and path == "/" and "token" in query:
-            if not _same(query["token"][0], token):
-                return refused(401, "The token in the address is not the server's.")
-            answer = RedirectResponse("/", 303)
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+        page = scope["method"] == "GET" and path == "/"
+        if page and (answer := self._sign_in.by_address(scope)) is not None:
             return answer
         changing = f"{scope['method']} /{path.split('/')[1]}" in CHANGING
         if self.settings.public and not changing:
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            given = _cookie(headers.get("cookie", ""))
-        if _same(given.strip(), token):
+        if scheme.lower() == "bearer":
+            if is_same_secret(given.strip(), token):
+                return None
+        elif self._sign_in.knows(headers):
             return None
+        if page and "text/html" in headers.get("accept", ""):
+            return self._sign_in.asking()
         return refused(
             401,
             "This needs the server's token: send the header Authorization: Bearer TOKEN.",
             {"WWW-Authenticate": "Bearer"},
         )
 
+    def _signs_in(self, scope: Scope) -> bool:
+        return bool(self.settings.token) and scope["method"] == "POST" and scope["path"] == "/"
+
     def _is_own_name(self, host: str) -> bool:
-        name = (urlsplit(f"//{host}").hostname or "") if host.isprintable() and "@" not in host else ""
+        name = _hostname(host)
         if name in (self.settings.host, *self.settings.names):
             return True
         if is_this_machine(self.settings.host):
@@ -174,7 +210,7 @@ class Guard:
         rate = self.settings.allowed_rate
         if not rate:
             return 0.0
-        address = (scope.get("client") or ("",))[0]
+        address = _address(scope)
         now = time.monotonic()
         left, since = self._buckets.pop(address, (rate * BURST, now))
         left = min(rate * BURST, left + (now - since) * rate)
@@ -184,21 +220,29 @@ class Guard:
         return 0.0 if left >= 1 else max(1.0, (1 - left) / rate)
 
 
-def _same(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
+def _address(scope: Scope) -> str:
+    return (scope.get("client") or ("",))[0]
 
 
-def _cookie(header: str) -> str:
-    try:
-        found = SimpleCookie(header).get(COOKIE)
-    except CookieError:
+def _hostname(host: str) -> str:
+    """The name in the header Host; empty for what is none."""
+    if not host.isprintable() or "@" in host:
         return ""
-    return "" if found is None else found.value
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _host(origin: str) -> str | None:
+    """What the header Host would be in a request to an origin; None for what is none."""
+    try:
+        return urlsplit(origin).netloc or None
+    except ValueError:
+        return None
 
 
 def _is_address(name: str) -> bool:
-    import ipaddress
-
     try:
         ipaddress.ip_address(name)
     except ValueError:

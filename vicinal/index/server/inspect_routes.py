@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import FastAPI, Query, Response
+from fastapi import FastAPI, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.decisions import DuplicateGroup, Suspect, find_duplicates, find_mislabelled
+from vicinal.errors import InputError
 from vicinal.index.class_confusions import ConfusedClasses, find_confused_classes
 from vicinal.index.review_file import Review, ReviewFile
 from vicinal.index.server.kept_results import KeptResults
 from vicinal.index.server.map_routes import WORKING
 from vicinal.index.server.refusal import Refusal
+from vicinal.index.server.search_routes import JSON, json_content
 from vicinal.index.server.served import Served, Snapshot
+from vicinal.index.server.uploads import read_json_body
 from vicinal.index.server.wire_models import WireId
 from vicinal.neighbours import find_neighbours
 from vicinal.phrasing import counted
@@ -25,6 +29,7 @@ __all__ = ["add_inspect_routes"]
 FILE = "review.csv"
 ASKED = 50_000  # items that are asked for their nearest, of any number: their share is what counts
 SHOWN = 100  # items of a group of duplicates; its others are counted
+MOST_JSON = 64_000  # bytes of a decision
 NEARLY = 0.02  # of the usual distance to the nearest: a duplicate where distances have no usual size
 
 From = Annotated[int, Query(alias="from", ge=0, lt=2**62)]
@@ -51,7 +56,8 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
         entry = served.shown(item)
         review = (decided or {}).get(str(item.id))
         if review is not None:
-            entry["review"] = {"decision": review.decision, "new_label": review.new_label}
+            new_label = None if "label" in served.settings.private else review.new_label
+            entry["review"] = {"decision": review.decision, "new_label": new_label}
         return entry
 
     def labelled(snapshot: Snapshot) -> list[int]:
@@ -65,6 +71,15 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
 
     def decided() -> dict[str, Review]:
         return {} if served.settings.public else reviews.latest()
+
+    def next_undecided(
+        snapshot: Snapshot, cases: Iterable[Sequence[int]], before: dict[str, Review], *, since: int, spare: int = 0
+    ) -> int | None:
+        """The first of the cases, after some, of whose items more than `spare` wait for a decision."""
+        for number, places in enumerate(cases):
+            if number >= since and sum(str(snapshot.items[place].id) not in before for place in places) > spare:
+                return number
+        return None
 
     @app.get("/inspect/confused", responses=WORKING)
     def confused(response: Response, start: From = 0, limit: Limit = 20) -> dict[str, Any]:
@@ -127,7 +142,9 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
             }
             for suspect in found[start : start + limit]
         ]
-        return {"entries": entries, "count": len(found), "reviewed": len(before)}
+        cases = ((known[suspect.place],) for suspect in found)
+        beyond = next_undecided(snapshot, cases, before, since=start + limit)
+        return {"entries": entries, "count": len(found), "reviewed": len(before), "next_undecided": beyond}
 
     @app.get("/inspect/duplicates", responses=WORKING)
     def duplicates(
@@ -142,10 +159,14 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
         def compute() -> list[DuplicateGroup]:
             distance = served.index.distance
             nearly = _usual(snapshot) if threshold is None and distance == "euclidean" else threshold
-            labels = None if "label" in served.settings.private else np.array([str(label) for label in snapshot.labels])
+            texts = [None if label is None else str(label) for label in snapshot.labels]
+            labels = None if "label" in served.settings.private else np.array(texts, dtype=object)
             return find_duplicates(snapshot.embeddings, threshold=nearly, labels=labels, distance=distance)
 
-        found = results.later("duplicates", f"{snapshot.generation} {threshold!r}", compute)
+        try:
+            found = results.later("duplicates", f"{snapshot.generation} {threshold!r}", compute)
+        except InputError as error:
+            raise Refusal(422, str(error)) from None
         if found is None:
             return working(snapshot, response, "duplicates")
         before = decided()
@@ -159,15 +180,22 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
             }
             for group in found[start : start + limit]
         ]
-        return {"entries": entries, "count": len(found), "reviewed": len(before)}
+        # Of things that are the same, one may stay as it is without a word.
+        cases = (group.places for group in found)
+        beyond = next_undecided(snapshot, cases, before, since=start + limit, spare=1)
+        return {"entries": entries, "count": len(found), "reviewed": len(before), "next_undecided": beyond}
 
-    @app.post("/review")
-    def review(body: ReviewBody) -> dict[str, str]:
+    @app.post("/review", openapi_extra={"requestBody": {"required": True, "content": {JSON: json_content(ReviewBody)}}})
+    async def review(request: Request) -> dict[str, str]:
         """Write a decision to review.csv in the folder of the index; items and photographs stay as they are."""
         _check_reviewer(served)
-        item = served.item(body.item)
-        decision = Review(str(item.id), body.decision, body.new_label, body.queue)
-        reviews.add(item, decision)
+        body = await read_json_body(request, ReviewBody, MOST_JSON)
+
+        def write(_: object) -> None:
+            item = served.item(body.item)
+            reviews.add(item, Review(str(item.id), body.decision, body.new_label, body.queue))
+
+        await served.read(write)
         return {"decision": body.decision, "new_label": body.new_label.strip()}
 
     @app.get("/review.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}})
@@ -175,7 +203,19 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
         """Send all decisions, one row each; the last one on an item counts."""
         _check_reviewer(served)
         headers = {"Content-Disposition": f'attachment; filename="{FILE}"'}
-        return Response(reviews.content(), media_type="text/csv; charset=utf-8", headers=headers)
+        return Response(reviews.content(_shown_row(served)), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _shown_row(served: Served) -> Callable[[dict[str, str]], dict[str, str]]:
+    """A decision without what is private: the file itself, which nobody is sent, has all of it."""
+    hidden = served.settings.hidden
+    of_text = served.ask(lambda index: index.columns["id"]) != "integer"
+
+    def shown(row: dict[str, str]) -> dict[str, str]:
+        private = {name: "" for name in row if name in hidden - {"id"} or (name == "new_label" and "label" in hidden)}
+        return row | private | ({"id": str(served.shown_id(row["id"]))} if of_text else {})
+
+    return shown
 
 
 def _check_reviewer(served: Served) -> None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import unquote
 
 from fastapi import FastAPI, Query, Request, Response
+from pydantic import ValidationError
+from pydantic_core import from_json
 
-from vicinal.errors import InputError
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.hits import Changes
 from vicinal.index.index import Index
 from vicinal.index.server.refusal import Refusal
-from vicinal.index.server.search_routes import JSON, MULTIPART, Where
+from vicinal.index.server.search_routes import JSON, MULTIPART, Where, json_content
 from vicinal.index.server.served import Served
 from vicinal.index.server.thumbnails import Thumbnails
-from vicinal.index.server.uploads import media_type, open_picture, read_form, read_json_body
-from vicinal.index.server.wire_models import ChangesReply, ItemReply, ItemsReply, NewItems
+from vicinal.index.server.uploads import first_sentence, media_type, open_picture, read_form, read_json_body
+from vicinal.index.server.wire_models import ChangedItems, ChangesReply, ItemReply, ItemsReply, NewItems, NewPicture
 
 __all__ = ["add_item_routes"]
 
@@ -34,9 +35,11 @@ def add_item_routes(app: FastAPI, served: Served) -> None:
     thumbnails = Thumbnails()
     writing = asyncio.Lock()
 
-    async def change(what: Any) -> ChangesReply:
+    def check_writable() -> None:
         if not served.settings.writable:
             raise Refusal(403, "This server only answers; start it with --writable and --token to change its items.")
+
+    async def change(what: Any) -> ChangesReply:
         async with writing:
             changes: Changes = await asyncio.get_running_loop().run_in_executor(served.reading, what)
         return ChangesReply(
@@ -99,12 +102,16 @@ def add_item_routes(app: FastAPI, served: Served) -> None:
                     MULTIPART: {
                         "schema": {
                             "type": "object",
-                            "required": ["file", "id"],
+                            "required": ["file"],
                             "properties": {
                                 "file": {"type": "string", "format": "binary"},
                                 "id": {"type": "string"},
                                 "label": {"type": "string"},
                                 "metadata": {"type": "string", "description": "A JSON object."},
+                                "item": {
+                                    "type": "string",
+                                    "description": "A JSON object of id, label and metadata, in place of these.",
+                                },
                             },
                         }
                     },
@@ -113,20 +120,35 @@ def add_item_routes(app: FastAPI, served: Served) -> None:
         },
     )
     async def add(request: Request) -> ChangesReply:
-        """Add a picture (multipart: `file`, `id`, and perhaps `label` and `metadata`) or vectors (JSON)."""
+        """Add a picture (multipart: `file`, and `id`, perhaps `label` and `metadata`, or `item`) or vectors (JSON)."""
+        check_writable()
         if media_type(request) == JSON:
-            new = await read_json_body(request, served.settings, NewItems)
-            fields = new.model_dump()
-            return await change(lambda: served.writer.add(**fields))
-        form = await read_form(request, served.settings)
-        content, key = form.get("file"), form.get("id")
-        if not isinstance(content, bytes) or not isinstance(key, str) or not key:
-            raise Refusal(422, "Send the picture as the file of a field called file, and its id.")
-        return await change(lambda: _add_picture(served, content, key, form.get("label"), form.get("metadata")))
+            new = await read_json_body(request, NewItems, most=None)
+            return await change(lambda: served.writer.add(**new.model_dump()))
+        form = await read_form(request)
+        content = form.pop("file", None)
+        if not isinstance(content, bytes):
+            raise Refusal(422, "Send the picture as the file of a field called file.")
+        return await change(lambda: _add_picture(served, content, _new_picture(form, served.writer.columns)))
+
+    @app.patch(
+        "/items",
+        response_model=ChangesReply,
+        openapi_extra={"requestBody": {"required": True, "content": {JSON: json_content(ChangedItems)}}},
+    )
+    async def update(request: Request) -> ChangesReply:
+        """Give all items that pass a filter other values."""
+        check_writable()
+        body = await read_json_body(request, ChangedItems)
+        condition = served.condition(body.where)
+        if condition is None:
+            raise Refusal(422, "where: say which items are to be changed.")
+        return await change(lambda: Changes(updated=served.writer.update(condition, body.values)))
 
     @app.delete("/items/{item_id}", response_model=ChangesReply)
     async def remove(item_id: str) -> ChangesReply:
         """Remove an item; its id is one percent-encoded segment."""
+        check_writable()
 
         def gone() -> Changes:
             many = served.writer.remove(ids=[served.asked_id(unquote(item_id))])
@@ -137,33 +159,43 @@ def add_item_routes(app: FastAPI, served: Served) -> None:
         return await change(gone)
 
 
-def _add_picture(served: Served, content: bytes, key: str, label: Any, metadata: Any) -> Changes:
-    columns = served.writer.columns
-    values: Any = {}
-    if metadata is not None:
-        try:
-            values = json.loads(metadata)
-        except (ValueError, RecursionError):
-            values = None
-        if not isinstance(values, dict):
-            raise Refusal(422, 'metadata must be a JSON object, such as {"year": 2024}.')
-    given = {"id": key} | ({} if label is None else {"label": label})
-    typed = {name: _typed(text, columns[name], name) for name, text in given.items()}
+def _add_picture(served: Served, content: bytes, new: NewPicture) -> Changes:
     return served.writer.add(
         [open_picture(content, served.settings)],
-        ids=[typed["id"]],
-        labels=None if label is None else [typed["label"]],
-        metadata={name: [value] for name, value in values.items()},
+        ids=[new.id],
+        labels=None if new.label is None else [new.label],
+        metadata={name: [value] for name, value in new.metadata.items()},
     )
 
 
-def _typed(text: Any, kind: str | None, name: str) -> Any:
+def _new_picture(form: Mapping[str, bytes | str], columns: Mapping[str, str | None]) -> NewPicture:
+    """What a form says of a picture: as one JSON object, or in fields, which are texts and become what columns hold."""
+    if not form.get("item") and not form.get("id"):
+        raise Refusal(422, "Send the id of the picture, as a field called id, or in a JSON object called item.")
+    try:
+        if form.get("item"):
+            return NewPicture.model_validate_json(form["item"])
+        typed = {name: _typed(form[name], columns[name], name) for name in ("id", "label") if name in form}
+        metadata = from_json(form.get("metadata", "{}"), allow_inf_nan=False)
+        return NewPicture.model_validate({**typed, "metadata": metadata})
+    except ValidationError as error:
+        raise Refusal(422, first_sentence(error)) from None
+    except ValueError:
+        raise Refusal(422, 'metadata must be a JSON object, such as {"year": 2024}.') from None
+
+
+def _typed(text: bytes | str, kind: str | None, name: str) -> Any:
     """A field of a form as its column has it: all fields are texts."""
     try:
         if kind == "integer":
             return int(text)
         if kind == "number":
             return float(text)
-    except (ValueError, TypeError):
-        raise InputError(f"{name} must be a number here; got {text!r:.60}.") from None
-    return text if kind != "boolean" else text == "true"
+    except ValueError:
+        raise Refusal(422, f"{name} must be a number here; got {text!r:.60}.") from None
+    if kind != "boolean":
+        return text
+    truths = {"true": True, "false": False}
+    if str(text).lower() not in truths:
+        raise Refusal(422, f"{name} must be true or false here; got {text!r:.60}.")
+    return truths[str(text).lower()]

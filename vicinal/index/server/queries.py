@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, final
 
@@ -46,6 +47,7 @@ class Together(NamedTuple):
     k: int
     where: Condition | None
     fast: bool
+    expand: int
     made_by: str
     dim: int
 
@@ -69,9 +71,11 @@ class Queries:
             self._search, served.searching, tell=counts.grouped
         )
         self._embedder: tuple[Embedder, QueryEmbedder] | None = None
-        self._uploads: OrderedDict[str, tuple[float, Vector]] = OrderedDict()
+        self._uploads: OrderedDict[str, tuple[float, Vector, str]] = OrderedDict()
 
-    async def nearest(self, vector: Vector, k: int, where: Condition | None, fast: bool, made_by: str = "") -> Found:
+    async def nearest(
+        self, vector: Vector, k: int, where: Condition | None, fast: bool, expand: int = 0, made_by: str = ""
+    ) -> Found:
         """The nearest items of a vector.
 
         Args:
@@ -79,65 +83,94 @@ class Queries:
             k: How many.
             where: A filter.
             fast: See `Index.search`.
+            expand: See `Index.search`.
             made_by: The embedder, where it is known.
 
         Raises:
             Moved: If the index has another embedder by now.
         """
-        return await self.gathering.ask(Together(k, where, fast, made_by, len(vector)), vector)
+        return await self.gathering.ask(Together(k, where, fast, expand, made_by, len(vector)), vector)
 
-    async def nearest_of_item(self, key: Id, k: int, where: Condition | None, fast: bool) -> tuple[Item, Found]:
+    async def nearest_of_item(
+        self, key: Id, k: int, where: Condition | None, fast: bool, expand: int = 0
+    ) -> tuple[Item, Found]:
         """The nearest items of an item, itself left out."""
 
+        def search_alone(index: Index) -> tuple[Item, Found]:
+            (item,), _ = _one(index, key)
+            generation = index.generation
+            return item, (index.search(item=key, k=k, where=where, fast=fast, expand=expand), generation)
+
         async def search() -> tuple[Item, Found]:
+            if expand:  # which must know the item, so that it is not drawn towards itself
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self.served.searching, self.served.ask, search_alone)
             items, rows, made_by = await self.served.read(lambda index: (*_one(index, key), index.embedder_hash))
-            hits, generation = await self.nearest(rows[0], k + 1, where, fast, made_by)
-            return items[0], (Hits(tuple(hit for hit in hits if hit.id != key)[:k], hits.recall), generation)
+            hits, generation = await self.nearest(rows[0], k + 1, where, fast, made_by=made_by)
+            return items[0], (replace(hits, hits=tuple(hit for hit in hits if hit.id != key)[:k]), generation)
 
         return await _until_settled(search)
 
     async def nearest_of_picture(
-        self, picture: bytes, k: int, where: Condition | None, fast: bool
-    ) -> tuple[Vector, Found]:
-        """The embedding of a picture, and its nearest items."""
+        self, picture: bytes, k: int, where: Condition | None, fast: bool, expand: int = 0
+    ) -> tuple[str, Found]:
+        """A name by which the picture is remembered, and its nearest items."""
 
-        async def search() -> tuple[Vector, Found]:
+        async def search() -> tuple[str, Found]:
             vector, made_by = await self.embed(picture)
-            return vector, await self.nearest(vector, k, where, fast, made_by)
+            found = await self.nearest(vector, k, where, fast, expand, made_by)
+            return self.remember(vector, made_by), found
 
         return await _until_settled(search)
+
+    async def compared(self, pictures: Sequence[bytes], compare: Callable[[Index, list[Vector]], T]) -> T:
+        """What is to be said of the embeddings of some pictures, all made by the embedder that the index has."""
+
+        async def ask() -> T:
+            embedded = [await self.embed(picture) for picture in pictures]
+
+            def settled(index: Index) -> T:
+                if any(made_by != index.embedder_hash for _, made_by in embedded):
+                    raise Moved
+                return compare(index, [vector for vector, _ in embedded])
+
+            return await self.served.read(settled)
+
+        return await _until_settled(ask)
 
     async def embed(self, picture: bytes) -> tuple[Vector, str]:
         """The embedding of a picture (the same, to the last bit, as the library's), and the embedder that made it."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.served.embedding, self.served.ask, partial(self._embed, picture))
 
-    def remember(self, vector: Vector) -> str:
-        """Keep the embedding of an upload for some minutes, and return its name."""
+    def remember(self, vector: Vector, made_by: str) -> str:
+        """Keep the embedding of an upload, and what made it, for some minutes; return its name."""
         name = secrets.token_urlsafe(12)
-        self._uploads[name] = (time.monotonic() + 60 * MINUTES, vector)
+        self._uploads[name] = (time.monotonic() + 60 * MINUTES, vector, made_by)
         while len(self._uploads) > REMEMBERED:
             self._uploads.popitem(last=False)
         return name
 
-    def remembered(self, name: str) -> Vector:
-        """The embedding of an upload."""
-        until, vector = self._uploads.get(name, (0.0, None))
+    def remembered(self, name: str, embedder: str) -> Vector:
+        """The embedding of an upload, if that embedder made it."""
+        until, vector, made_by = self._uploads.get(name, (0.0, None, ""))
         if vector is None or until < time.monotonic():
             raise Refusal(404, "That upload is no longer known: send it again.")
+        if made_by != embedder:
+            raise Refusal(409, "The index has another model by now; search again.")
         return vector
 
     def _search(self, together: Together, vectors: Sequence[Vector]) -> list[Found]:
-        k, where, fast, made_by, _ = together
+        k, where, fast, expand, made_by, _ = together
 
         def search(index: Index) -> list[Found]:
             if made_by and made_by != index.embedder_hash:
                 raise Moved
             generation = index.generation
-            if not fast:
+            if not fast and not expand:
                 found = index.search(vector=np.stack(vectors), k=k, where=where)
-            else:  # whose candidates depend on what else is asked
-                found = [index.search(vector=vector, k=k, where=where, fast=True) for vector in vectors]
+            else:  # which depend on what else is asked, in their candidates or their last bits
+                found = [index.search(vector=row, k=k, where=where, fast=fast, expand=expand) for row in vectors]
             return [(hits, generation) for hits in found]
 
         return self.served.ask(search)

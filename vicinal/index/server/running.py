@@ -12,12 +12,14 @@ import uvicorn
 from vicinal.errors import InputError
 from vicinal.index.index import Index
 from vicinal.index.server.app import create_app
+from vicinal.index.server.connections import guarded_protocol
 from vicinal.index.server.server_settings import ServerSettings
 
-__all__ = ["serve_index"]
+__all__ = ["serve_index", "uvicorn_settings"]
 
 KEEP_ALIVE = 30  # seconds that a connection may be idle
 WAITING = 128  # connections that are not accepted yet
+LONGEST_HEAD = 1 << 16  # bytes of a request before its body: filters are in the address
 
 
 def serve_index(
@@ -34,21 +36,27 @@ def serve_index(
     listening = _listen(settings)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{listening.getsockname()[1]}/"
-    config = uvicorn.Config(
-        create_app(index, settings),
-        log_level=logging.WARNING,
-        access_log=False,  # addresses may hold tokens
-        proxy_headers=False,  # whoever sends them could choose an address of their own
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=int(settings.seconds) + 1,
-        backlog=WAITING,
-        ws="none",
-        lifespan="on",
-    )
+    config = uvicorn.Config(create_app(index, settings), **uvicorn_settings(settings))
     server = _Server(config, (lambda: started(address)) if started is not None else None)
     with listening:
         server.run(sockets=[listening])
+
+
+def uvicorn_settings(settings: ServerSettings) -> dict[str, Any]:
+    """What uvicorn is told, so that it allows what the settings do."""
+    return {
+        "http": guarded_protocol(settings),
+        "log_level": logging.WARNING,
+        "access_log": False,  # addresses may hold tokens
+        "proxy_headers": False,  # whoever sends them could choose an address of their own
+        "server_header": False,
+        "timeout_keep_alive": KEEP_ALIVE,
+        "timeout_graceful_shutdown": int(settings.seconds) + 1,
+        "h11_max_incomplete_event_size": LONGEST_HEAD,
+        "backlog": WAITING,
+        "ws": "none",
+        "lifespan": "on",
+    }
 
 
 class _Server(uvicorn.Server):

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from fastapi import FastAPI, Query, Request
 
+from vicinal.embedder.calibration import Sameness
 from vicinal.index.float64_similarity import similarities
 from vicinal.index.index import Index
 from vicinal.index.server.queries import Found, Queries, Vector, checked_vector
@@ -17,7 +18,7 @@ from vicinal.index.server.uploads import media_type, read_body, read_form, read_
 from vicinal.index.server.wire_models import QueryReply, SameBody, SameReply, SearchBody, SearchReply
 from vicinal.index.where import Compare
 
-__all__ = ["add_search_routes"]
+__all__ = ["JSON", "MULTIPART", "Where", "add_search_routes", "json_content"]
 
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
@@ -29,13 +30,16 @@ def _form(*names: str) -> dict[str, Any]:
     return {"schema": {"type": "object", "properties": fields, "required": list(names)}}
 
 
-def _json(model: Any) -> dict[str, Any]:
+def json_content(model: Any) -> dict[str, Any]:
+    """What OpenAPI says of a JSON body."""
     return {"schema": model.model_json_schema(ref_template="#/components/schemas/{model}")}
 
 
 K = Annotated[int, Query(ge=1, description="How many hits.")]
 Where = Annotated[str | None, Query(max_length=10_000, description="A filter, such as label = 'wren'.")]
 Exact = Annotated[bool, Query(description="False for search by codes: quicker, and nearly always the same.")]
+
+Expand = Annotated[int, Query(ge=0, le=100, description="Items that the query is drawn towards before it is searched.")]
 
 
 def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
@@ -46,8 +50,9 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         return SearchReply.model_validate(
             {
                 "hits": [served.shown(hit) for hit in hits],
-                "exact": hits.recall == 1,
+                "exact": hits.exact,
                 "recall": hits.recall,
+                "measured": hits.measured,
                 "milliseconds": round(1000 * (time.perf_counter() - start), 3),
                 "generation": generation,
                 "query": query,
@@ -59,10 +64,10 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         if k > served.settings.most_k:
             raise Refusal(422, f"k may be {served.settings.most_k:,} at most here; got {k:,}.")
 
-    async def of_item(shown: int | str, k: int, where: str | None, exact: bool) -> SearchReply:
+    async def of_item(shown: int | str, k: int, where: str | None, exact: bool, expand: int) -> SearchReply:
         start = time.perf_counter()
         key = await served.read(lambda _: served.asked_id(shown))
-        item, found = await queries.nearest_of_item(key, k, served.condition(where), not exact)
+        item, found = await queries.nearest_of_item(key, k, served.condition(where), not exact, expand)
         label = None if "label" in served.settings.private else item.label
         return reply(start, found, QueryReply(item=served.shown_id(item.id), label=label))
 
@@ -72,61 +77,65 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         openapi_extra={
             "requestBody": {
                 "required": True,
-                "content": {JSON: _json(SearchBody), MULTIPART: _form("file"), "image/*": BINARY},
+                "content": {JSON: json_content(SearchBody), MULTIPART: _form("file"), "image/*": BINARY},
             }
         },
     )
-    async def search(request: Request, k: K = 10, where: Where = None, exact: Exact = True) -> SearchReply:
+    async def search(
+        request: Request, k: K = 10, where: Where = None, exact: Exact = True, expand: Expand = 0
+    ) -> SearchReply:
         """Find the items nearest to a picture (the body, or the field `file`), an item or a vector."""
         check_k(k)
         start = time.perf_counter()
         kind = media_type(request)
         condition = served.condition(where)
         if kind == JSON:
-            body = await read_json_body(request, served.settings, SearchBody)
+            body = await read_json_body(request, SearchBody)
             if body.item is not None:
-                return await of_item(body.item, k, where, exact)
+                return await of_item(body.item, k, where, exact, expand)
             vector = checked_vector(body.vector, served.index)
-            return reply(start, await queries.nearest(vector, k, condition, not exact), QueryReply())
+            return reply(start, await queries.nearest(vector, k, condition, not exact, expand), QueryReply())
         picture = await _picture(request, served, kind)
-        vector, found = await queries.nearest_of_picture(picture, k, condition, not exact)
-        return reply(start, found, QueryReply(), queries.remember(vector))
+        upload, found = await queries.nearest_of_picture(picture, k, condition, not exact, expand)
+        return reply(start, found, QueryReply(), upload)
 
     @app.get("/neighbours/{item_id}", response_model=SearchReply)
-    async def neighbours(item_id: str, k: K = 10, where: Where = None, exact: Exact = True) -> SearchReply:
+    async def neighbours(
+        item_id: str, k: K = 10, where: Where = None, exact: Exact = True, expand: Expand = 0
+    ) -> SearchReply:
         """Find the items nearest to an item, itself left out; its id is one percent-encoded segment."""
         check_k(k)
-        return await of_item(unquote(item_id), k, where, exact)
+        return await of_item(unquote(item_id), k, where, exact, expand)
 
     @app.post(
         "/same",
         response_model=SameReply,
         openapi_extra={
-            "requestBody": {"required": True, "content": {JSON: _json(SameBody), MULTIPART: _form("a", "b")}}
+            "requestBody": {"required": True, "content": {JSON: json_content(SameBody), MULTIPART: _form("a", "b")}}
         },
     )
     async def same(request: Request) -> SameReply:
         """Say whether two pictures (fields `a` and `b`), items or vectors are of one class, and at which error."""
         if media_type(request) == JSON:
-            body = await read_json_body(request, served.settings, SameBody)
-            sides = await served.read(lambda index: [_vector(index, served, side) for side in (body.a, body.b)])
-        else:
-            form = await read_form(request, served.settings)
-            pictures = [form.get(name) for name in ("a", "b")]
-            if not all(isinstance(picture, bytes) for picture in pictures):
-                raise Refusal(422, "Send two pictures, as the files a and b.")
-            sides = [(await queries.embed(picture))[0] for picture in pictures if isinstance(picture, bytes)]
-        return await served.read(lambda index: _verdict(index, *sides))
+            body = await read_json_body(request, SameBody)
+            return await served.read(
+                lambda index: _verdict(index, [_vector(index, served, side) for side in (body.a, body.b)])
+            )
+        form = await read_form(request)
+        pictures = [content for name in ("a", "b") if isinstance(content := form.get(name), bytes)]
+        if len(pictures) < 2:
+            raise Refusal(422, "Send two pictures, as the files a and b.")
+        return await queries.compared(pictures, _verdict)
 
 
 async def _picture(request: Request, served: Served, kind: str) -> bytes:
     if kind == MULTIPART:
-        content = (await read_form(request, served.settings)).get("file")
+        content = (await read_form(request)).get("file")
         if not isinstance(content, bytes):
             raise Refusal(422, "Send the picture as the file of a field called file.")
         return content
     if kind.startswith("image/") or kind in ("application/octet-stream", ""):
-        return await read_body(request, served.settings)
+        return await read_body(request)
     raise Refusal(415, f"Send a picture, multipart/form-data or JSON; got {kind}.")
 
 
@@ -139,15 +148,10 @@ def _vector(index: Index, served: Served, side: SearchBody) -> Vector:
     return rows[0]
 
 
-def _verdict(index: Index, a: Vector, b: Vector) -> SameReply:
-    similarity = float(similarities(a[None], b[None, None], index.distance)[0, 0])
+def _verdict(index: Index, sides: list[Vector]) -> SameReply:
+    one, other = sides
+    similarity = float(similarities(one[None], other[None, None], index.distance)[0, 0])
     calibration = index.calibration
     if calibration is None:
         return SameReply(similarity=similarity)
-    return SameReply(
-        similarity=similarity,
-        same=bool(calibration.same(similarity)),
-        probability=float(calibration.probability(similarity)),
-        threshold=calibration.threshold,
-        false_matches=calibration.false_matches,
-    )
+    return SameReply(**Sameness.on(similarity, calibration).as_dict())

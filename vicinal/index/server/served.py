@@ -46,11 +46,13 @@ class Snapshot:
 
     Attributes:
         generation: Of which.
+        embedder: That made the embeddings; empty if they come from elsewhere.
         items: In the order of their ids.
         embeddings: One row each.
     """
 
     generation: str
+    embedder: str
     items: list[Item]
     embeddings: Float32[np.ndarray, "n d"]
 
@@ -153,7 +155,7 @@ class Served:
         def read(index: Index) -> Snapshot:
             generation = index.generation
             items, rows = index.get()
-            return Snapshot(generation, items, rows)
+            return Snapshot(generation, index.embedder_hash, items, rows)
 
         return self._once("snapshot", read)
 
@@ -187,8 +189,9 @@ class Served:
         """The id that is meant; one that there cannot be is refused."""
         text = str(shown)
         if self.ask(lambda index: index.columns["id"]) == "integer":
-            if text.removeprefix("-").isdecimal() and text.isascii() and abs(int(text[:20])) < 2**63:
-                return int(text)
+            digits = text.removeprefix("-").lstrip("0") or "0"
+            if text.removeprefix("-").isdecimal() and text.isascii() and len(digits) < 20 and int(digits) < 2**63:
+                return -int(digits) if text.startswith("-") else int(digits)
             raise Refusal(404, "There is no such item: ids are whole numbers here.")
         if not self.settings.sealed_ids:
             return text
@@ -238,7 +241,7 @@ def _warm(index: Index) -> None:
         probe: NDArray[np.float32] = np.zeros((1, index.dim), np.float32)
         probe[0, 0] = 1.0
         index.nearest(probe, 1)
-    if index.embedder_hash:
+    if index.can_embed:
         index.embedder()
 
 

@@ -12,6 +12,8 @@ __all__ = ["ServerSettings", "is_this_machine"]
 
 PATHS = frozenset({"id", "path", "source", "stamp", "hash"})  # of which each tells something about files
 USUAL_RATE = 100.0  # requests a second of one address, where others than this machine may ask
+SHARE = 4  # addresses at least that must ask at once, to have all places
+PER_REQUEST = 4  # connections: browsers keep some open that they do not use
 
 
 def is_this_machine(host: str) -> bool:
@@ -44,7 +46,8 @@ class ServerSettings:
         most_k: Hits that may be asked for.
         most_upload: Bytes of a request.
         most_pixels: That a picture's header may promise.
-        most_at_once: Requests that are worked on or wait; one more is sent away at once.
+        most_at_once: Requests that are worked on or wait; one more is sent away at once. Where others than this machine
+            may ask, one address has a quarter of them at most. Connections may be four times as many.
         rate: Requests a second of one address; 0 for any number, None for that on this machine and 100 elsewhere.
         seconds: That a request may take, its body included.
     """
@@ -81,6 +84,21 @@ class ServerSettings:
         if self.rate is not None:
             return self.rate
         return 0.0 if is_this_machine(self.host) else USUAL_RATE
+
+    @property
+    def most_of_one_address(self) -> int:
+        """Requests of one address that are worked on or wait."""
+        return self.most_at_once if is_this_machine(self.host) else max(1, self.most_at_once // SHARE)
+
+    @property
+    def most_connections(self) -> int:
+        """Connections that are open at once."""
+        return PER_REQUEST * self.most_at_once
+
+    @property
+    def most_connections_of_one_address(self) -> int:
+        """Connections of one address that are open at once."""
+        return PER_REQUEST * self.most_of_one_address
 
     @property
     def sealed_ids(self) -> bool:

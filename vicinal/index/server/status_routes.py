@@ -13,7 +13,7 @@ from vicinal.index.index import Index
 from vicinal.index.server.prometheus_text import Counts
 from vicinal.index.server.refusal import Refusal
 from vicinal.index.server.served import Served
-from vicinal.index.server.wire_models import HealthReply, InfoReply
+from vicinal.index.server.wire_models import CalibrationReply, HealthReply, InfoReply
 
 __all__ = ["add_status_routes"]
 
@@ -25,6 +25,12 @@ def add_status_routes(app: FastAPI, served: Served, counts: Counts) -> None:
     async def info() -> InfoReply:
         """Tell what is served."""
         return await served.read(lambda index: _info(index, served))
+
+    @app.get("/api/calibration", response_model=CalibrationReply)
+    async def calibration() -> CalibrationReply:
+        """Tell from which similarity on hits are called the same; null where the embedder is not calibrated."""
+        rule = await served.read(lambda index: index.calibration)
+        return CalibrationReply(calibration=None if rule is None else rule.as_dict())
 
     @app.get("/health", response_model=HealthReply)
     async def health() -> HealthReply:
@@ -66,7 +72,7 @@ def _info(index: Index, served: Served) -> InfoReply:
         fast=importlib.util.find_spec("faiss") is not None,
         writable=settings.writable,
         has_images=overview.root is not None,
-        can_embed=bool(index.embedder_hash),
+        can_embed=index.can_embed,
         embedder=index.embedder_hash,
         version=version("vicinal"),
     )

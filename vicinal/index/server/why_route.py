@@ -53,10 +53,10 @@ def add_why_route(app: FastAPI, served: Served, queries: Queries, results: KeptR
         query_place = None if item is None else places.get(served.asked_id(item))
         if hit_place is None or (item is not None and query_place is None):
             raise Refusal(404, "There is no such item.")
-        query = queries.remembered(str(upload)) if query_place is None else snapshot.embeddings[query_place]
-        if len(query) != index.dim:
-            raise Refusal(409, "The index has another model by now; search again.")
-        calibration = index.embedder().calibration if index.embedder_hash else None
+        if query_place is None:
+            query = queries.remembered(str(upload), snapshot.embedder)
+        else:
+            query = snapshot.embeddings[query_place]
         found = explain_pair(
             np.asarray(query, np.float32),
             hit_place,
@@ -69,7 +69,7 @@ def add_why_route(app: FastAPI, served: Served, queries: Queries, results: KeptR
             distance=index.distance,
             query_place=query_place,
             k=k,
-            calibration=calibration,
+            calibration=index.calibration,
         )
         own = None if query_place is None else labels[query_place]
         together = None if own is None or labels[hit_place] is None else own == labels[hit_place]

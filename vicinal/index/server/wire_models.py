@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
+    "CalibrationReply",
+    "ChangedItems",
     "ChangesReply",
     "ErrorReply",
     "HealthReply",
@@ -15,6 +17,7 @@ __all__ = [
     "ItemReply",
     "ItemsReply",
     "NewItems",
+    "NewPicture",
     "QueryReply",
     "SameBody",
     "SameReply",
@@ -24,6 +27,7 @@ __all__ = [
 ]
 
 WireId = int | str
+WireValue = str | int | float | bool
 Vector = Annotated[list[float], Field(min_length=1, max_length=65536)]
 
 
@@ -53,14 +57,36 @@ class SameBody(Strict):
     b: SearchBody
 
 
+class NewPicture(Strict):
+    """What is said of a picture that is added, each value of the kind that it has."""
+
+    id: WireId
+    label: WireValue | None = None
+    metadata: dict[str, WireValue | None] = {}
+
+
+class ChangedItems(Strict):
+    """Other values for some items; null takes a value away."""
+
+    where: Annotated[str, Field(min_length=1, max_length=10_000)]
+    values: Annotated[dict[str, WireValue | None], Field(min_length=1)]
+
+
 class NewItems(Strict):
     """Vectors to be added; pictures are sent as multipart."""
 
     vectors: Annotated[list[Vector], Field(min_length=1, max_length=10_000)]
     ids: list[WireId]
-    labels: list[str | int | float | bool | None] | None = None
-    metadata: dict[str, list[str | int | float | bool | None]] | None = None
+    labels: list[WireValue | None] | None = None
+    metadata: dict[str, list[WireValue | None]] | None = None
     embedder: str | None = None
+
+    @model_validator(mode="after")
+    def _rectangular(self) -> NewItems:
+        lengths = sorted({len(vector) for vector in self.vectors})
+        if len(lengths) > 1:
+            raise ValueError(f"all vectors must have the same length; there are some of {lengths[0]} and {lengths[-1]}")
+        return self
 
 
 class ErrorReply(BaseModel):
@@ -109,6 +135,7 @@ class SearchReply(BaseModel):
     hits: list[HitReply]
     exact: bool
     recall: float = Field(description="The share of the k nearest that this way of searching finds; 1 if exact.")
+    measured: str = Field("", description="When that was measured, in UTC; empty if exact.")
     milliseconds: float
     generation: str
     query: QueryReply
@@ -141,6 +168,12 @@ class SameReply(BaseModel):
     probability: float | None = None
     threshold: float | None = None
     false_matches: float | None = None
+
+
+class CalibrationReply(BaseModel):
+    """From which similarity on hits are called the same, as the embedder's `calibration.json` has it."""
+
+    calibration: dict[str, Any] | None
 
 
 class HealthReply(BaseModel):

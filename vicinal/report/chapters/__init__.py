@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from vicinal.report.blocks import Chapter
 from vicinal.report.chapters.audits import distance_audits
+from vicinal.report.chapters.bytes_per_item import size_chapter
 from vicinal.report.chapters.certainty import significance
 from vicinal.report.chapters.costs import cost, repeat
 from vicinal.report.chapters.curves import dimension_curves, recall_curves, training_curves
@@ -39,6 +40,7 @@ CHAPTERS: dict[str, Callable[[Leaderboard], list[Chapter]]] = {
     "recall": recall_curves,
     "same or different": verification_chapter,
     "dimensions": dimension_curves,
+    "bytes": size_chapter,
     "proxies": proxy_instances,
     "pair weights": pair_weight_curves,
     "distances": distance_audits,
