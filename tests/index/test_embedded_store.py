@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import DataError, InputError, UnknownName
-from vicinal.index import fast_codes, row_search, vector_file
+from vicinal.index import Index, fast_codes, row_search, vector_file
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.item import Header, Item
 from vicinal.index.where import And, In, as_condition
@@ -120,6 +120,16 @@ def test_columns_have_kinds_and_values_come_back_as_they_were(tmp_path):
     assert store.count() == 1
     assert store.verify() == []
     store.close()
+
+
+def test_a_compacted_index_knows_the_columns_that_it_knew(tmp_path):
+    with Index.of_vectors(tmp_path / "x.index", [[1.0]], labels=["a"], metadata={"year": [2020]}) as index:
+        index.update("id = 0", {"year": None, "label": None})
+        before = index.columns
+        index.compact()
+        assert index.columns == before
+        assert index.count("year > 1 or label = 'a'") == 0
+        assert index.verify() == []
 
 
 def test_readers_see_whole_transactions_and_the_latest(tmp_path):

@@ -200,6 +200,12 @@ class Catalogue:
         self._set_state(state.version + 1, state.finish)
         return many
 
+    def declare(self, state: State, columns: Mapping[str, Kind | None]) -> None:
+        """Have columns, though no item has a value in them yet."""
+        before = self.columns()
+        self._with_columns(before, {**before, **columns})
+        self._set_state(state.version + 1, state.finish)
+
     def count(self, condition: Condition | None = None) -> int:
         """How many items there are, or pass a filter."""
         if condition is None:
@@ -337,7 +343,12 @@ class Catalogue:
     def _widened(self, items: Sequence[Item]) -> dict[str, Kind | None]:
         """Make room for columns and kinds that items bring along."""
         before = self.columns()
-        for place, (name, kind) in enumerate(widened(before, items).items()):
+        return self._with_columns(before, widened(before, items))
+
+    def _with_columns(
+        self, before: Mapping[str, Kind | None], after: Mapping[str, Kind | None]
+    ) -> dict[str, Kind | None]:
+        for place, (name, kind) in enumerate(after.items()):
             if name not in before:
                 row = (name, kind, place, _seal(name, kind))
                 self.connection.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", row)

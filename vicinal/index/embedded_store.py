@@ -93,6 +93,12 @@ class EmbeddedStore:
         with catalogue.writing() as state:  # nobody else writes past the end meanwhile
             catalogue.insert(state, items, append_rows(self.folder / VECTORS, vectors, state.finish))
 
+    def declare(self, columns: Mapping[str, Kind | None]) -> None:
+        """Have columns, though no item has a value in them yet: filters may ask for them."""
+        catalogue = self._catalogue
+        with catalogue.writing() as state:
+            catalogue.declare(state, columns)
+
     def delete(self, where: Condition) -> int:
         """Remove the items that pass a filter; their vectors stay in the file until the index is compacted."""
         catalogue = self._catalogue

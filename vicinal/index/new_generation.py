@@ -33,6 +33,7 @@ def name_in_server(path: Path) -> str:
 def write_compacted(store: Store, building: Path) -> None:
     """Copy the items of a store into a new one in the folder `building`, without the rows that no item has."""
     with closing(EmbeddedStore.create(building, store.header)) as target:
+        target.declare(store.columns())
         items, rows = store.get()
         for start in range(0, len(items), COPIED):
             target.add(items[start : start + COPIED], rows[start : start + COPIED])
@@ -53,6 +54,8 @@ def write_reembedded(store: Store, building: Path, path: Path, model: Embedder, 
     source = _again(items, data)
     header = Header(model.dim, model.distance, model.identity())
     with closing(begin_store(building, header, server_of(store), name_in_server(path))) as target:
+        if isinstance(target, EmbeddedStore):
+            target.declare(store.columns())
         wanted = {item.id: item for item in items}
         done = {item.id for item in target.get(vectors=False)[0] if item == wanted.get(item.id)}
         places = [place for place, key in enumerate(source.ids) if key in wanted and key not in done]
