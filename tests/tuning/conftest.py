@@ -35,7 +35,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Recipe], flo
     def plant(score: Callable[[Recipe], float]) -> list[Recipe]:
         tried: list[Recipe] = []
 
-        def fit(view: Split, recipe: Recipe, *, progress: bool, cache: Any, on_score: Callable[..., None]) -> None:
+        def fit(view: Split, recipe: Recipe, *, on_score: Callable[..., None], **options: Any) -> None:
             assert view.test is None
             tried.append(recipe)
             steps, metric = recipe.training.steps, recipe.training.score
