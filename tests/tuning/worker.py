@@ -28,7 +28,7 @@ torch.set_num_threads(1)
 module = sys.modules["vicinal.tuning.study"]
 
 
-def toy_fit(view: Split, recipe: Recipe, *, progress: bool, cache: Any, on_score: Callable[..., None]) -> None:
+def toy_fit(view: Split, recipe: Recipe, *, on_score: Callable[..., None], **options: Any) -> None:
     margin, rate = recipe.value("loss_options.margin"), recipe.training.learning_rate
     value = 1.0 - (margin - 0.7) ** 2 - 0.1 * (rate * 1e3 - 0.5) ** 2
     on_score(2, {"MAP@R": value / 2})
