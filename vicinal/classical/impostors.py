@@ -87,7 +87,7 @@ class _ListedNegatives:
     """Negatives near enough to anchors to matter soon, and how it is known that no others do."""
 
     def __init__(self, negative: Bool[Tensor, "n n"]) -> None:
-        self._negative = negative
+        self._negative, self._anchors = negative, negative.any(1)
         self._most = MANY * negative.numel()
         self._pairs: tuple[Int[Tensor, " p"], Int[Tensor, " p"]] | None = None
         self._then = self._radius = torch.empty(0)
@@ -119,7 +119,7 @@ class _ListedNegatives:
             return False
         scale = ((at * self._then).sum() / self._then.square().sum().clamp_min(1e-300)).clamp_min(0.0)
         moved = (at - scale * self._then).norm(dim=1)
-        return bool((radius + moved + moved.max() <= scale * self._radius).all())
+        return bool((radius + moved + moved.max() <= scale * self._radius)[self._anchors].all())
 
     def _search(self, at: Tensor, radius: Tensor) -> Tensor | None:
         """List the negatives in a larger ball around each anchor, and return their squared distances."""
