@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vicinal.classical import LMNN, MCML, NCA, POLA, KwokTsang, RelativeHinge, SchultzJoachims, SimilarityHinge
+from vicinal.classical.impostors import over_impostors
 from vicinal.classical.relations import from_labels, nearest_positives
 from vicinal.classical.solvers import ENTRIES, over_masks
 from vicinal.objectives import lmnn
@@ -106,7 +107,9 @@ def test_lmnn_of_digits_never_makes_the_whole_matrix() -> None:
     points, labels = load_digits(return_X_y=True)
     tensor, known = torch.from_numpy(points / 16), from_labels(labels)
     targets = nearest_positives(tensor, known, 3)
-    cost = over_masks(lmnn, targets, known.negative, by_anchor=True)
-    with Largest() as seen:
-        cost(tensor, tensor)
-    assert 0 < seen.elements <= ENTRIES < len(points) ** 2 / 10
+    plain, listed = over_masks(lmnn, targets, known.negative, by_anchor=True), over_impostors(targets, known.negative)
+    to_targets = points.size * 3
+    for cost, most in ((plain, ENTRIES), (listed, max(ENTRIES, to_targets))):
+        with Largest() as seen:
+            cost(tensor, tensor)
+        assert 0 < seen.elements <= most < len(points) ** 2 / 5

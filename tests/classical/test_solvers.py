@@ -12,8 +12,9 @@ import torch
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from torch import Tensor
 
-from vicinal.classical import LMNN, MCML, NCA, RelativeHinge, SimilarityHinge
+from vicinal.classical import LMNN, MCML, NCA, RelativeHinge, SimilarityHinge, impostors
 from vicinal.classical.kwok_tsang import idealised
+from vicinal.classical.nca import over_neighbours
 from vicinal.classical.regularisers import frobenius, regulariser_for, spread
 from vicinal.classical.relations import Relations, from_labels, from_triplets, nearest_positives
 from vicinal.classical.relative_hinge import relative_hinge
@@ -200,3 +201,49 @@ def test_nca_minimises_what_scikit_learn_minimises(wine: Any, dim: int | None) -
     peer.fit(points, labels)
     a, b = (z.components_.T @ z.components_ for z in (ours, peer))
     np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * np.abs(b).max())
+
+
+def test_nca_by_its_formula_is_nca(problem: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    points, known = problem  # whose last class has a single point, which is no anchor
+    monkeypatch.setattr("vicinal.classical.nca.ENTRIES", 30)
+    for scale in (0.1, 1.0, 30.0):
+        moved = scale * points
+        value, forces = over_neighbours(known.positive, known.negative)(moved, points)
+        expected = over_masks(nca, known.positive, known.negative)(moved, points)
+        assert value == pytest.approx(expected[0], rel=1e-12)
+        torch.testing.assert_close(forces, expected[1], rtol=1e-10, atol=1e-12)
+
+
+def wandering_maps(points: Tensor, count: int, step: float) -> list[Tensor]:
+    """Points under maps that change a little from one to the next, and now and then a lot."""
+    random = np.random.RandomState(5)
+    size, moved = points.shape[1], []
+    components = np.eye(size)
+    for number in range(count):
+        components = components + (10 * step if number % 7 == 6 else step) * random.randn(size, size)
+        moved.append(points @ torch.from_numpy(components).T * (1 + 0.1 * number))
+    return moved
+
+
+@pytest.mark.parametrize(("spread_of_classes", "share"), [(6.0, 0.05), (1.0, 0.05), (1.0, 1.0)])
+def test_lmnn_from_its_impostors_alone_is_lmnn(
+    spread_of_classes: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether few are impostors or many: then the list is given up, unless it may hold all pairs."""
+    monkeypatch.setattr("vicinal.classical.impostors.MANY", share)
+    random = np.random.RandomState(0)
+    labels = np.append(np.repeat(np.arange(6), 20), 6)  # the last point is alone and no anchor
+    points = torch.from_numpy(spread_of_classes * random.randn(7, 5)[labels] + 0.3 * random.randn(len(labels), 5))
+    known = from_labels(labels)
+    targets = nearest_positives(points, known, 3)
+    targets[0, targets[0].nonzero()[0]] = False  # one with fewer targets than the others
+    searches, plain = [], over_masks(partial(lmnn, push=0.7, margin=2.0), targets, known.negative, by_anchor=True)
+    search = impostors._ListedNegatives._search
+    monkeypatch.setattr(impostors._ListedNegatives, "_search", lambda *given: searches.append(1) or search(*given))
+    cost = impostors.over_impostors(targets, known.negative, push=0.7, margin=2.0)
+    for moved in wandering_maps(points, 30, 0.0005):
+        value, forces = cost(moved, points)
+        expected = plain(moved, points)
+        assert value == pytest.approx(expected[0], rel=1e-10)
+        torch.testing.assert_close(forces, expected[1], rtol=1e-9, atol=1e-11)
+    assert 0 < len(searches) < 30  # of 30 evaluations: the list, or the whole matrix, did for the rest

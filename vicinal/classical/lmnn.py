@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
 
+from vicinal.classical.impostors import over_impostors
 from vicinal.classical.learner import MetricLearner
 from vicinal.classical.relations import Relations, nearest_positives
-from vicinal.classical.solvers import Solution, over_masks, solve
+from vicinal.classical.solvers import Solution, solve
 from vicinal.classical.start import first_map
-from vicinal.objectives.lmnn import lmnn
 
 __all__ = ["LMNN"]
 
@@ -65,7 +64,6 @@ class LMNN(MetricLearner):
 
     def _learn(self, points: Tensor, relations: Relations) -> Solution:
         targets = nearest_positives(points, relations, self.n_neighbors)
-        objective = partial(lmnn, push=self.push, margin=self.margin)
-        cost = over_masks(objective, targets, relations.negative, by_anchor=True)
+        cost = over_impostors(targets, relations.negative, push=self.push, margin=self.margin)
         first = first_map(points, relations, self.n_components, self.init)
         return solve(self.solver, points, cost, first, max_iter=self.max_iter, tol=self.tol)

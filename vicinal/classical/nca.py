@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from vicinal.classical.learner import MetricLearner
 from vicinal.classical.relations import Relations
-from vicinal.classical.solvers import Solution, learn_map, over_masks
+from vicinal.classical.solvers import ENTRIES, ROWS, Cost, Solution, learn_map
 from vicinal.classical.start import first_map
-from vicinal.objectives.nca import nca
+from vicinal.objectives.stable import FAR
 
-__all__ = ["NCA"]
+__all__ = ["NCA", "over_neighbours"]
 
 
 class NCA(MetricLearner):
@@ -44,5 +46,39 @@ class NCA(MetricLearner):
 
     def _learn(self, points: Tensor, relations: Relations) -> Solution:
         first = first_map(points, relations, self.n_components, self.init)
-        cost = over_masks(nca, relations.positive, relations.negative, by_anchor=True)
+        cost = over_neighbours(relations.positive, relations.negative)
         return learn_map(points, cost, first, max_iter=self.max_iter, tol=self.tol)
+
+
+def over_neighbours(positive: Bool[Tensor, "n n"], negative: Bool[Tensor, "n n"]) -> Cost:
+    """Return the objective `nca` of all pairs of points as a cost, exactly as `over_masks` does, in half the passes.
+
+    A soft-max does not change by what all entries of a row have in common, so that of |x_i|^2 + |x_j|^2 - 2 x_i x_j the
+    first is left out. With p_i the chance of the own class, the pair weights are p_ij (positive_ij - p_i) / anchors;
+    they sum to zero in every row.
+
+    Args:
+        positive: Pairs that belong together.
+        negative: Pairs that do not.
+    """
+    n, usable = len(positive), positive.any(1) & negative.any(1)
+    anchors, neither = max(1, int(usable.sum())), ~(positive | negative)
+    rows = max(1, min(ROWS, ENTRIES // n))
+
+    def cost(at: Tensor, on: Tensor) -> tuple[float, Tensor]:
+        value, forces, squares = 0.0, torch.zeros_like(on), at.square().sum(1)
+        for first in range(0, n, rows):
+            here = slice(first, first + rows)
+            logits = torch.addmm(squares, at[here], at.T, beta=-1.0, alpha=2.0)
+            chances = logits.masked_fill_(neither[here], -FAR).softmax(1)
+            weights = torch.where(positive[here], 1.0 / anchors, torch.zeros((), dtype=at.dtype))
+            right = torch.einsum("ij,ij->i", chances, weights)
+            value += float((1.0 / anchors - right)[usable[here]].sum())
+            weights.sub_(right.unsqueeze(1)).mul_(chances)
+            if not usable[here].all():
+                weights.mul_(usable[here].unsqueeze(1))
+            forces[here] -= weights @ on
+            forces += weights.sum(0).unsqueeze(1) * on - weights.T @ on[here]
+        return value, 2.0 * forces
+
+    return cost

@@ -1,0 +1,155 @@
+"""The cost of LMNN from its impostors alone, which are few once a metric is any good."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+import scipy.sparse
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from vicinal.classical.solvers import ENTRIES, ROWS, Cost, over_masks
+from vicinal.objectives.lmnn import lmnn
+
+__all__ = ["over_impostors"]
+
+BEYOND = 1.1  # how far around a ball negatives are kept in mind, over its radius
+MANY = 0.05  # of all pairs: with more negatives in mind a list of them is slower than the whole matrix
+PATIENCE = 8  # evaluations of the whole matrix before a list is tried again
+
+
+def over_impostors(
+    targets: Bool[Tensor, "n n"], negative: Bool[Tensor, "n n"], *, push: float = 0.5, margin: float = 1.0
+) -> Cost:
+    """Return the objective `lmnn` of all pairs of points as a cost, exactly as `over_masks` does.
+
+    Only negatives within the ball around an anchor that reaches a margin beyond its farthest target count. A search of
+    the whole matrix lists those in a larger ball. As long as no point has moved so far (up to a common scale) that
+    another negative can have come in, which the triangle inequality tells, the list holds all that count.
+
+    Args:
+        targets: The target neighbours of each anchor.
+        negative: Pairs that do not belong together.
+        push: As in `lmnn`.
+        margin: As in `lmnn`.
+    """
+    plain = over_masks(lambda *matrix: lmnn(*matrix, push=push, margin=margin), targets, negative, by_anchor=True)
+    usable = targets.any(1) & negative.any(1)
+    total = max(1, int(usable.sum()))
+    near = _Targets(targets & usable.unsqueeze(1))
+    listed = _ListedNegatives(negative & usable.unsqueeze(1))
+
+    def cost(at: Tensor, on: Tensor) -> tuple[float, Tensor]:
+        distances, reach = near.distances(at, margin)
+        impostors = listed.inside(at, reach)
+        if impostors is None:
+            return plain(at, on)
+        anchors, others, far = impostors
+        excess = (margin + distances[anchors] - far.unsqueeze(1)).clamp_min(0.0)
+        invaded = excess > 0
+        value = (1.0 - push) * float(near.sum(distances)) + push * float(excess.sum())
+        per_target = torch.zeros_like(distances).index_add_(0, anchors, invaded.to(distances.dtype))
+        pulls = near.known * ((1.0 - push) + push * per_target)
+        pushes = -push * invaded.sum(1).to(distances.dtype)
+        rows = torch.cat([near.anchors.flatten(), anchors])
+        columns = torch.cat([near.columns.flatten(), others])
+        return value / total, _forces(rows, columns, torch.cat([pulls.flatten(), pushes]), on) / total
+
+    return cost
+
+
+@final
+class _Targets:
+    """The targets of every anchor as indices, filled up with the anchor itself where there are fewer."""
+
+    def __init__(self, targets: Bool[Tensor, "n n"]) -> None:
+        most = max(1, int(targets.sum(1).max()))
+        known, columns = targets.to(torch.uint8).topk(most, dim=1)
+        self.anchors = torch.arange(len(targets)).unsqueeze(1).expand(-1, most)
+        self.known = known.to(torch.float64)
+        self.columns = torch.where(known > 0, columns, self.anchors)
+
+    def distances(self, at: Tensor, margin: float) -> tuple[Float[Tensor, "n k"], Float[Tensor, " n"]]:
+        """Return squared distances to targets, -inf where there is none, and how far the largest ball reaches."""
+        squared = (at.unsqueeze(1) - at[self.columns]).square().sum(2)
+        squared = squared.masked_fill(self.known == 0, -torch.inf)
+        return squared, margin + squared.amax(1)
+
+    def sum(self, distances: Float[Tensor, "n k"]) -> Tensor:
+        """Return the sum over targets that there are."""
+        return torch.where(self.known > 0, distances, 0.0).sum()
+
+
+@final
+class _ListedNegatives:
+    """Negatives near enough to anchors to matter soon, and how it is known that no others do."""
+
+    def __init__(self, negative: Bool[Tensor, "n n"]) -> None:
+        self._negative, self._anchors = negative, negative.any(1)
+        self._most = MANY * negative.numel()
+        self._pairs: tuple[Int[Tensor, " p"], Int[Tensor, " p"]] | None = None
+        self._then = self._radius = torch.empty(0)
+        self._wait = 0
+
+    def inside(self, at: Tensor, reach: Float[Tensor, " n"]) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return anchors, negatives and squared distances of all that are nearer than `reach`; None for too many."""
+        if self._wait:
+            self._wait -= 1
+            return None
+        radius = reach.clamp_min(0.0).sqrt()
+        if self._pairs is None or not self._holds(at, radius):
+            distances = self._search(at, radius)
+        else:
+            first, second = (at.index_select(0, ends) for ends in self._pairs)
+            distances = first.sub_(second).square_().sum(1)
+        if self._pairs is None or distances is None:
+            return None
+        anchors, others = self._pairs
+        counts = (distances < reach[anchors]).nonzero().squeeze(1)
+        return anchors[counts], others[counts], distances[counts]
+
+    def _holds(self, at: Tensor, radius: Tensor) -> bool:
+        """Whether no negative that is not listed can be within the radius of its anchor.
+
+        Such a one was beyond the listed radius. Its distance has since changed by no more than its two points moved.
+        """
+        if self._then.shape != at.shape:
+            return False
+        scale = ((at * self._then).sum() / self._then.square().sum().clamp_min(1e-300)).clamp_min(0.0)
+        moved = (at - scale * self._then).norm(dim=1)
+        return bool((radius + moved + moved.max() <= scale * self._radius)[self._anchors].all())
+
+    def _search(self, at: Tensor, radius: Tensor) -> Tensor | None:
+        """List the negatives in a larger ball around each anchor, and return their squared distances."""
+        self._then, self._radius, self._pairs = at.clone(), BEYOND * radius, None
+        anchors, others, distances, count = [], [], [], 0
+        squares = at.square().sum(1)
+        limits = self._radius.square() - squares
+        rows = max(1, min(ROWS, ENTRIES // len(at)))
+        for first in range(0, len(at), rows):
+            here = slice(first, first + rows)
+            # Squared distances but for the anchor's own square, in one pass over memory.
+            matrix = torch.addmm(squares, at[here], at.T, alpha=-2.0)
+            kept = (matrix < limits[here].unsqueeze(1)) & self._negative[here]
+            flat = torch.from_numpy(np.flatnonzero(kept.numpy()))
+            row = flat.div(len(at), rounding_mode="floor")
+            anchors.append(row + first)
+            others.append(flat - row * len(at))
+            distances.append(matrix.view(-1)[flat] + squares[anchors[-1]])
+            count += len(flat)
+            if count > self._most:
+                self._wait = PATIENCE
+                return None
+        self._pairs = torch.cat(anchors), torch.cat(others)
+        return torch.cat(distances).clamp_min_(0.0)
+
+
+def _forces(rows: Tensor, columns: Tensor, weights: Tensor, on: Tensor) -> Tensor:
+    """Return the forces of pairs with weights: see `vicinal.classical.solvers`."""
+    n = len(on)
+    both = (np.concatenate([rows, columns]), np.concatenate([columns, rows]))
+    pulled = scipy.sparse.csr_array((np.tile(weights.numpy(), 2), both), shape=(n, n))
+    sums = torch.from_numpy(np.asarray(pulled.sum(axis=1)))
+    return 2.0 * (sums.unsqueeze(1) * on - torch.from_numpy(pulled @ on.numpy()))
