@@ -160,7 +160,7 @@ def test_outputs_are_checked_before_the_work(work, monkeypatch):
         with pytest.raises(DataError, match="Cannot write"):
             run(index, "x.index", "--remove", "label = 'a'", flag, f"file/{place}")
     assert "3 items" in run(index, "x.index")[0]  # nothing had been removed
-    with pytest.raises(DataError, match=r"Cannot make file/y\.index"):
+    with pytest.raises(DataError, match=r"file/y\.index cannot be written"):
         run(index, "model", "photos", "--out", "file/y.index", "--no-progress")
     monkeypatch.setattr("vicinal.embedder.Embedder.encode", lambda *_, **__: pytest.fail("the work had begun"))
     monkeypatch.setattr("vicinal.atomic._beside", lambda path: work / "file" / path.name)

@@ -86,7 +86,7 @@ def test_frozen_features_from_the_command_line(tmp_path: Path, monkeypatch: pyte
     assert done.exit_code == 0, done.output
     assert list((tmp_path / "cache" / "features").iterdir())
     assert "Note: The network stands still with random weights" in done.stderr  # before anything is trained
-    assert "Note: The network stands still with random weights" in done.stdout
+    assert "Note: The network stands still with random weights" in done.stderr
 
 
 @pytest.mark.parametrize(
