@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from vicinal.comparing import compare
+from vicinal.comparing.budget import Budget
 from vicinal.comparing.contestants import contestants
 from vicinal.comparing.planning import plan
 from vicinal.comparing.starting_point import in_own_terms
@@ -72,7 +73,9 @@ def test_what_the_recipe_of_all_says_of_a_loss_stays_with_that_loss():
 @pytest.mark.parametrize("loss", ["proxy_anchor", "soft_triple", "n_pair", "triplet"])
 def test_a_loss_alone_trains_in_the_terms_that_a_comparison_gives_it(loss):
     data = many_classes()
-    compared = plan(data, [loss], recipe=None, dims=(), backbones=(), seeds=1, same_batches=False, changes={})
+    compared = plan(
+        data, [loss], recipe=None, dims=(), backbones=(), seeds=1, same_batches=False, budget=Budget(), changes={}
+    )
     alone = settled_recipe(data, [], {"loss": loss, "data": data.name}).recipe
     assert alone.changed(seed=0) == compared.grid[0].recipe
     fitted = suited_recipe(alone.split(data).train, {"loss": loss}).recipe

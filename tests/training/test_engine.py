@@ -60,7 +60,7 @@ def by_hand(
         {"params": [model.backbone.bias], "weight_decay": 0.0},
         {"params": [model.head.weight], "weight_decay": 1e-4},
         {"params": [model.head.bias], "weight_decay": 0.0},
-        *({"params": [module.vectors], "weight_decay": 1e-4} for module in criterion.references),
+        *({"params": [each.vectors], "weight_decay": 1e-4, "multiplier": 100.0} for each in criterion.references),
     ]
     decays = [group["weight_decay"] for group in groups]
     for group in groups if decay_first else ():
@@ -78,7 +78,7 @@ def by_hand(
                 parameter.grad += decay * parameter.detach()
         clip([parameter for group in groups for parameter in group["params"]])
         for group in optimiser.param_groups:
-            group["lr"] = 0.05 * factor(step)
+            group["lr"] = 0.05 * group.get("multiplier", 1.0) * factor(step)
         optimiser.step()
         optimiser.zero_grad()
 
