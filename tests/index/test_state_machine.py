@@ -97,8 +97,8 @@ class Machine(RuleBasedStateMachine):
         with killed_before(step, self.index.path, self.root / "left"):
             self.put(new)
         self.index = opened_after_kill(self.index, self.root / "left")
-        there = {item.id: item for item in self.index.get(vectors=False)[0]}
-        if there != {key: item for key, (item, _) in self.items.items()}:  # all of it or nothing
+        there = {item.id: (item, vector.tolist()) for item, vector in zip(*self.index.get(), strict=True)}
+        if there != {key: (item, vector.tolist()) for key, (item, vector) in self.items.items()}:  # all or nothing
             self.items |= added(new)
 
     def put(self, new):

@@ -94,6 +94,7 @@ def vicinal(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     surroundings |= {"VICINAL_CACHE": str(tmp_path / "cache"), "COLUMNS": "100"}
+    surroundings["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"  # nobody's shell may be above the tests
 
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         command = [str(installed / "vicinal"), *arguments]
