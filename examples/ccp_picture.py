@@ -1,15 +1,19 @@
-"""Two pictures of chance-constrained proxies: through their iterations in two dimensions, and on classes never seen.
+"""Pictures of chance-constrained proxies: through their iterations in two dimensions, and on classes never seen.
 
     python examples/ccp_picture.py --out docs
+    VICINAL_DATA=../shared/data python examples/ccp_picture.py --out docs --only instances
 
 `ccp-iterations.png` (after Gurbuz et al. 2024, supplement, Fig. 1): digits in the unit disc; squares are converged
-proxies, rings the next ones. `ccp-unseen.png` (Fig. 2): a map of the test classes of glyphs.
+proxies, rings the next ones. `ccp-unseen.png` (Fig. 2): a map of the test classes of glyphs. `ccp-instances.png` (as
+Fig. 2 has it, and only where it is asked for): a map of ten validation classes of CUB at the ends of three instances,
+of a head on frozen features by default; what was embedded is kept in the run's folder, and drawn from there again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +26,13 @@ from torch import Tensor, nn
 import vicinal as vc
 from vicinal.evaluation import class_distances, covering_radius
 from vicinal.pairs import to_ball
+from vicinal.recipe import Recipe
 from vicinal.references import Batch, Proxies, greedy_k_center
 from vicinal.training.ccp import ChanceConstrainedProxies, proxy_spread
 from vicinal.training.engine import run_training
+from vicinal.training.hooks import Hook
 from vicinal.training.settings import CCP, Settings
+from vicinal.training.state import TrainingState
 from vicinal.training.stream import Stream
 
 mpl.use("Agg")
@@ -157,13 +164,76 @@ def draw_unseen(path: Path, folder: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+class Snapshots(Hook):
+    """Embeds some items at every evaluation."""
+
+    def __init__(self, items: vc.data.Dataset) -> None:
+        self.items = items
+        self.embeddings: dict[int, np.ndarray] = {}
+
+    def after_evaluation(self, state: TrainingState, scores: Mapping[str, float]) -> None:
+        """Embed the items by the present weights."""
+        self.embeddings[state.step] = state.model.encode(self.items, engine="folded")
+
+
+def embedded_instances(folder: Path, recipe: Recipe) -> dict[str, np.ndarray]:
+    """Train and return labels and what ten validation classes were embedded to at each evaluation, or read it."""
+    kept = folder / "snapshots.npz"
+    if not kept.exists():
+        data = vc.data.load(str(recipe.data))
+        validation = recipe.split(data).validation
+        some = validation.of_classes(validation.classes[:10])
+        snapshots = Snapshots(some)
+        vc.train(recipe, data=data, folder=folder, hooks=[snapshots], progress=False)
+        steps = {str(step): embeddings for step, embeddings in snapshots.embeddings.items()}
+        np.savez(kept, labels=some.labels, **steps)
+    with np.load(kept) as file:
+        return dict(file)
+
+
+def draw_instances(path: Path, folder: Path, recipe: Recipe) -> None:
+    """Draw a map of validation classes at the end of the first, a middle and the last instance."""
+    embedded = embedded_instances(folder, recipe)
+    labels = embedded.pop("labels")
+    instances = json.loads((folder / "record.json").read_text())["instances"]
+    if not instances:
+        raise SystemExit(f"No instance was completed in {folder}: give more --steps.")
+    chosen = sorted({0, (len(instances) - 1) // 2, len(instances) - 1})
+    figure, axes = plt.subplots(1, len(chosen), figsize=(5 * len(chosen), 5), squeeze=False)
+    for axis, number in zip(axes[0], chosen, strict=True):
+        instance = instances[number]
+        points = embedded[str(int(instance["best step"]))]
+        flat = TSNE(random_state=0, perplexity=min(30, len(points) // 4)).fit_transform(points)
+        codes = np.unique(labels, return_inverse=True)[1]
+        axis.scatter(*flat.T, c=[COLOURS(int(code)) for code in codes], s=12)
+        radius, inter = (instance[name] for name in ("covering radius", "inter-class distance"))
+        axis.set_title(f"instance {number + 1} of {len(instances)}, step {int(instance['best step'])}", fontsize=11)
+        axis.set_xlabel(
+            f"MAP@R {instance['MAP@R']:.3f}, covering radius {radius:.3f}, inter-class distance {inter:.3f},\n"
+            f"radius / distance {radius / inter:.3f} (all validation classes)"
+        )
+        axis.set(xticks=[], yticks=[])
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs"))
     parser.add_argument("--runs", type=Path, default=Path("runs/ccp-picture"))
+    parser.add_argument("--only", choices=["iterations", "unseen", "instances"], help="draw this one")
+    parser.add_argument("--recipe", default="ccp/cub-frozen", help="of `instances`: the conditions")
+    parser.add_argument("--loss", default="c2", help="of `instances`: c1, c2, ms or triplet")
+    parser.add_argument("--steps", type=int, help="of `instances`: at most")
     given = parser.parse_args()
-    draw_iterations(given.out / "ccp-iterations.png")
-    draw_unseen(given.out / "ccp-unseen.png", given.runs)
+    if given.only in (None, "iterations"):
+        draw_iterations(given.out / "ccp-iterations.png")
+    if given.only in (None, "unseen"):
+        draw_unseen(given.out / "ccp-unseen.png", given.runs)
+    if given.only == "instances":
+        changes = {"fold": 0} | ({} if given.steps is None else {"steps": given.steps})
+        recipe = Recipe.read(given.recipe, f"ccp/losses/{given.loss}-ccp", **changes)
+        draw_instances(given.out / "ccp-instances.png", given.runs / f"instances-{given.loss}", recipe)
 
 
 if __name__ == "__main__":

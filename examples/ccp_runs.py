@@ -26,6 +26,8 @@ import vicinal as vc
 from vicinal.evaluation import Scores, class_distances, covering_radius
 from vicinal.evaluation.cover_bounds import Bound, cover_bound
 from vicinal.references import greedy_k_center
+from vicinal.results import published
+from vicinal.results.paper_claims import with_and_without
 from vicinal.statistics import paired_difference, seed_interval
 from vicinal.training.frozen_features import frozen_features
 
@@ -84,6 +86,7 @@ ON = {
     "cub": {"steps": 200, "evaluate_every": 10, "learning_rate": 1e-4},
 }
 PROXIMAL, PER_CLASS = (0.0, 2e-4, 1e-2, 1.0), (1, 4, 8)
+POOLS = ((1, 1), (1, 12), (4, 1), (4, 12), (8, 1), (8, 12), (8, 24))  # proxies of each class, pool; (1, 1) is random
 BATCHES = (4, 8, 16, 32)
 COVER = 8  # items of each class that stand for all of it in the bounds
 
@@ -130,6 +133,11 @@ def cells(study: str, data: str) -> Iterator[Cell]:
                 for count in PER_CLASS:
                     ccp = {**CODE, "pool": 16, "proximal_weight": weight, "proxies_per_class": count}
                     yield Cell(data, "C2", f"warm, {weight:g} x {count}", fold, {"ccp": ccp, **ON[data]})
+
+        elif study == "pools":
+            for count, pool in POOLS:
+                ccp = {**CODE, "proxies_per_class": count, "pool": pool}
+                yield Cell(data, "C2", f"warm, {count} of {pool}", fold, {"ccp": ccp, **ON[data]})
 
 
 @functools.cache
@@ -309,6 +317,32 @@ def print_search(found: dict[str, dict[str, Any]], data: str) -> None:
         print(f"| {weight:g} | {' | '.join(entries)} |")
 
 
+def print_pools(found: dict[str, dict[str, Any]], data: str) -> None:
+    """Print the ablation of proxies and pool: a pool of one puts proxies on items at random."""
+    print(f"\n### {data}: proxies per class x pool (C2-CCP, MAP@R, validation / test, means over folds)\n")
+    print("| proxies | pool | validation / test | instances |")
+    print("|---|---|---|---|")
+    for count, pool in POOLS:
+        if runs := folds(found, data, "C2", f"warm, {count} of {pool}"):
+            validation, test = (np.mean([line[name] for line in runs]) for name in ("validation", "MAP@R"))
+            instances = np.mean([len(line["instances"]) for line in runs])
+            print(f"| {count} | {pool} | {validation:.4f} / {test:.4f} | {instances:.1f} |")
+
+
+def print_steps(found: dict[str, dict[str, Any]], data: str) -> None:
+    """Print how many steps it takes to the best model with CCP and without, beside the paper's Table 3."""
+    print(f"\n### {data}: steps to the best model, means over folds, beside Gurbuz et al. 2024, Table 3\n")
+    print("| loss | alone | CCP | more | the paper: SOP, In-shop |")
+    print("|---|---|---|---|---|")
+    table = with_and_without(published(score="steps"), "ccp")
+    for loss, settings in LOSSES.items():
+        both = [folds(found, data, loss, variant) for variant in ("alone", "CCP")]
+        if all(both):
+            alone, ccp = (float(np.mean([line["best_step"] for line in runs])) for runs in both)
+            theirs = [f"{claim.claimed:+.0%}" for claim in table if claim.other.method == settings["loss"]]
+            print(f"| {loss} | {alone:.0f} | {ccp:.0f} | {ccp / alone - 1:+.0%} | {', '.join(theirs)} |")
+
+
 def print_bounds(found: dict[str, dict[str, Any]], folder: Path, data: str) -> None:
     """Print what Proposition 4.2 says of the training items of each model, beside what is measured."""
     margin = LOSSES["C2"]["loss_options"]["negative_margin"]
@@ -345,7 +379,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/ccp"))
     parser.add_argument("--data", default="omniglot,cub")
-    parser.add_argument("--studies", default="main", help="of main, warm, batches, search, presets, bounds")
+    parser.add_argument(
+        "--studies", default="main", help="of main, warm, batches, search, pools, presets, bounds, steps"
+    )
     parser.add_argument("--folds", type=int, default=FOLDS, help="do only so many of them now")
     parser.add_argument("--tables", action="store_true", help="print what there is, run nothing")
     given = parser.parse_args()
@@ -373,6 +409,10 @@ def main() -> None:
             print_batches(found, name)
         if "search" in studies:
             print_search(found, name)
+        if "pools" in studies:
+            print_pools(found, name)
+        if "steps" in studies:  # of the runs of main
+            print_steps(found, name)
 
 
 if __name__ == "__main__":
