@@ -100,10 +100,13 @@ class _Process:
         context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
         self.connection, theirs = context.Pipe()
         self.task: Any = None
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, work, threads))
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, threads))
         with _deaf_to_interrupts():
             self.process.start()
         theirs.close()
+        # Not as an argument: to one that is killed while it starts, Python would write for ever.
+        with suppress(OSError):
+            self.connection.send(work)
 
     def takes(self, task: Any) -> bool:
         """Give it a task; False if it is gone."""
@@ -158,14 +161,18 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
 
 
-def _serve(connection: Connection, work: Callable[[Any], Any], threads: int) -> None:
-    """Do tasks as they come, until the pipe closes."""
+def _serve(connection: Connection, threads: int) -> None:
+    """Receive what is to be done, and do it to tasks as they come, until the pipe closes."""
     import torch
 
     warn_plainly()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says when to stop
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+    try:
+        work = connection.recv()
+    except (EOFError, OSError):
+        return
     while True:
         try:
             task = connection.recv()
