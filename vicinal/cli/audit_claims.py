@@ -55,7 +55,7 @@ def audit_claims(
         raise InputError("--with says what is compared: it goes with --published, and without --method.")
     numbers = published_numbers(dataset) if published else []
     asked = [row for row in numbers if row.score == score]
-    parts = [table for table in validated_parts(numbers) if table.score == score and used is method is None]
+    parts = [folds for folds in validated_parts(numbers) if folds.score == score and used is method is None]
     if used is not None:
         claims = paper_claims.with_and_without(asked, used)
     else:
@@ -70,7 +70,8 @@ def audit_claims(
     if not claims and not parts:
         raise InputError("There is nothing to audit: no result is of this dataset and score.")
     if as_json:
-        typer.echo(json.dumps([each.as_dict() for each in claims] + [each.as_dict() for each in parts], indent=2))
+        records = [claim.as_dict() for claim in claims] + [folds.as_dict() for folds in parts]
+        typer.echo(json.dumps(records, indent=2))
         return
     typer.echo("\n\n".join(map(str, [*claims, *parts])))
     unfair = [claim for claim in claims if claim.fair is False]

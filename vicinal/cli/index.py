@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,7 +93,7 @@ def index(
         "--rollback": rollback,
     }
     made_new = {"--store": store, "--distance": distance}
-    is_model = not is_index(what) and (model_in(what) / CONFIG).is_file()
+    is_model = not is_index(what) and os.path.isfile(model_in(what) / CONFIG)
     if import_ is not None:
         _refuse("--import", {"DATA": data, **actions}, "ask for that in a second call")
         target = what if out is None else out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -96,7 +97,7 @@ def write_folder(
 def model_in(folder: Path) -> Path:
     """Return where the embedder of a folder is: there, or in that of a run (`model/`) or of a comparison (`best/`)."""
     places = (folder, *(folder / name for name in (IN_RUN, IN_COMPARISON, FORMER_BEST)))
-    return next((place for place in places if (place / CONFIG).is_file()), folder)
+    return next((place for place in places if os.path.isfile(place / CONFIG)), folder)
 
 
 def read_folder(folder: Path) -> tuple[Config, dict[str, Tensor]]:
@@ -106,7 +107,7 @@ def read_folder(folder: Path) -> tuple[Config, dict[str, Tensor]]:
         folder: Of the embedder, or of the run or comparison that it is in.
     """
     folder = model_in(folder)
-    absent = [f"missing: {name}" for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
+    absent = [f"missing: {name}" for name in (CONFIG, WEIGHTS) if not os.path.isfile(folder / name)]
     if absent:
         raise DataError(
             f"{folder} is not a saved embedder.",
