@@ -170,17 +170,20 @@ import numpy as np, torch
 from vicinal.data import Dataset, Fit, digits
 from vicinal.embedder import Embedder
 from vicinal.training.frozen_features import frozen_features
+from vicinal.training.stored_rows import ArrivingRows
 
 torch.manual_seed(0)
 embedder = Embedder("convnet", dim=3, options={"widths": [4, 8], "size": 16})
-real, calls = Dataset.open, iter(range(100))
+real, stored = ArrivingRows.put, 0
 
-def killed(self, index):
-    if next(calls) == 21:
+def killed(self, numbers, rows):
+    global stored
+    real(self, numbers, rows)
+    stored += len(numbers)
+    if stored > 20:
         os.kill(os.getpid(), signal.SIGKILL)
-    return real(self, index)
 
-Dataset.open = killed
+ArrivingRows.put = killed
 data = digits().of_classes([3, 5]).subset(np.arange(0, 300, 10))
 frozen_features(embedder, data, Fit(16), cache=Path(sys.argv[1]), batch_size=3, progress=False)
 """
@@ -192,7 +195,7 @@ def test_a_kill_loses_nothing_that_was_stored(
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     stored = rows_on_disk(tmp_path / "features")
-    assert 10 < stored <= 21  # the second of two classes was begun, and 21 items were opened before the kill
+    assert 20 < stored <= 23  # the second of two classes was begun, and the last three rows were more than 20
     assert list((tmp_path / "features").glob("*.part"))
     found = frozen_features(embedder, data, Fit(16), cache=tmp_path, progress=False)
     assert passes() == 30 - stored
@@ -211,6 +214,16 @@ def test_a_kill_between_the_last_row_and_the_name_loses_nothing(
         ArrivingRows(path, (4, 3), np.float32).put([0, 1, 2, 3], rows)
     assert read_rows(path, (4, 3), np.float32) is None
     assert not len(ArrivingRows(path, (4, 3), np.float32).missing)
+    np.testing.assert_array_equal(read_rows(path, (4, 3), np.float32), rows)
+    assert [file.name for file in tmp_path.iterdir()] == ["rows.npy"]
+
+
+def test_a_kill_after_the_name_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, rows = tmp_path / "rows.npy", np.arange(12, dtype=np.float32).reshape(4, 3)
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "unlink", lambda self, missing_ok=False: None)
+        ArrivingRows(path, (4, 3), np.float32).put([0, 1, 2, 3], rows)
+    assert path.with_suffix(".rows").exists()
     np.testing.assert_array_equal(read_rows(path, (4, 3), np.float32), rows)
     assert [file.name for file in tmp_path.iterdir()] == ["rows.npy"]
 

@@ -39,9 +39,12 @@ def read_rows(path: Path, shape: tuple[int, int], dtype: npt.DTypeLike) -> Rows 
         with path.open("rb") as file:
             if file.read(len(head)) != head or _digest(file, size) != file.read(DIGEST):
                 return None
-        return np.memmap(path, dtype=dtype, mode="r", offset=len(head), shape=shape)
+        rows = np.memmap(path, dtype=dtype, mode="r", offset=len(head), shape=shape)
     except OSError:
         return None
+    with suppress(OSError):  # of a process that was killed when the file had its name already
+        path.with_suffix(".rows").unlink(missing_ok=True)
+    return rows
 
 
 @contextmanager
