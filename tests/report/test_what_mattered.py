@@ -64,6 +64,20 @@ def test_what_mattered_has_a_bar_for_each_source_and_for_settings_after_a_search
     ]
 
 
+def test_folds_are_not_called_seeds(tmp_path: Path, make_comparison: Callable[..., Path]) -> None:
+    made = make_comparison(tmp_path, losses=["proxy_anchor", "triplet"], seeds=[0, 1])
+    journal = made / "journal.jsonl"
+    records = [json.loads(line) for line in journal.read_text().splitlines()]
+    for record in records:
+        del record["sha256"]
+        record["recipe"]["fold"] = record["recipe"].get("training", {}).get("seed", 0)
+    journal.write_text("".join(json.dumps(record) + "\n" for record in records))
+    (chapter,) = influence_chapter(leaderboards([made])[0])
+    chart = chapter.blocks[1]
+    assert isinstance(chart, Chart)
+    assert "2 losses, 2 runs of each (seeds and folds), " in chart.caption
+
+
 def test_curves_are_over_images_seen(board: Leaderboard) -> None:
     (chapter,) = training_curves(board)
     assert isinstance(chapter.blocks[0], Chart)

@@ -42,6 +42,7 @@ PARTITIONS = 64
 SPARE = 16  # candidates beyond k
 MOST = 16_384  # candidates that Milvus returns for a query
 LISTS = (16, 65_536)  # of an IVF index: the fewest, and the most that Milvus has
+PROBES = ("probe_a", "probe_b", "probe_c", "probe_d")  # keys of rows by which a server is tried
 PROBED = 16  # a fast search looks into one of so many lists
 METRICS = {"cosine": "COSINE", "euclidean": "L2"}
 
@@ -64,7 +65,7 @@ class MilvusStore:
         self._table = _table(name)
         self._client = milvus_client(url)
         try:
-            self.header = self._read_header()
+            self.header, self._by_partition = self._read_about()
         except BaseException:
             self._client.close()
             raise
@@ -94,7 +95,8 @@ class MilvusStore:
                     num_partitions=PARTITIONS if collection == table else 1,
                 )
             columns = [[column, None if column in ("id", "label") else "text"] for column in BUILT_IN]
-            _write_about(client, table, {"version": 1, "header": asdict(header), "columns": columns})
+            about = {"version": 1, "header": asdict(header), "columns": columns}
+            _write_about(client, table, {**about, "by_partition": _finds_by_partition(client, table, header.dim)})
         return cls(url, name)
 
     @classmethod
@@ -265,7 +267,7 @@ class MilvusStore:
         """Milvus has no vectors of one number; these have a zero after it."""
         return max(2, self.header.dim)
 
-    def _read_header(self) -> Header:
+    def _read_about(self) -> tuple[Header, bool]:
         with refusals():
             if not self._client.has_collection(f"{self._table}_about"):
                 raise DataError(f"There is no index {self.name!r} at {masked(self.url)}.", hint="Make one with build.")
@@ -274,7 +276,7 @@ class MilvusStore:
         about = self._about()
         if about["version"] != 1:
             raise DataError(f"The index {self.name!r} has format version {about['version']}; this vicinal reads 1.")
-        return Header(**about["header"])
+        return Header(**about["header"]), about.get("by_partition", True)
 
     def _about(self, key: str = "about") -> dict[str, Any]:
         with refusals():
@@ -303,14 +305,20 @@ class MilvusStore:
                     rows = self._client.get(self._table, ids=keys[start : start + AT_ONCE], output_fields=fields)
                     yield from ((item_of(row["body"]), row.get("vector")) for row in rows)
                 return
-            pages = self._client.query_iterator(
-                self._table, batch_size=AT_ONCE, filter=in_partitions(where), output_fields=fields
-            )
+            named = {"filter": self._partitions(where), "output_fields": fields}
+            rows = self._client.query(self._table, limit=AT_ONCE, **named)
+            if len(rows) < AT_ONCE:  # all of them, by one request where the pages below take several
+                yield from ((item_of(row["body"]), row.get("vector")) for row in rows)
+                return
+            pages = self._client.query_iterator(self._table, batch_size=AT_ONCE, **named)
             try:
                 while page := pages.next():
                     yield from ((item_of(row["body"]), row.get("vector")) for row in page)
             finally:
                 pages.close()
+
+    def _partitions(self, where: Condition | None) -> str:
+        return in_partitions(where) if self._by_partition else ""
 
     def _nearest(
         self, query: Float32[np.ndarray, " d"], k: int, where: Condition | None, many: int, about: Mapping[str, Any]
@@ -347,7 +355,7 @@ class MilvusStore:
                 self._table,
                 data=[asked.tolist()],
                 limit=wanted,
-                filter=in_partitions(where),
+                filter=self._partitions(where),
                 output_fields=["body", "vector"],
                 search_params={"params": {} if probed is None else {"nprobe": probed}},
             )[0]
@@ -391,6 +399,15 @@ class MilvusStore:
 def _write_about(client: Any, table: str, about: dict[str, Any], key: str = "about") -> None:
     row = {"key": key, "part": "about", "body": about, "vector": [0.0, 0.0]}
     client.upsert(f"{table}_about", [row])
+
+
+def _finds_by_partition(client: Any, table: str, dim: int) -> bool:
+    """Whether the server finds replaced rows by their partition column; version 2.3 has them where their keys belong."""
+    rows = [{"key": key, "part": key[::-1], "body": {}, "vector": [1.0] * max(2, dim)} for key in PROBES]
+    client.upsert(table, rows)
+    found = [client.query(table, filter=f'part in ["{row["part"]}"]', output_fields=["key"]) for row in rows]
+    client.delete(table, ids=list(PROBES))
+    return all(found)
 
 
 def _table(name: str) -> str:

@@ -19,7 +19,6 @@ WORDS = {
     "seed": "another seed",
     "test classes": "other classes",
 }
-UNITS = {"loss": "loss", "seed": "seed", "test classes": "class"}
 PARTS = 4  # settings that are drawn by themselves
 
 
@@ -60,12 +59,17 @@ def _chart(board: Leaderboard, found: list[Influence]) -> Chart:
         drawing.box(left, y - high / 2, x(100 * whole) - left, high, "whole", title=f"{name}: {value}")
         drawing.box(left, y - high / 2, x(100 * uneven) - left, high, "own", opacity=1 if main else 0.6)
         drawing.text(WIDTH - 2, y + 4, value, "value" if main else "label", anchor="end")
-    return Chart("what-mattered", (Panel(str(drawing), alt),), _caption(found))
+    return Chart("what-mattered", (Panel(str(drawing), alt),), _caption(board, found))
 
 
-def _caption(found: list[Influence]) -> str:
+def _caption(board: Leaderboard, found: list[Influence]) -> str:
     levels = {one.name: one.levels for one in found}
-    basis = ", ".join(counted(levels[name], unit) for name, unit in UNITS.items() if name in levels)
+    folds = len({record.fold for record in board.records}) > 1
+    units = {"loss": "loss", "seed": "run of each" if folds else "seed", "test classes": "class"}
+    many = "runs of each (seeds and folds)" if folds else ""
+    basis = ", ".join(
+        counted(levels[name], unit, many if name == "seed" else "") for name, unit in units.items() if name in levels
+    )
     said = [
         "How far the score of a run would move (one standard deviation) if one thing alone were drawn anew, from an "
         f"analysis of variance over {basis}. The blue part differs from loss to loss and can change their order; the "
