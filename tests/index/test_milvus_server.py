@@ -69,7 +69,9 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("milvus")
     subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
     python = folder / "env" / "bin" / "python"
-    done = subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, "-m", "pip", "install", "-q", *PACKAGES], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         pytest.skip(f"the Milvus server of PyPI cannot be had here: {done.stderr.strip()[-500:]}")
     server = Server(python, folder / "data")

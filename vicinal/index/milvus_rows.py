@@ -14,7 +14,7 @@ from vicinal.index.columns import BUILT_IN
 from vicinal.index.item import Item
 from vicinal.index.where import And, Compare, Condition, In
 
-__all__ = ["beyond_float32", "demanded", "in_partitions", "item_of", "key_of", "messages"]
+__all__ = ["demanded", "in_partitions", "incomparable", "item_of", "key_of", "messages"]
 
 MESSAGE = 16 << 20  # bytes of rows that are sent at a time; servers take 64 MiB unless told otherwise
 RANGE = (1e-15, 1e15)  # lengths of vectors whose squares float32 has
@@ -71,10 +71,14 @@ def messages(items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> Iter
         yield rows
 
 
-def beyond_float32(vectors: Float32[np.ndarray, "n d"]) -> bool:
-    """Whether some vector, other than zero, has a length whose square float32 does not have."""
+def incomparable(vectors: Float32[np.ndarray, "n d"], distance: str) -> bool:
+    """Whether a server cannot compare some vector: float32 has not the square of its length, or it has no direction.
+
+    Servers of version 2.3 leave vectors of zeros out of what they find by cosine.
+    """
     lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1))
-    return bool(((lengths > 0) & ((lengths < RANGE[0]) | (lengths > RANGE[1]))).any())
+    outside = (lengths < RANGE[0]) | (lengths > RANGE[1])
+    return bool((outside if distance == "cosine" else outside & (lengths > 0)).any())
 
 
 def item_of(body: Mapping[str, str]) -> Item:

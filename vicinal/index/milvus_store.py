@@ -6,8 +6,9 @@ the present content and the recall of fast search are in `vicinal_NAME_about`.
 
 Nothing of a filter is pasted into Milvus's language: ids and labels go as digests, and everything else is tested on
 what the server proposes, by the function that defines filters. Milvus computes in float32, so that it proposes and
-float64 decides: the same answers as everywhere else. Vectors whose squares leave the range of float32 are all compared
-by float64. Consistency is Strong: what was acknowledged is found.
+float64 decides: the same answers as everywhere else. If there are vectors that it cannot compare (their squares leave
+the range of float32, or they are zeros and have no cosine), float64 compares all. Consistency is Strong: what was
+acknowledged is found.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from vicinal.index.fast_codes import CHANGED, NEIGHBOURS, TRIED, now
 from vicinal.index.float64_similarity import similarities
 from vicinal.index.item import Header, Id, Item, check_dim, widened
 from vicinal.index.milvus_client import milvus_client, pymilvus_library, refusals
-from vicinal.index.milvus_rows import beyond_float32, demanded, in_partitions, item_of, key_of, messages
+from vicinal.index.milvus_rows import demanded, in_partitions, incomparable, item_of, key_of, messages
 from vicinal.index.store import Answer
 from vicinal.index.where import Condition
 from vicinal.masking import masked
@@ -135,7 +136,7 @@ class MilvusStore:
         check_dim(vectors, self._dim)
         about = self._about()
         after = {**about, "columns": [[*column] for column in widened(dict(about["columns"]), items).items()]}
-        if beyond_float32(vectors):
+        if incomparable(vectors, self.header.distance):
             after["extreme"] = True
         with refusals(), self._changed():
             if after != about:
@@ -324,7 +325,7 @@ class MilvusStore:
         self, query: Float32[np.ndarray, " d"], k: int, where: Condition | None, many: int, about: Mapping[str, Any]
     ) -> list[tuple[float, Id, Item]]:
         """Minus similarity, id and item of the k nearest: candidates by the server, the order by float64."""
-        told = not about.get("extreme") and not beyond_float32(query[None])
+        told = not about.get("extreme") and not incomparable(query[None], self.header.distance)
         wanted = k + SPARE
         while told and wanted <= MOST:
             passing, last = self._proposed(query, wanted, where, about.get("lists"))
@@ -402,7 +403,7 @@ def _write_about(client: Any, table: str, about: dict[str, Any], key: str = "abo
 
 
 def _finds_by_partition(client: Any, table: str, dim: int) -> bool:
-    """Whether the server finds replaced rows by their partition column; version 2.3 has them where their keys belong."""
+    """Whether the server finds replaced rows by their partition column; version 2.3 puts them where keys belong."""
     rows = [{"key": key, "part": key[::-1], "body": {}, "vector": [1.0] * max(2, dim)} for key in PROBES]
     client.upsert(table, rows)
     found = [client.query(table, filter=f'part in ["{row["part"]}"]', output_fields=["key"]) for row in rows]
