@@ -3,7 +3,8 @@
     python examples/orderings.py runs/cub
 
 The folder is one that `vicinal compare` wrote. Every pair of losses is tested on the test classes, seeds and folds that
-the two share, and p-values are corrected for the number of pairs (Holm).
+the two share, and p-values are corrected for the number of pairs (Holm). Where there are several networks or
+dimensions, those of each loss are compared as well.
 """
 
 from __future__ import annotations
@@ -39,6 +40,28 @@ def leaderboard(board: Leaderboard) -> Iterator[str]:
             f"| {entry.label} | {entry.mean(score):.4f} | {reach} | {entry.mean('P@1'):.4f} | {' | '.join(cells)} | "
             f"{'' if validation is None else f'{validation:.4f}'} |"
         )
+
+
+def networks(board: Leaderboard) -> Iterator[str]:
+    """Yield a Markdown table of every loss with every network, and what separates it from the best of that loss."""
+    score = board.score
+    yield f"| loss | network | {score} | P@1 | behind the best of the loss |"
+    yield "|---|---|---|---|---|"
+    for name in dict.fromkeys(entry.name for entry in board.entries):
+        entries = sorted((entry for entry in board.entries if entry.name == name), key=lambda entry: -entry.mean(score))
+        for place, entry in enumerate(entries):
+            behind = _behind(entries[0], entry, score) if place else ""
+            backbone, dim = entry.network
+            yield f"| {entry.label} | {backbone}, {dim}-D | {entry.mean(score):.4f} | {entry.mean('P@1'):.4f} | {behind} |"
+
+
+def _behind(best: Entry, entry: Entry, score: str) -> str:
+    shared = shared_scores([best, entry], score)
+    if shared is None:
+        return "they share no seed"
+    (test,) = compare_pairs(dict(zip(("best", "other"), shared.values, strict=True)), queries=shared.queries)
+    low, high = test.interval
+    return f"{test.difference:.4f} ({low:+.4f} to {high:+.4f}), p = {test.p_single:.2g}"
 
 
 def joined_over_separate(separate: Entry, joined: Entry, score: str) -> tuple[str, str, str]:
@@ -88,6 +111,8 @@ def main() -> None:
         print(f"\n{board.title}: {len(board.records)} runs\n")
         print("\n".join(leaderboard(board)), end="\n\n")
         print("\n".join(f"- {line}" for line in claims(board)))
+        if len(board.networks) > 1:
+            print("\n" + "\n".join(networks(board)))
 
 
 if __name__ == "__main__":
