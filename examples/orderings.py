@@ -51,8 +51,8 @@ def networks(board: Leaderboard) -> Iterator[str]:
         entries = sorted((entry for entry in board.entries if entry.name == name), key=lambda entry: -entry.mean(score))
         for place, entry in enumerate(entries):
             behind = _behind(entries[0], entry, score) if place else ""
-            backbone, dim = entry.network
-            yield f"| {entry.label} | {backbone}, {dim}-D | {entry.mean(score):.4f} | {entry.mean('P@1'):.4f} | {behind} |"
+            (backbone, dim), means = entry.network, f"{entry.mean(score):.4f} | {entry.mean('P@1'):.4f}"
+            yield f"| {entry.label} | {backbone}, {dim}-D | {means} | {behind} |"
 
 
 def _behind(best: Entry, entry: Entry, score: str) -> str:
