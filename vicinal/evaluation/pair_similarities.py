@@ -11,6 +11,7 @@ the longest vector as 1): no pair is left out, and what is said of the rounded s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -47,6 +48,12 @@ class PairCounts:
     positives: Int64[np.ndarray, " v"]
     negatives: Int64[np.ndarray, " v"]
     step: float = 0.0
+
+    @cached_property
+    def accepted(self) -> tuple[Float64[np.ndarray, " t"], Int64[np.ndarray, " t"], Int64[np.ndarray, " t"]]:
+        """Thresholds from infinity down, and the pairs of two classes and of one that each accepts."""
+        false, true = (np.append(0, np.cumsum(pairs[::-1])) for pairs in (self.negatives, self.positives))
+        return np.append(np.inf, self.values[::-1]), false, true
 
 
 @dataclass(frozen=True)
@@ -151,9 +158,9 @@ class ExactSimilarities:
     def counts(self) -> PairCounts:
         """All pairs that were appended, by similarity."""
         positive = torch.cat(self.positives)
-        values, place = np.unique(torch.cat([positive, *self.negatives]).numpy(), return_inverse=True)
-        same, other = np.split(place, [len(positive)])
-        return PairCounts(values, np.bincount(same, minlength=len(values)), np.bincount(other, minlength=len(values)))
+        values, pairs = np.unique(torch.cat([positive, *self.negatives]).numpy(), return_counts=True)
+        same = np.bincount(np.searchsorted(values, positive.numpy()), minlength=len(values))  # few beside all
+        return PairCounts(values, same, pairs - same)
 
 
 class _Total:

@@ -57,7 +57,7 @@ def curve_of(counts: PairCounts) -> Curve:
         >>> curve_of(PairCounts(np.array([0.1, 0.5, 0.9]), np.array([0, 1, 1]), np.array([2, 1, 1]))).true_accepts
         array([0., 1., 1.])
     """
-    thresholds, false, true = _accepted(counts)
+    thresholds, false, true = counts.accepted
     turns = np.ones(len(false), dtype=bool)
     turns[1:-1] = (np.diff(false, 2) != 0) | (np.diff(true, 2) != 0)
     return Curve(thresholds[turns], (false / false[-1])[turns], (true / true[-1])[turns])
@@ -65,14 +65,14 @@ def curve_of(counts: PairCounts) -> Curve:
 
 def true_accepts_at(counts: PairCounts, false_accepts: float) -> OperatingPoint:
     """The greatest TAR of a threshold whose FAR is no more than this, and the lowest such threshold."""
-    thresholds, false, true = _accepted(counts)
+    thresholds, false, true = counts.accepted
     place = int(np.searchsorted(false, false_accepts * float(false[-1]) * (1 + 1e-12), side="right")) - 1
     return OperatingPoint(float(true[place] / true[-1]), _finite(thresholds, place))
 
 
 def equal_error(counts: PairCounts) -> OperatingPoint:
     """The EER, where FAR and FRR are equal: on the straight line between the two points of ROC around it."""
-    thresholds, false, true = _accepted(counts)
+    thresholds, false, true = counts.accepted
     accepted, rejected = false / false[-1], 1 - true / true[-1]
     place = int(np.argmax(accepted >= rejected))
     gap, after = rejected[place - 1] - accepted[place - 1], accepted[place] - rejected[place]
@@ -82,17 +82,10 @@ def equal_error(counts: PairCounts) -> OperatingPoint:
 
 def best_accuracy(counts: PairCounts) -> OperatingPoint:
     """The greatest share of right answers where pairs of one class and of two count the same: (TAR + 1 - FAR) / 2."""
-    thresholds, false, true = _accepted(counts)
+    thresholds, false, true = counts.accepted
     right = (true / true[-1] + 1 - false / false[-1]) / 2
     place = int(np.argmax(right))
     return OperatingPoint(float(right[place]), _finite(thresholds, place))
-
-
-def _accepted(counts: PairCounts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Thresholds from infinity down, and the pairs of two classes and of one that each accepts."""
-    thresholds = np.append(np.inf, counts.values[::-1])
-    false = np.append(0, np.cumsum(counts.negatives[::-1]))
-    return thresholds, false, np.append(0, np.cumsum(counts.positives[::-1]))
 
 
 def _finite(thresholds: Float64[np.ndarray, " t"], place: int) -> float:
