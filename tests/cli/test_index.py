@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from vicinal.cli.calibrate import calibrate
 from vicinal.cli.embed import embed
 from vicinal.cli.index import index
 from vicinal.cli.search import search
+from vicinal.cli.serve import serve
 from vicinal.cli.vocabulary import todays_words
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
@@ -71,6 +73,27 @@ def test_index_and_search(work):
         run(search, "x.index")
     with pytest.raises(DataError, match=r"no file none\.png"):
         run(search, "x.index", "none.png")
+
+
+@pytest.mark.parametrize(
+    ("extra", "verb", "arguments"),
+    [
+        ("vicinal.index.server", serve, ["missing.index"]),
+        ("faiss", index, ["missing.index", "--export", "x.faiss"]),
+        ("pyarrow", index, ["missing.index", "--export", "x.parquet"]),
+    ],
+)
+def test_that_there_is_no_index_is_said_before_a_missing_extra(work, monkeypatch, extra, verb, arguments):
+    monkeypatch.setitem(sys.modules, extra, None)
+    with pytest.raises(DataError, match=r"missing\.index is not an index"):
+        run(verb, *arguments)
+
+
+def test_that_there_is_no_data_is_said_before_a_missing_extra(work, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(DataError, match=r"missing\.csv does not exist"):
+        run(index, "model", "missing.csv", "--out", "x.index", "--store", "postgresql://host/database")
+    assert not (work / "x.index").exists()  # an empty index would be found, and nothing in it
 
 
 def test_fast_search_does_not_call_itself_exact(work):

@@ -117,11 +117,11 @@ def index(
     if out is not None:
         raise InputError(f"--out is for a new index, whose first argument is a model; {what} is none.")
     _refuse("an index", made_new, "that is for a new one")
-    if export is not None:
-        prepare_export(export)
-    if export_map is not None:
-        prepare_map(export_map)
     with Index.open(what) as opened:
+        if export is not None:
+            prepare_export(export)
+        if export_map is not None:
+            prepare_map(export_map)
         if rollback:
             opened.rollback()
         if model is not None:
