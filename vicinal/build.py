@@ -123,7 +123,7 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
         # Lengths count, and cosines would not see them.
         geometry = "dot" if traits.geometry == "cosine" else traits.geometry
         lengths = {"normalise": recipe.normalisation or "none", "geometry": geometry}
-    return Criterion(
+    criterion = Criterion(
         find_objective(recipe.loss),
         references=references,
         mining=None if recipe.mining is None else find_miner(recipe.mining),
@@ -134,6 +134,11 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
         **lengths,
         **{name: _option(name, value, len(data.classes)) for name, value in recipe.loss_options.items()},
     )
+    if data.has_sets:
+        if recipe.ccp is not None or recipe.cover:
+            raise InputError("ccp and cover look for points of each class, and need one label per item; got sets.")
+        criterion.check_takes_sets()
+    return criterion
 
 
 def _option(name: str, value: Any, classes: int) -> Any:

@@ -219,10 +219,8 @@ class Criterion(nn.Module):
             labels = embeddings.new_zeros(len(embeddings), dtype=torch.long)  # from which no mask is made
         labels = as_labels(labels, embeddings.device)
         check_embeddings(embeddings, labels, ids)
-        if labels.ndim == 2 and not self._takes_sets():
-            raise InputError(
-                "Sets of labels go with a batch, proxies, a cover or one-hot labels, without options learned per class."
-            )
+        if labels.ndim == 2:
+            self.check_takes_sets()
         embeddings, labels, ids = gather_batch(embeddings, labels, ids)
         check_finite(embeddings)  # of all processes at once, so that all of them stop
         with torch.autocast(device_type=embeddings.device.type, enabled=False):
@@ -261,9 +259,13 @@ class Criterion(nn.Module):
                 "train in one process, since pairs between processes are in no mask."
             )
 
-    def _takes_sets(self) -> bool:
+    def check_takes_sets(self) -> None:
+        """Raise where this criterion needs one label per item."""
         fitting = all(isinstance(module, Batch | Proxies | OneHot | Cover) for module in self.references)
-        return fitting and self.past_anchors is None and not any(value.ndim for value in self.learned.values())
+        if not fitting or self.past_anchors is not None or any(value.ndim for value in self.learned.values()):
+            raise InputError(
+                "Sets of labels go with a batch, proxies, a cover or one-hot labels, without options learned per class."
+            )
 
     def _warn_of_one_class(self, labels: Tensor) -> None:
         """Say once that a batch has no negative pairs, which is a loss of zero and a mistake in the sampler."""

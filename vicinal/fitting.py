@@ -16,6 +16,7 @@ import torch
 from vicinal.backbones import small_images
 from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform, with_fitting_batches
 from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
+from vicinal.data.label_sets import need_one_label
 from vicinal.defaults import Settled, suited_recipe
 from vicinal.embedder import Embedder
 from vicinal.embedder.lora import merge_lora
@@ -161,6 +162,7 @@ def train(
     if data is None and recipe.data is None:
         raise InputError('The recipe names no data: give it as data=, or in the recipe (data = "photos/").')
     whole = load(str(recipe.data), skip_bad=recipe.skip_bad) if data is None else data
+    need_one_label(whole, "A run with test classes")
     known = {"data": "", **(facts or {})}
     known["data"] = known["data"] or whole.hash()
     asked, split = recipe, recipe.split(whole)
@@ -296,7 +298,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> Fitt
     """Train on a split without test classes: build everything that the recipe names, and run the loop."""
     settings = recipe.training
     fabric = start_processes(settings)
-    data = _decoded(split.train, recipe)
+    data = _decoded(_numbered(split.train), recipe)
     validation = None if split.chooser is None else _decoded(split.chooser, recipe)
 
     with _memory_told(recipe):
@@ -386,6 +388,11 @@ def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
     linear, pretrained = embedder.head.linear, recipe.pretrained and recipe.start is None
     narrows = linear is not None and linear.bias is not None and linear.out_features <= linear.in_features
     return pretrained and recipe.freeze is True and narrows and recipe.traits.usual != "one_hot"
+
+
+def _numbered(data: Dataset) -> Dataset:
+    """Return the items with classes from 0 on, where some classes of the data have no items in it."""
+    return data if len(data.classes) == len(data.class_names) else data.of_classes(data.classes)
 
 
 def _decoded(data: Dataset, recipe: Recipe) -> Dataset:

@@ -58,7 +58,9 @@ def embedded_items(model: Trainee, data: Dataset) -> EmbeddedItems:
 def validation_scores(model: Trainee, data: Dataset, recipe: Recipe) -> dict[str, float]:
     """Score a model on the validation classes."""
     items = embedded_items(model, data)
-    scores = score_test_items(items, model.distance, full_ranking=False, draws=0)
+    # Sets of labels belong together by the rule that the loss trains by.
+    rule = {"overlap": recipe.loss_options.get("overlap", 0.0)} if data.has_sets else {}
+    scores = score_test_items(items, model.distance, full_ranking=False, draws=0, **rule)
     chosen = {name: scores[name] for name in SCORES}
     if recipe.ccp is not None:
         geometry = {"distance": model.distance}

@@ -19,7 +19,7 @@ FRAME, GAP = 4, 10
 def show_neighbours(
     model: Embedder, data: Dataset, *, queries: int = 6, k: int = 8, size: int = 80, seed: int = 0
 ) -> Image.Image:
-    """Draw items with their nearest others: green frames for the same class, red ones for another.
+    """Draw items with their nearest others: green frames for the same class (or a common label), red ones for another.
 
     Args:
         model: Embeds the items.
@@ -48,7 +48,8 @@ def show_neighbours(
     for row, query in enumerate(drawn.tolist()):
         for column, item in enumerate([query, *found[query].tolist()]):
             left, top = column * cell + (GAP if column else 0), row * cell
-            same = data.labels[item] == data.labels[query]
+            mine, other = data.labels[query], data.labels[item]
+            same = (mine & other).any() if data.has_sets else mine == other
             draw.rectangle(
                 (left, top, left + cell - 1, top + cell - 1),
                 outline=QUERY if column == 0 else RIGHT if same else WRONG,

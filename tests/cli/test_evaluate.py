@@ -14,6 +14,8 @@ from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError, MissingExtra, NotFinite, UnknownName
 from vicinal.evaluation import Scores, evaluate
 from vicinal.evaluation.embedding_files import read_labels, read_table
+from vicinal.index.exchange import export_items
+from vicinal.index.item import Header, Item
 from vicinal.neighbours import Reranking, learn_whitening
 
 pytestmark = pytest.mark.unit
@@ -69,6 +71,27 @@ def test_every_way_to_give_the_same_items(tmp_path, data):
     tables.append(run(tmp_path / "e.parquet", *quick))
     assert {table.stdout for table in tables} == {str(evaluate(points, labels)) + "\n"}
     assert {table.stderr for table in tables} == {""}
+
+
+def test_a_file_says_how_its_embeddings_are_compared(tmp_path, data):
+    points, labels = data
+    items = [Item(place, label=int(label)) for place, label in enumerate(labels)]
+    for name in ("e.npz", "e.parquet"):
+        export_items(tmp_path / name, Header(6, "euclidean", "made by hand"), items, points)
+    quick = ["--no-clustering", "--no-geometry", "--no-progress"]
+    by_file, by_flag = (str(evaluate(points, labels, distance=name)) + "\n" for name in ("euclidean", "cosine"))
+    assert by_file != by_flag
+    for name in ("e.npz", "e.parquet"):
+        assert (run(tmp_path / name, *quick).stdout, run(tmp_path / name, *quick).stderr) == (by_file, "")
+        other = run(tmp_path / name, *quick, "--distance", "cosine")
+        assert other.stdout == by_flag
+        assert other.stderr == f"Note: {tmp_path / name} says euclidean, and --distance cosine counts.\n"
+    export_items(tmp_path / "gallery.npz", Header(6, "cosine", "made by hand"), items, points)
+    with pytest.raises(InputError, match=r"different ways .*e.npz by euclidean.*say by --distance"):
+        run(tmp_path / "e.npz", "--gallery", tmp_path / "gallery.npz")
+    np.savez(tmp_path / "odd.npz", embeddings=points, labels=labels, distance=np.array("manhattan"))
+    with pytest.raises(DataError, match="compared by 'manhattan'"):
+        run(tmp_path / "odd.npz")
 
 
 def test_options_reach_the_evaluation(tmp_path, data):

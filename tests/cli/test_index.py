@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from typer.testing import CliRunner
 from vicinal.cli.calibrate import calibrate
 from vicinal.cli.embed import embed
 from vicinal.cli.index import index
+from vicinal.cli.main import app
 from vicinal.cli.search import search
+from vicinal.cli.serve import serve
 from vicinal.cli.vocabulary import todays_words
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
@@ -71,6 +74,61 @@ def test_index_and_search(work):
         run(search, "x.index")
     with pytest.raises(DataError, match=r"no file none\.png"):
         run(search, "x.index", "none.png")
+
+
+def test_json_says_what_was_done(work):
+    def told(*arguments):
+        result = CliRunner().invoke(app, ["index", *arguments, "--json", "--no-progress"])
+        assert result.stderr == ""
+        return json.loads(result.stdout), result.exit_code
+
+    (work / "photos" / "b" / "bad.png").write_bytes(b"no")
+    made, code = told("model", "photos", "--out", "x.index")
+    [skipped] = made.pop("skipped")
+    assert code == 0
+    assert skipped["item"].endswith("bad.png")
+    assert "cannot be read" in skipped["reason"]
+    about = {"index": "x.index", "dim": 3, "distance": "cosine"}
+    assert made == {**about, "items": 3, "added": 3, "updated": 0, "removed": 0, "unchanged": 0}
+    (work / "photos" / "b" / "bad.png").unlink()
+    (work / "photos" / "a" / "2.png").unlink()
+    changed, _ = told("x.index", "photos", "--remove", "label = 'b'", "--compact", "--export", "x.npz", "--verify")
+    counts = {"added": 0, "updated": 0, "removed": 2, "unchanged": 2, "skipped": []}
+    assert changed == {**about, "items": 1, **counts, "given_back": 2, "exported": 1, "problems": []}
+    assert told("x.index", "--measure")[0]["measured"]["items"] == 1
+    for rows in work.glob("x.index/generation-*/vectors.f32"):
+        rows.write_bytes(bytes(rows.stat().st_size))
+    damaged, code = told("x.index", "--verify")
+    assert (len(damaged["problems"]) > 0, code) == (True, 1)
+
+
+def test_what_cannot_be_read_is_an_error_where_that_is_asked_for(work):
+    (work / "photos" / "b" / "bad.png").write_bytes(b"no")
+    with pytest.raises(DataError, match=r"1 item cannot be read; the others are in x\.index"):
+        run(index, "model", "photos", "--out", "x.index", "--no-skip-bad", "--no-progress")
+    assert run(index, "x.index", "photos", "--skip-bad", "--no-progress")[1] == 0
+    assert "3 items" in run(index, "x.index")[0]
+
+
+@pytest.mark.parametrize(
+    ("extra", "verb", "arguments"),
+    [
+        ("vicinal.index.server", serve, ["missing.index"]),
+        ("faiss", index, ["missing.index", "--export", "x.faiss"]),
+        ("pyarrow", index, ["missing.index", "--export", "x.parquet"]),
+    ],
+)
+def test_that_there_is_no_index_is_said_before_a_missing_extra(work, monkeypatch, extra, verb, arguments):
+    monkeypatch.setitem(sys.modules, extra, None)
+    with pytest.raises(DataError, match=r"missing\.index is not an index"):
+        run(verb, *arguments)
+
+
+def test_that_there_is_no_data_is_said_before_a_missing_extra(work, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(DataError, match=r"missing\.csv does not exist"):
+        run(index, "model", "missing.csv", "--out", "x.index", "--store", "postgresql://host/database")
+    assert not (work / "x.index").exists()  # an empty index would be found, and nothing in it
 
 
 def test_fast_search_does_not_call_itself_exact(work):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,11 @@ from typer.testing import CliRunner
 
 from vicinal.cli.main import app
 from vicinal.comparing import compare
-from vicinal.data import arrays
-from vicinal.errors import InputError
+from vicinal.data import arrays, split
+from vicinal.errors import DataError, InputError
+from vicinal.fitting import fit, train
+from vicinal.recipe import Recipe
+from vicinal.results import Run, leaderboards
 
 pytestmark = pytest.mark.unit
 run = CliRunner().invoke
@@ -57,3 +61,37 @@ def test_comparisons_are_ranked_as_their_leaderboard_is(tmp_path: Path):
     assert [row["mean"] for row in record["standings"]] == list(board.ranks.mean_ranks.values())
     refused = run(app, ["tournament", str(tmp_path), "--level", "0.1"])
     assert "--level and --drop are for tables" in str(refused.exception)
+
+
+def test_runs_that_were_trained_one_by_one_are_ranked(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    data = arrays(rng.normal(size=(48, 5)).astype(np.float32), np.repeat(np.arange(12), 4))
+
+    def trained(name: str, **changes: Any) -> str:
+        settings = {"backbone": "linear", "dim": 3, "classes_per_batch": 3, "data": "mine", "steps": 2, **changes}
+        train(Recipe().changed(settings), data=data, folder=tmp_path / name, progress=False)
+        return str(tmp_path / name)
+
+    def refused(*folders: str) -> str:
+        return str(run(app, ["tournament", *folders]).exception)
+
+    runs = [trained(f"{loss}-{seed}", loss=loss, seed=seed) for loss in ("triplet", "contrastive") for seed in range(2)]
+    result = run(app, ["tournament", *runs])
+    board = leaderboards([], runs=[Run.open(folder) for folder in runs])[0]
+    assert result.stdout.startswith(f"{board.title}\n\n{board.ranks}\n")
+    assert "2 methods in 2 experiments" in result.stdout
+    assert str(board.verdict()) in result.stdout
+    assert result.stderr == ""
+    assert "need at least two methods and two experiments" in refused(runs[0], runs[2])
+    again = trained("again", loss="triplet", seed=0, learning_rate=0.1)
+    assert f"{runs[0]} and {again} are both triplet in one experiment" in refused(*runs, again)
+    other = trained("other", loss="triplet", seed=0, protocol="default")
+    assert f"they are not: {runs[0]} (mine, fixed-validation); {other} (mine, default)" in refused(*runs, other)
+    longer = trained("longer", loss="contrastive", seed=1, steps=4)
+    assert "Note: Runs saw from" in run(app, ["tournament", *runs[:3], longer]).stderr
+    fit(split(data), loss="triplet", steps=2, dim=3, folder=tmp_path / "fitted", progress=False)
+    assert "has no scores of test classes" in refused(*runs, str(tmp_path / "fitted"))
+    (tmp_path / "fitted" / "record.json").unlink()
+    unfinished = run(app, ["tournament", str(tmp_path / "fitted")]).exception
+    assert isinstance(unfinished, DataError)
+    assert "holds no finished run" in str(unfinished)

@@ -41,7 +41,7 @@ def test_empty() -> None:
         ({"labels": np.array([0, 1, -1, 1])}, r"got -1\.\.1"),
         ({"class_names": ("a", "a")}, "different; repeated: a"),
         ({"roles": np.array(["train"])}, "one entry per item"),
-        ({"labels": np.ones((4, 2), dtype=np.int64)}, "Sets of labels go into"),
+        ({"labels": np.ones((4, 2), dtype=np.int64)}, "Sets of labels are booleans"),
         ({"roles": np.array(["train", "train", "tset", "test"])}, "got tset"),
         ({"boxes": np.zeros((4, 4))}, "belong to image files"),
         ({"items": np.zeros((4, 3), dtype=np.int64)}, "items must be.*got int64"),

@@ -149,6 +149,7 @@ def _from_list(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
 
 
 def _from_arrays(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
+    from vicinal.data.label_sets import need_one_label
     from vicinal.data.readers import arrays
 
     found = read_arrays(path)
@@ -156,4 +157,6 @@ def _from_arrays(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
     if "X" not in found:
         raise DataError(f"{path} must hold an array 'X' (and perhaps labels 'y').", [f"it holds: {', '.join(found)}"])
     labels = found.get("y", np.zeros(len(found["X"]), dtype=np.int64))
-    return arrays(found["X"], labels, name=path.stem, skip_bad=skip_bad), "y" in found
+    data = arrays(found["X"], labels, name=path.stem, skip_bad=skip_bad)
+    need_one_label(data, "A file of items")
+    return data, "y" in found

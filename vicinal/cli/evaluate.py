@@ -11,6 +11,7 @@ from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, Tim
 
 from vicinal.atomic import prepare_output
 from vicinal.cli.figures import prepare_figure, save_figure
+from vicinal.cli.saying import say_notes
 from vicinal.cli.values import whole_numbers, words
 from vicinal.errors import InputError
 from vicinal.live_bar import LiveBar
@@ -49,7 +50,8 @@ def evaluate(
     distance: Annotated[
         Literal["cosine", "euclidean"] | None,
         typer.Option(
-            help="How two embeddings are compared; by default as the model has it, and by cosine for files.",
+            help="How two embeddings are compared; by default as the model or the file has it, and by cosine where a "
+            "file does not say.",
         ),
     ] = None,
     k: Annotated[str, typer.Option(help="The k of R@k, separated by commas.", rich_help_panel="Scores")] = "1,2,4,8",
@@ -136,7 +138,7 @@ def evaluate(
         if data or protocol or workers is not None:
             raise InputError(f"DATA, --protocol and --workers go with the folder of a model; {what} is not a folder.")
         items, others = _from_files(what, labels, gallery, gallery_labels)
-        usual = "cosine"
+        usual = _distance_of(what, items, distance, gallery, others)
     bar = LiveBar(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -196,6 +198,20 @@ def _from_files(
     if gallery is None and gallery_labels is not None:
         raise InputError("--gallery-labels came without --gallery.")
     return read_table(embeddings, labels), None if gallery is None else read_table(gallery, gallery_labels)
+
+
+def _distance_of(
+    file: Path, items: Table, asked: str | None, gallery: Path | None, others: Table | None
+) -> Literal["cosine", "euclidean"]:
+    """How embeddings of files are compared where no flag says; a flag that says otherwise is told of."""
+    said = {path: table.distance for path, table in ((file, items), (gallery, others)) if table and table.distance}
+    if asked is None and len(set(said.values())) > 1:
+        ways = ", ".join(f"{path} by {distance}" for path, distance in said.items())
+        raise InputError(f"The files are compared in different ways ({ways}): say by --distance which counts.")
+    if asked is not None:
+        other = [(path, distance) for path, distance in said.items() if distance != asked]
+        say_notes(f"{path} says {distance}, and --distance {asked} counts." for path, distance in other)
+    return "euclidean" if "euclidean" in said.values() else "cosine"
 
 
 def _scored_part(whole: Dataset, protocol: str | None) -> Dataset:

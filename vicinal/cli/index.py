@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
-from vicinal.errors import InputError
+from vicinal.cli.json_output import print_json
+from vicinal.errors import DataError, InputError
 from vicinal.phrasing import counted
 
 if TYPE_CHECKING:
@@ -68,13 +70,21 @@ def index(
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Go back to what was before --model or --compact.")
     ] = False,
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            help="Leave out images that cannot be read, and list them; --no-skip-bad ends with an error if there are "
+            "any, when all others are in."
+        ),
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
     """Put images and their embeddings into a folder that can be searched; bring it up to date, look after it.
 
     vicinal index runs/which/best photos/ --out birds.index
     """
-    console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False, quiet=as_json)
     from vicinal.embedder.folder import CONFIG, model_in
     from vicinal.index import Index
     from vicinal.index.exchange import prepare_export
@@ -105,49 +115,62 @@ def index(
             raise InputError(f"{what} is a model; say where the index is to be: --out FOLDER.")
         made_by = what if is_model else None
         with Index.import_file(target, import_, embedder=made_by, distance=distance, store=store) as opened:
-            _say(console, opened, opened.changes)
+            _end(opened, _said(console, opened, opened.changes), as_json, skip_bad)
         return
     if is_model:
         if out is None or (data is None and not is_index(out)):
             raise InputError(f"{what} is a model; say what to index and where: vicinal index {what} DATA --out FOLDER.")
         _refuse("making an index", {**actions, "--distance": distance}, f"ask for that of the index {out}")
         with Index.build(out, what, data, store=store, progress=progress) as built:
-            _say(console, built, built.changes)
+            _end(built, _said(console, built, built.changes), as_json, skip_bad)
         return
     if out is not None:
         raise InputError(f"--out is for a new index, whose first argument is a model; {what} is none.")
     _refuse("an index", made_new, "that is for a new one")
-    if export is not None:
-        prepare_export(export)
-    if export_map is not None:
-        prepare_map(export_map)
     with Index.open(what) as opened:
+        if export is not None:
+            prepare_export(export)
+        if export_map is not None:
+            prepare_map(export_map)
+        facts: dict[str, Any] = {}
         if rollback:
             opened.rollback()
         if model is not None:
-            _say(console, opened, opened.reembed(model, data, progress=progress))
+            facts |= _said(console, opened, opened.reembed(model, data, progress=progress))
         elif data is not None:
-            _say(console, opened, opened.refresh(data, progress=progress))
+            facts |= _said(console, opened, opened.refresh(data, progress=progress))
         if remove is not None:
-            console.print(f"{counted(opened.remove(remove), 'item')} removed")
+            gone = opened.remove(remove)
+            facts["removed"] = facts.get("removed", 0) + gone
+            console.print(f"{counted(gone, 'item')} removed")
         if compact:
-            console.print(f"{counted(opened.compact(), 'row')} given back")
+            facts["given_back"] = opened.compact()
+            console.print(f"{counted(facts['given_back'], 'row')} given back")
         if export is not None:
-            console.print(f"{export}: {counted(opened.export(export), 'item')}")
+            facts["exported"] = opened.export(export)
+            console.print(f"{export}: {counted(facts['exported'], 'item')}")
         if export_map is not None:
             from vicinal.index.map_export import export_map as write_map
 
-            console.print(f"{export_map}: {counted(write_map(opened, export_map), 'item')}")
+            facts["mapped"] = write_map(opened, export_map)
+            console.print(f"{export_map}: {counted(facts['mapped'], 'item')}")
         if prepare_fast:
-            console.print(f"--fast is prepared, recall {opened.prepare_fast(half=half):.4f}")
+            facts["recall"] = opened.prepare_fast(half=half)
+            console.print(f"--fast is prepared, recall {facts['recall']:.4f}")
         elif half:
             raise InputError("--half says how --prepare-fast is done; give both.")
         if measure:
-            print(opened.measure())
+            measured = opened.measure()
+            facts["measured"] = asdict(measured)
+            if not as_json:
+                print(measured)
         if verify:
-            _verify(opened, console)
+            facts["problems"] = _verified(opened, console)
         elif not measure and export is None and export_map is None:
             console.print(str(opened))
+        _end(opened, facts, as_json, skip_bad)
+        if facts.get("problems"):
+            sys.exit(1)
 
 
 def _refuse(what: str, flags: Mapping[str, object], instead: str) -> None:
@@ -157,13 +180,29 @@ def _refuse(what: str, flags: Mapping[str, object], instead: str) -> None:
         raise InputError(f"{', '.join(given)} cannot go with {what}: {instead}.")
 
 
-def _say(console: Console, opened: Index, changes: Changes) -> None:
+def _said(console: Console, opened: Index, changes: Changes) -> dict[str, Any]:
+    """Say what was done to an index, and return it for JSON."""
     for name, reason in changes.skipped:
         console.print(f"skipped {name}: {reason}")
     console.print(f"{opened}: {changes}")
+    return asdict(changes) | {"skipped": [{"item": name, "reason": reason} for name, reason in changes.skipped]}
 
 
-def _verify(opened: Index, console: Console) -> None:
+def _end(opened: Index, facts: Mapping[str, Any], as_json: bool, skip_bad: bool) -> None:
+    """Print what was done where JSON is asked for; raise where something was skipped that should not be."""
+    if as_json:
+        about = {"index": str(opened.path), "items": len(opened), "dim": opened.dim, "distance": opened.distance}
+        print_json({**about, **facts})
+    if facts.get("skipped") and not skip_bad:
+        raise DataError(
+            f"{counted(len(facts['skipped']), 'item')} cannot be read; the others are in {opened.path}.",
+            [f"{each['item']}: {each['reason']}" for each in facts["skipped"]],
+            "Mend them and give the same command again, or leave them out with --skip-bad.",
+        )
+
+
+def _verified(opened: Index, console: Console) -> list[str]:
+    """Say what is not as it was written, and return it."""
     problems = opened.verify()
     for problem in problems:
         console.print(problem)
@@ -172,5 +211,6 @@ def _verify(opened: Index, console: Console) -> None:
             f"{counted(len(problems), 'problem')}. Restore the folder from a copy, go back with --rollback, or build "
             "the index again."
         )
-        sys.exit(1)
-    console.print(f"{opened}: every byte is as it was written")
+    else:
+        console.print(f"{opened}: every byte is as it was written")
+    return problems

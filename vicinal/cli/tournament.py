@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vicinal.cli.figures import prepare_figure, save_figure
+from vicinal.cli.saying import say_notes
 from vicinal.errors import InputError
 
 if TYPE_CHECKING:
-    from vicinal.results import Leaderboard
+    from vicinal.results import Leaderboard, Run
     from vicinal.statistics import Tournament
     from vicinal.statistics.ranking import Missing
 
@@ -32,9 +33,9 @@ def tournament(
         list[Path] | None,
         typer.Argument(
             metavar="[RUNS...|TABLE]",
-            help="Folders that `vicinal compare` wrote, or a CSV file: one row per experiment with a column per "
-            "method, or the columns experiment, method, score. Without it: the 10 losses of the thesis 'Metric "
-            "learning: a deep dive' (2020) on CUB.",
+            help="Folders that `vicinal compare` or `vicinal train` wrote, or a CSV file: one row per experiment with "
+            "a column per method, or the columns experiment, method, score. Without it: the 10 losses of the thesis "
+            "'Metric learning: a deep dive' (2020) on CUB.",
         ),
     ] = None,
     level: Annotated[float, typer.Option(help="Of the tests: below which a p-value is significant.")] = LEVEL,
@@ -53,7 +54,7 @@ def tournament(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Rank methods over several experiments, and say which differences are real; the higher a score the better."""
-    from vicinal.results import leaderboards, thesis_tables
+    from vicinal.results import thesis_tables
     from vicinal.statistics import plot_critical_difference, read_scores
     from vicinal.statistics import tournament as hold
 
@@ -62,7 +63,7 @@ def tournament(
         if what:
             raise InputError("--figures draws the tables of the thesis: give it without runs or a table.")
         _draw_thesis(figures)
-    boards = leaderboards(what) if what and all(path.is_dir() for path in what) else []
+    boards = _boards(what) if what and all(path.is_dir() for path in what) else []
     if boards and (level != LEVEL or drop is not None):
         raise InputError("--level and --drop are for tables: a comparison is ranked as its leaderboard and report do.")
     if boards:
@@ -71,12 +72,12 @@ def tournament(
         if missing:
             raise InputError(
                 f"Ranks of {missing[0]} need at least two methods and two experiments (seeds, folds or networks) that "
-                "have them all: compare more, or read the leaderboard with `vicinal report`."
+                "have them all: compare or train more, or read the leaderboard of a comparison with `vicinal report`."
             )
         found = [(title, ranks) for title, ranks in ranked if ranks is not None]
     elif what:
         if len(what) > 1:
-            raise InputError(f"Give one table, or folders of comparisons; got {', '.join(map(str, what))}.")
+            raise InputError(f"Give one table, or folders of comparisons and runs; got {', '.join(map(str, what))}.")
         found = [("", hold(read_scores(what[0]), level=level, missing=MISSING[drop]))]
     else:
         thesis = "R@1 on CUB of 10 losses x 3 networks x 4 sizes (Psomas 2020, Tables 6-8)"
@@ -92,6 +93,49 @@ def tournament(
     typer.echo("\n\n".join(_text(title, ranks, pairs, level) for title, ranks in found))
     for board in boards:
         typer.echo(f"\n{_by_classes(board)}")
+
+
+def _boards(folders: list[Path]) -> list[Leaderboard]:
+    """The leaderboards of comparisons, and that of runs which were trained one by one."""
+    from vicinal.results import Journal, Run, RunFiles, leaderboards
+
+    def is_run(folder: Path) -> bool:
+        files = RunFiles(folder)
+        return not Journal(folder).path.exists() and (files.record.exists() or files.recipe.exists())
+
+    trained = [Run.open(folder) for folder in folders if is_run(folder)]
+    if untested := [run.folder for run in trained if not run.record.test]:
+        raise InputError(f"{untested[0]} has no scores of test classes; runs of `vicinal train` have.")
+    boards = leaderboards([folder for folder in folders if not is_run(folder)], runs=trained)
+    if trained:
+        _check_trained([[run for run in board.runs if run in trained] for board in boards])
+    return boards
+
+
+def _check_trained(by_question: list[list[Run]]) -> None:
+    """Refuse runs that answer no question together; a comparison makes sure of that, and trainings one by one do not.
+
+    Args:
+        by_question: The runs of each leaderboard that were trained one by one.
+    """
+    asked = [runs for runs in by_question if runs]
+    if len(asked) > 1:
+        told = [f"{runs[0].folder} ({runs[0].record.dataset}, {runs[0].record.protocol})" for runs in asked]
+        raise InputError(
+            "Runs are ranked where data, protocol, test classes and what chose their steps are the same, and here "
+            f"they are not: {'; '.join(told)}. Rank each of these by itself."
+        )
+    known: dict[tuple[str, str], Run] = {}
+    for run in asked[0]:
+        same = known.setdefault((run.record.name, run.record.experiment), run)
+        if same is not run:
+            raise InputError(
+                f"{same.folder} and {run.folder} are both {run.record.name} in one experiment "
+                f"({run.record.experiment}): give one of them, or train with other seeds."
+            )
+    images = sorted({run.record.images for run in asked[0]})
+    if len(images) > 1:
+        say_notes([f"Runs saw from {images[0]:,} to {images[-1]:,} images: not all of them had the same chances."])
 
 
 def _draw_thesis(folder: Path) -> None:

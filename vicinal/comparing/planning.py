@@ -19,6 +19,7 @@ from vicinal.comparing.starting_point import (
     under_default_budget,
 )
 from vicinal.data import PROTOCOLS, READERS, Dataset, is_foreign, load, of
+from vicinal.data.label_sets import need_one_label
 from vicinal.defaults import suited_settings
 from vicinal.errors import InputError, VicinalError
 from vicinal.mining import MINERS
@@ -107,6 +108,7 @@ def plan(
     flags = changes if data is None else {**changes, "data": _name(data)}
     entries = contestants(ways, base, flags)
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
+    need_one_label(whole, "A comparison")
     follows_data = not states_conditions(base, ways)
     if follows_data:
         said = {**flat(changes), **({"backbone": backbones[0]} if backbones else {})}

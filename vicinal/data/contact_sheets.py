@@ -29,9 +29,8 @@ def contact_sheet(dataset: Dataset, *, rows: int = 12, columns: int = 12, size: 
     classes = dataset.classes
     shown = classes[np.unique(np.linspace(0, len(classes) - 1, rows).round().astype(int))]
     sheet = Image.new("RGB", (columns * size, len(shown) * size), "white")
-    for row, label in enumerate(shown):
-        members = np.flatnonzero(dataset.labels == label)
-        for column, index in enumerate(members[:columns].tolist()):
+    for row, label in enumerate(shown.tolist()):
+        for column, index in enumerate(dataset.members(label)[:columns].tolist()):
             with decoding(dataset.item(index) if dataset.kind == "paths" else f"image {index}"):
                 image = dataset.open(index)
                 image.draft("RGB", (size, size))

@@ -1,4 +1,4 @@
-"""Dataset: items, integer labels, class names and roles, with a hash of the content."""
+"""Dataset: items, labels or sets of labels, class names and roles, with a hash of the content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Dataset:
     Args:
         items: Paths (a file inside a zip is `archive.zip/inner/path`), uint8 images [n, h, w] or
             [n, h, w, 3], or float vectors [n, d].
-        labels: int64 [n]; each is a position in `class_names`.
+        labels: int64 [n]; each is a position in `class_names`. Or sets of labels: booleans [n, classes], a row for each
+            item, which may have none.
         class_names: The original name of every class, all different.
         roles: Per item "train", "validation", "test", "query" or "gallery", where the data has
             an official split; None otherwise.
@@ -43,7 +44,7 @@ class Dataset:
     """
 
     items: tuple[str, ...] | npt.NDArray[Any]
-    labels: npt.NDArray[np.int64]
+    labels: npt.NDArray[Any]
     class_names: tuple[str, ...]
     roles: npt.NDArray[Any] | None = None
     boxes: npt.NDArray[np.floating[Any]] | None = None
@@ -52,10 +53,15 @@ class Dataset:
 
     def __post_init__(self) -> None:
         n = len(self.items)
-        if self.labels.shape != (n,):
-            sets = " Sets of labels go into Criterion, class_sampler and evaluate." if self.labels.ndim == 2 else ""
-            raise InputError(f"labels must have one entry per item: {n} items, labels {self.labels.shape}.{sets}")
-        if n and not 0 <= self.labels.min() <= self.labels.max() < len(self.class_names):
+        if self.has_sets:
+            if self.labels.dtype != np.bool_ or self.labels.shape != (n, len(self.class_names)):
+                raise InputError(
+                    f"Sets of labels are booleans, a row for each of {n} items and a column for each of "
+                    f"{len(self.class_names)} class names; got {self.labels.dtype} {self.labels.shape}."
+                )
+        elif self.labels.shape != (n,):
+            raise InputError(f"labels must have one entry per item: {n} items, labels {self.labels.shape}.")
+        elif n and not 0 <= self.labels.min() <= self.labels.max() < len(self.class_names):
             raise InputError(
                 f"labels must lie in 0..{len(self.class_names) - 1} (there are {len(self.class_names)} class "
                 f"names); got {self.labels.min()}..{self.labels.max()}."
@@ -110,9 +116,18 @@ class Dataset:
         )
 
     @property
+    def has_sets(self) -> bool:
+        """Whether items have sets of labels, and not one each."""
+        return self.labels.ndim == 2
+
+    @property
     def classes(self) -> npt.NDArray[np.int64]:
         """The labels that occur, in order."""
-        return np.unique(self.labels)
+        return np.flatnonzero(self.labels.any(axis=0)) if self.has_sets else np.unique(self.labels)
+
+    def members(self, label: int) -> npt.NDArray[np.int64]:
+        """Positions of the items of a class."""
+        return np.flatnonzero(self.labels[:, label] if self.has_sets else self.labels == label)
 
     def item(self, index: int) -> Any:
         """The raw item: a path, an image array or a vector."""
@@ -149,14 +164,27 @@ class Dataset:
         )
 
     def of_classes(self, class_ids: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Dataset:
-        """The items of the chosen classes, labelled anew from 0 in the order of `class_ids`."""
+        """The items of the chosen classes, labelled anew from 0 in the order of `class_ids`.
+
+        No set of labels is cut: what it holds is chosen all or not at all.
+        """
         chosen = np.asarray(class_ids, dtype=np.int64)
         if outside := [int(c) for c in chosen if not 0 <= c < len(self.class_names)]:
             raise InputError(f"no such classes: {outside}; there are classes 0..{len(self.class_names) - 1}.")
+        names = tuple(self.class_names[c] for c in chosen)
+        if self.has_sets:
+            inside = self.labels[:, chosen]
+            have, torn = inside.any(axis=1), inside.sum(axis=1) < self.labels.sum(axis=1)
+            if cut := int((have & torn).sum()):
+                raise InputError(
+                    f"{cut:,} items have labels among {', '.join(names[:5])}{', ...' if len(names) > 5 else ''} and "
+                    "others beside them: choose these too, or choose items by `subset`."
+                )
+            return replace(self.subset(np.flatnonzero(have)), labels=inside[have], class_names=names)
         new_label = np.full(len(self.class_names), -1, dtype=np.int64)
         new_label[chosen] = np.arange(len(chosen))
         part = self.subset(np.flatnonzero(new_label[self.labels] >= 0))
-        return replace(part, labels=new_label[part.labels], class_names=tuple(self.class_names[c] for c in chosen))
+        return replace(part, labels=new_label[part.labels], class_names=names)
 
     def with_role(self, *roles: str) -> Dataset:
         """The items that have one of the roles, with the same labels and class names."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from vicinal.data import readers
 from vicinal.data.dataset import Dataset
+from vicinal.data.label_sets import need_one_label
 from vicinal.errors import DataError, InputError
 from vicinal.named_code import find, is_code
 
@@ -110,6 +111,7 @@ def _read(
     data = reader(*arguments, **options)
     if not isinstance(data, Dataset):
         raise InputError(f"The reader {name!r} must return a vicinal.Dataset; got {type(data).__name__}.")
+    need_one_label(data, "What is opened by its name")
     return data
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from vicinal.data.dataset import Dataset
 from vicinal.data.from_elsewhere import of
+from vicinal.data.label_sets import first_of_each_label
 from vicinal.errors import InputError, look_up
 from vicinal.notebook_html import html_page, html_table
 
@@ -161,6 +162,9 @@ def split(
     - "query-gallery" (In-shop) holds out as "fixed-validation" does; queries are searched in the
       gallery only.
 
+    Where items have sets of labels, classes that hang together by items that have several count as one here, so that
+    no side knows a label of another.
+
     Args:
         data: What to divide.
         protocol: One of `PROTOCOLS`.
@@ -179,7 +183,8 @@ def split(
     usual = look_up("protocol", protocol, PROTOCOLS)
     if usual is None and (fold is not None or folds is not None):
         raise InputError(f"protocol {protocol!r} has no folds; got fold={fold}, folds={folds}.")
-    train, held_out, test = _official_sides(data) if data.roles is not None else _halves(data)
+    first = first_of_each_label(data)
+    train, held_out, test = _official_sides(data, first) if data.roles is not None else _halves(data, first)
     if protocol == "query-gallery":
         _need_query_and_gallery(data)
     if usual is not None:
@@ -192,10 +197,14 @@ def split(
     elif not len(held_out):
         held_out = _random_share(train, validation, seed)
         train = np.setdiff1d(train, held_out)
+
+    def view(chosen: Classes) -> Dataset:
+        return data.of_classes(np.flatnonzero(np.isin(first, chosen)))
+
     return Split(
-        train=data.of_classes(train),
-        validation=data.of_classes(held_out) if len(held_out) else None,
-        test=data.of_classes(test),
+        train=view(train),
+        validation=view(held_out) if len(held_out) else None,
+        test=view(test),
         protocol=protocol,
         seed=seed,
         fold=fold,
@@ -203,23 +212,38 @@ def split(
     )
 
 
-def _halves(data: Dataset) -> tuple[Classes, Classes, Classes]:
+def _halves(data: Dataset, first: Classes) -> tuple[Classes, Classes, Classes]:
     # By name, so that a class whose every image was left out does not move the border.
-    first = data.classes < (len(data.class_names) + 1) // 2
-    if first.all() or not first.any():
-        raise InputError(f"{data.name} has too few classes to split: {first.sum()} to train, {(~first).sum()} to test.")
-    return data.classes[first], data.classes[:0], data.classes[~first]
+    every, present = np.unique(first), np.unique(first[data.classes])
+    half = np.isin(present, every[: (len(every) + 1) // 2])
+    if half.all() or not half.any():
+        raise InputError(
+            f"{data.name} has too few classes to split: {half.sum()} to train, {(~half).sum()} to test."
+            f"{_sets_hint(data)}"
+        )
+    return present[half], present[:0], present[~half]
 
 
-def _official_sides(data: Dataset) -> tuple[Classes, Classes, Classes]:
+def _sets_hint(data: Dataset) -> str:
+    if not data.has_sets:
+        return ""
+    return (
+        " Labels that hang together by items with several count as one class. To train on items whose labels others "
+        "share, divide the items yourself: fit(Split(data.subset(...), None, None)), and evaluate on the rest."
+    )
+
+
+def _official_sides(data: Dataset, first: Classes) -> tuple[Classes, Classes, Classes]:
     train, held_out, test = (
-        data.with_role(*roles).classes for roles in (("train",), ("validation",), ("test", "query", "gallery"))
+        np.unique(first[data.with_role(*roles).classes])
+        for roles in (("train",), ("validation",), ("test", "query", "gallery"))
     )
     shared = sorted({*np.intersect1d(train, test), *np.intersect1d(train, held_out), *np.intersect1d(held_out, test)})
     if shared:
         raise InputError(
             f"{len(shared)} classes of {data.name} have roles on both sides of the split: "
-            f"{', '.join(data.class_names[c] for c in shared[:10])}. Give every class to one side only."
+            f"{', '.join(data.class_names[c] for c in shared[:10])}. "
+            f"Give every class to one side only.{_sets_hint(data)}"
         )
     if not len(train) or not len(test):
         raise InputError(

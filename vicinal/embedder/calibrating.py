@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vicinal.data import Dataset
+from vicinal.data.label_sets import need_one_label
 from vicinal.embedder.calibration import Calibration
 from vicinal.errors import InputError
 from vicinal.evaluation.promised_threshold import Promise, promise_threshold
@@ -41,6 +42,7 @@ def calibrate(
     Raises:
         InputError: Where there are too few classes to promise that; it says how many it takes.
     """
+    need_one_label(data, "A threshold")
     unseen = unseen_classes(embedder, data)
     promise = promise_threshold(
         embedder.encode(unseen, progress=progress),

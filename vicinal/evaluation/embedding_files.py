@@ -11,9 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vicinal.errors import DataError, look_up
-from vicinal.reading import matrix_of_lists, read_arrays, read_csv, read_parquet, read_text, reading, require_file
+from vicinal.neighbours.similarity import DISTANCES
+from vicinal.reading import (
+    matrix_of_lists,
+    printable,
+    read_arrays,
+    read_csv,
+    read_parquet,
+    read_text,
+    reading,
+    require_file,
+)
 
-__all__ = ["Table", "named_labels", "read_labels", "read_table"]
+__all__ = ["DISTANCE", "Table", "checked_distance", "named_labels", "read_labels", "read_table", "text_in"]
+
+DISTANCE = "distance"  # what a file calls how its vectors are compared: a text in .npz, metadata in Parquet
 
 
 @dataclass(frozen=True)
@@ -24,11 +36,13 @@ class Table:
         embeddings: One row per item.
         labels: One per item.
         sequences: One per item, if the file has any.
+        distance: How embeddings are compared; empty if the file does not say.
     """
 
     embeddings: NDArray[np.generic]
     labels: NDArray[np.generic]
     sequences: NDArray[np.generic] | None = None
+    distance: str = ""
 
 
 def read_table(path: Path, labels: Path | None = None) -> Table:
@@ -37,7 +51,8 @@ def read_table(path: Path, labels: Path | None = None) -> Table:
     Args:
         path: `.npz` with the arrays `embeddings` and `labels` (and perhaps `sequences`, and `class_names` that
             the labels count), `.npy` with the embeddings alone, or `.parquet` with the columns `embedding` (a
-            list of numbers) and `label` (and perhaps `sequence`).
+            list of numbers) and `label` (and perhaps `sequence`). What `vicinal embed` and `vicinal index --export`
+            write also says how embeddings are compared.
         labels: A file of labels for `read_labels`; instead of those in `path`, and necessary for `.npy`.
     """
     require_file(path)
@@ -57,7 +72,8 @@ def read_table(path: Path, labels: Path | None = None) -> Table:
             [f"it holds: {', '.join(found)}"],
             "Give them in a file of their own with --labels (or --gallery-labels).",
         )
-    return Table(found["embeddings"], found["labels"], found.get("sequences"))
+    distance = checked_distance(path, text_in(found, DISTANCE))
+    return Table(found["embeddings"], found["labels"], found.get("sequences"), distance)
 
 
 def read_labels(path: Path) -> NDArray[np.generic]:
@@ -82,13 +98,33 @@ def _from_npy(path: Path) -> NDArray[np.generic]:
 
 
 def _from_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    found = read_arrays(path, ("embeddings", "labels", "sequences", "class_names"))
+    found = read_arrays(path, ("embeddings", "labels", "sequences", "class_names", DISTANCE))
     if "embeddings" not in found:
         return dict(read_arrays(path))
     names, labels = found.pop("class_names", None), found.get("labels")
     if names is not None and labels is not None:
         found["labels"] = named_labels(path, labels, names)
     return found
+
+
+def text_in(arrays: Mapping[str, NDArray[Any]], name: str) -> str:
+    """Return the text that an array without dimensions holds; nothing where there is none."""
+    array = arrays.get(name)
+    return str(array) if array is not None and array.ndim == 0 and array.dtype.kind == "U" else ""
+
+
+def checked_distance(path: Path, said: str) -> str:
+    """Return how a file says that its vectors are compared, which may be nothing.
+
+    Raises:
+        DataError: If there is no such distance.
+    """
+    if said and said not in DISTANCES:
+        raise DataError(
+            f"{printable(path)} says that its vectors are compared by {said!r}.",
+            hint=f"There is: {', '.join(DISTANCES)}.",
+        )
+    return said
 
 
 def named_labels(path: Path, labels: NDArray[np.generic], names: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -140,7 +176,9 @@ def _from_parquet(path: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def _from_arrow(path: Path, table: Any, names: Mapping[str, str]) -> dict[str, NDArray[np.generic]]:
-    found = {"embeddings": matrix_of_lists(path, table, "embedding")}
+    found: dict[str, NDArray[np.generic]] = {"embeddings": matrix_of_lists(path, table, "embedding")}
+    if said := (table.schema.metadata or {}).get(DISTANCE.encode()):
+        found[DISTANCE] = np.array(said.decode())
     for name in ("label", "sequence"):
         if name in table.column_names:
             column = table.column(name)

@@ -36,7 +36,7 @@ class Encoder(Protocol):
 class LabelledItems(Protocol):
     """Items with labels, and roles where queries are searched in a gallery: a `Dataset`, say."""
 
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     roles: NDArray[Any] | None
 
 
@@ -104,8 +104,8 @@ def as_scored_items(
 
 
 def by_role(
-    embeddings: NDArray[np.float32], labels: NDArray[np.int64], roles: NDArray[Any] | None
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32] | None, NDArray[np.int64] | None]:
+    embeddings: NDArray[np.float32], labels: NDArray[Any], roles: NDArray[Any] | None
+) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.float32] | None, NDArray[Any] | None]:
     """Divide items into queries and gallery where their roles name both; all items are both where they do not.
 
     Returns:

@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from vicinal.atomic import prepare_output, replacing, replacing_path, write_atomically
 from vicinal.errors import DataError, InputError, MissingExtra
-from vicinal.evaluation.embedding_files import named_labels
+from vicinal.evaluation.embedding_files import DISTANCE, checked_distance, named_labels, text_in
 from vicinal.index.columns import BUILT_IN
 from vicinal.index.item import Header, Item
-from vicinal.neighbours.similarity import DISTANCES
 from vicinal.reading import matrix_of_lists, printable, read_arrays, read_parquet, reading, require_file
 
 __all__ = ["ForeignVectors", "export_items", "prepare_export", "read_vectors", "write_arrays"]
 
-EMBEDDER, DISTANCE = "embedder", "distance"
+EMBEDDER = "embedder"
 OF_FILES = ("path", "source", "stamp", "hash")  # built-in columns that are neither ids nor labels
 PREFIX = "metadata_"  # of metadata columns in an npz file
 MISSING = "missing_"  # of arrays that say which entries of another one are missing
@@ -97,11 +96,7 @@ def read_vectors(path: Path) -> ForeignVectors:
         raise InputError(f"Vectors are imported from a file that ends in {', '.join(readers)}; got {path}.")
     with reading(path, "a file of vectors"):
         found = readers[path.suffix.lower()](path)
-    if found.distance and found.distance not in DISTANCES:
-        raise DataError(
-            f"{printable(path)} says that its vectors are compared by {found.distance!r}.",
-            hint=f"There is: {', '.join(DISTANCES)}.",
-        )
+    checked_distance(path, found.distance)
     columns = {"ids": found.ids, "labels": found.labels, **found.files, **found.metadata}
     for name, values in columns.items():
         if values is not None and len(values) != len(found.vectors):
@@ -217,8 +212,8 @@ def _from_numpy(path: Path) -> ForeignVectors:
         columns["label"],
         {name: values for name, values in metadata.items() if values is not None},
         files,
-        _said(arrays, EMBEDDER),
-        _said(arrays, DISTANCE),
+        text_in(arrays, EMBEDDER),
+        text_in(arrays, DISTANCE),
     )
 
 
@@ -234,11 +229,6 @@ def _entries(path: Path, arrays: Mapping[str, NDArray[Any]], name: str) -> list[
             f"entry whether it is missing; got {list(array.shape)} and {missing.dtype} {list(missing.shape)}."
         )
     return [None if gone else value for value, gone in zip(array.tolist(), missing.tolist(), strict=True)]
-
-
-def _said(arrays: Mapping[str, NDArray[Any]], name: str) -> str:
-    array = arrays.get(name)
-    return str(array) if array is not None and array.ndim == 0 and array.dtype.kind == "U" else ""
 
 
 def _matrix(path: Path, vectors: NDArray[Any]) -> NDArray[Any]:

@@ -106,6 +106,8 @@ class Index:
             progress: Whether to show a bar on standard error.
         """
         model = embedder if isinstance(embedder, Embedder) else Embedder.load(embedder)
+        # Before anything is made: of data that is not there no empty index is left.
+        source = None if data is None else as_source(data, labels=labels, metadata=metadata)
         known = model.identity()
         if is_index(path):
             index = cls(path)
@@ -120,8 +122,8 @@ class Index:
             make_index(path, Header(model.dim, model.distance, known), model, store)
             index = cls(path)
         index._model.remember(known, model)
-        if data is not None:
-            index.changes = index.refresh(data, labels=labels, metadata=metadata, progress=progress)
+        if source is not None:
+            index.changes = index.refresh(source, progress=progress)
         return index
 
     @classmethod

@@ -15,6 +15,7 @@ import numpy as np
 
 from vicinal.data.dataset import ROLES, Dataset
 from vicinal.data.files import archive_of, digest
+from vicinal.data.label_sets import need_one_label
 from vicinal.data.opening import load, recognise
 from vicinal.data.readers.layout import SUFFIXES, by_class, folders_in, images_below
 from vicinal.data.readers.table import read_columns
@@ -206,6 +207,7 @@ def _of_files(
 
 
 def _of_dataset(data: Dataset, name: str) -> Source:
+    need_one_label(data, "An index")
     labels = [data.class_names[label] for label in data.labels.tolist()]
     metadata: dict[str, Sequence[Any]] = {} if data.roles is None else {"role": data.roles.tolist()}
     if isinstance(data.items, tuple):

@@ -321,7 +321,9 @@ class Leaderboard:
         return found
 
 
-def leaderboards(folders: Sequence[str | Path], *, keys: Collection[str] | None = None) -> list[Leaderboard]:
+def leaderboards(
+    folders: Sequence[str | Path], *, keys: Collection[str] | None = None, runs: Sequence[Run] = ()
+) -> list[Leaderboard]:
     """Read the journals of folders and sort their runs into questions.
 
     Runs are compared only where the content of the data, the protocol, its folds, what chose the reported step and
@@ -330,14 +332,15 @@ def leaderboards(folders: Sequence[str | Path], *, keys: Collection[str] | None 
     Args:
         folders: That `vicinal compare` wrote; those of several machines are put together.
         keys: Of the records to take, by default all.
+        runs: More of them, which belong to no comparison: what `vicinal train` made.
 
     Raises:
         InputError: Where a folder holds no journal, or no run is in any.
     """
-    if not folders:
+    if not folders and not runs:
         raise InputError("A leaderboard needs at least one folder that `vicinal compare` wrote; got none.")
-    runs = [run for run in read_journals(folders) if keys is None or run.record.key in keys]
-    runs = [run for run in runs if run.record.role != "rung"]
+    compared = [run for run in read_journals(folders) if keys is None or run.record.key in keys]
+    runs = [*(run for run in compared if run.record.role != "rung"), *runs]
     if not runs:
         raise InputError(f"No run has finished in {', '.join(map(str, folders))}: there is nothing to report yet.")
     groups: dict[tuple[object, ...], list[Run]] = {}

@@ -16,7 +16,7 @@ def batch_that_fits(labels: npt.ArrayLike, classes: int, items: int) -> tuple[in
     sampler says what is wrong.
 
     Args:
-        labels: Of the training items.
+        labels: Of the training items; or their sets of labels, a row of booleans for each.
         classes: Classes in a batch, as asked.
         items: Of each class.
 
@@ -25,10 +25,14 @@ def batch_that_fits(labels: npt.ArrayLike, classes: int, items: int) -> tuple[in
         >>> batch_that_fits(five_classes_of_three, 8, 4), batch_that_fits(five_classes_of_three, 2, 2)
         ((5, 3), (2, 2))
     """
-    sizes = np.unique(np.asarray(labels), return_counts=True)[1]
+    targets = np.asarray(labels)
+    if targets.ndim == 2:
+        sizes, supply = np.count_nonzero(targets[:, targets.any(axis=0)], axis=0), int(targets.any(axis=1).sum())
+    else:
+        sizes, supply = np.unique(targets, return_counts=True)[1], len(targets)
     best = (0, 0)
     for each in range(items, min(2, items) - 1, -1):
-        most = min(classes, len(sizes), int(np.minimum(sizes, each).sum()) // each)
+        most = min(classes, len(sizes), min(int(np.minimum(sizes, each).sum()), supply) // each)
         if most >= min(2, classes) and most * each >= best[0] * best[1]:
             best = (most, each)
     return best if best != (0, 0) else (classes, items)

@@ -164,11 +164,12 @@ def _shape(trunk: nn.Module, data: Dataset, transform: Callable[..., Tensor] | N
 
 
 def _parts(data: Dataset, copies: int, about: dict[str, Any], folder: Path) -> Iterator[_Part]:
-    for label in data.classes:
-        content = data.of_classes([int(label)]).hash()
+    every = ((data.members(label), data.of_classes([label])) for label in data.classes.tolist())
+    for items, of_class in [(np.arange(len(data)), data)] if data.has_sets else every:  # sets are in several classes
+        content = of_class.hash()
         for copy in range(copies):
             name = _hash({**about, "items": content, "copy": copy})
-            yield _Part(folder / f"{name}.npy", np.flatnonzero(data.labels == label), copy, int(content[:8], 16))
+            yield _Part(folder / f"{name}.npy", items, copy, int(content[:8], 16))
 
 
 def _hash(about: dict[str, Any]) -> str:

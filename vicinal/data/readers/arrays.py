@@ -28,7 +28,8 @@ def arrays(
     Args:
         items: Vectors [n, d] of any numbers, or uint8 images [n, h, w] or [n, h, w, 3]; or the path
             of an `.npz` file that holds arrays `X` and `y` (and perhaps `roles`).
-        labels: One per item, numbers or strings; classes come in sorted order.
+        labels: One per item, numbers or strings; classes come in sorted order. Or sets of labels, booleans
+            [n, classes]: classes are called by the numbers of their columns.
         roles: One per item ("train", "test", ...), if there is an official split.
         name: Name of the data.
         skip_bad: Leave out vectors that are not finite, with a warning, instead of raising.
@@ -41,8 +42,12 @@ def arrays(
     if isinstance(items, str | Path):
         return _from_npz(Path(items), skip_bad)
     values, targets = np.asarray(items), np.asarray(labels)
-    if values.ndim == 0 or targets.ndim != 1 or len(targets) != len(values):
-        raise InputError(f"labels must be one per item: items {values.shape}, labels {targets.shape}.")
+    sets = targets.ndim == 2 and targets.dtype == np.bool_
+    if values.ndim == 0 or not (targets.ndim == 1 or sets) or len(targets) != len(values):
+        raise InputError(
+            f"labels must be one per item: items {values.shape}, labels {targets.shape}. "
+            "Sets of labels are rows of booleans."
+        )
     if not (values.ndim == 2 or (values.ndim in (3, 4) and values.dtype == np.uint8)):
         raise InputError(
             f"items must be vectors [n, d] or uint8 images [n, h, w(, 3)]; got {values.dtype} "
@@ -68,15 +73,21 @@ def arrays(
         if problems:
             notes = (f"skipped {len(problems)} of {len(values)} vectors", *problems)
             warn_caller(f"{name}: {notes[0]}: {problems[0]}")
-    names, contiguous = np.unique(targets[keep], return_inverse=True)
+    names, codes = (np.arange(targets.shape[1]), targets[keep]) if sets else _coded(targets[keep])
     return Dataset(
         items=values[keep],
-        labels=contiguous.astype(np.int64),
+        labels=codes,
         class_names=tuple(str(n) for n in names.tolist()),
         roles=None if roles is None else np.asarray(roles, dtype=np.str_)[keep],
         name=name,
         notes=notes,
     )
+
+
+def _coded(targets: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return the classes in sorted order, and the place of each label among them."""
+    names, codes = np.unique(targets, return_inverse=True)
+    return names, codes.astype(np.int64)
 
 
 def _from_npz(path: Path, skip_bad: bool) -> Dataset:
