@@ -75,6 +75,19 @@ def test_the_command_searches_what_python_does(tmp_path: Path) -> None:
     assert Recipe.read(tmp_path / "best.toml").batch == same.recipe.batch == "32x2"  # of 36 classes
 
 
+@pytest.mark.parametrize(("batch", "steps"), [("4x4", 20), ("10x4", 8)])
+def test_a_budget_in_images_is_that_of_every_trial(batch: str, steps: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(60), 4)
+    np.savez(tmp_path / "data.npz", X=rng.normal(size=(len(labels), 4)).astype(np.float32), y=labels)
+    flags = ["--loss", "triplet", "--dim", "4", "--trials", "2", "--sampler", "random", "-o", f"batch={batch}"]
+    done = run(tmp_path / "data.npz", *flags, "--budget", "330images", "--out", tmp_path / "best.toml")
+    assert done.exit_code == 0, done.output
+    best = Recipe.read(tmp_path / "best.toml")
+    assert best.training.steps == steps
+    assert best.classes_per_batch * best.samples_per_class * steps == 320
+
+
 def test_a_space_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("dim = [4, 8]\n[loss_options]\nmargin = {low = 0.0, high = 0.2, step = 0.1}\n")
     flags = ["--space", tmp_path / "space.toml", "--sampler", "grid", "--trials", "9", "--no-prune"]

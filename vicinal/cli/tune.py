@@ -11,7 +11,7 @@ import typer
 from vicinal.atomic import prepare_output, write_atomically
 from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.saying import say_notes
-from vicinal.cli.values import given
+from vicinal.cli.values import asked_budget, given
 from vicinal.errors import InputError
 from vicinal.reading import read_toml
 
@@ -51,8 +51,14 @@ def tune(
     backbone: Annotated[str | None, typer.Option(help="convnet, resnet50, mobilenet_v2, linear, ...")] = None,
     weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
     dim: Annotated[int | None, typer.Option(help="Length of the embeddings.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Optimiser steps of a trial.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Or of a trial: 500 (steps), 90s, 5m or 1h of training.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Of each trial: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h of training; by default by data "
+            "size."
+        ),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="The same as a number of steps alone.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the backbone; where the search starts.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the split and of the search.")] = 0,
@@ -66,7 +72,6 @@ def tune(
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Search for the settings of a loss that score best on validation classes."""
-    from vicinal.comparing.budget import budget_settings
     from vicinal.data import load
     from vicinal.defaults import settled_recipe
     from vicinal.recipe import Recipe
@@ -91,15 +96,15 @@ def tune(
         "score": score,
         "skip_bad": skip_bad,
     }
-    if budget is not None and steps is not None:
-        raise InputError("--budget and --steps say the same: give one of them.")
-    changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
+    changes = given(flags, option)
+    allowed = asked_budget(budget, changes)
+    changes |= allowed.settings()
     changes["seed"] = seed
     wanted = Recipe.read(*(recipe or []), **changes)
     if wanted.data is None:
         raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
     whole = load(wanted.data, skip_bad=wanted.skip_bad)
-    wanted, notes = settled_recipe(whole, recipe or [], changes)
+    wanted, notes = settled_recipe(whole, recipe or [], changes, allowed.images)
     say_notes(notes)
     prepare_output(out)
     prepare_figure(plot, "--plot")

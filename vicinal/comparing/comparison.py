@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from vicinal.budget import Budget, read_budget
 from vicinal.comparing.baselines import run_baselines
 from vicinal.comparing.best_folder import heal_best, keep_best
-from vicinal.comparing.budget import Budget, read_budget
 from vicinal.comparing.conditions import comparison_folder, conditions
 from vicinal.comparing.grid_runs import Execution, climb_rates, run_grid, say, search_settings
 from vicinal.comparing.opening_words import features_in_words, opening_words
