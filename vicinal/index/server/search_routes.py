@@ -18,7 +18,7 @@ from vicinal.index.server.uploads import media_type, read_body, read_form, read_
 from vicinal.index.server.wire_models import QueryReply, SameBody, SameReply, SearchBody, SearchReply
 from vicinal.index.where import Compare
 
-__all__ = ["JSON", "MULTIPART", "Where", "add_search_routes", "json_content"]
+__all__ = ["BINARY", "JSON", "MULTIPART", "Where", "add_search_routes", "json_content"]
 
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
