@@ -111,3 +111,13 @@ def test_mistakes_are_one_message(flags: list[str], kind: type[VicinalError], sa
     with pytest.raises(kind, match=re.escape(said)):
         run("digits", *FLAGS, "--trials", "2", "--out", tmp_path / "best.toml", *flags)
     assert not (tmp_path / "best.toml").exists()
+
+
+def test_the_rungs_are_said_and_their_number_is_a_flag(tmp_path: Path) -> None:
+    flags = ["--loss", "triplet", "--trials", "2", "--out", tmp_path / "best.toml"]
+    done = run("digits", *FLAGS, *flags)
+    assert "Learning rates were tried first: 0.000949 (" in done.output
+    rate = Recipe.read(tmp_path / "best.toml").training.learning_rate
+    assert rate in (0.000949, 0.003)
+    assert f"the rest was searched around {rate:g}." in done.output
+    assert "Learning rates" not in run("digits", *FLAGS, *flags, "--rates", "1").output

@@ -100,8 +100,8 @@ def compare(
     """
     from vicinal.comparing import compare as run_comparison
     from vicinal.comparing.panel import PANEL
-    from vicinal.comparing.rates import RUNGS
     from vicinal.recipes import losses_beside
+    from vicinal.tuning.ladder import RUNGS
 
     flags = {
         "weights": weights,

@@ -38,6 +38,15 @@ def tune(
         str | None, typer.Option(help="Ranges and choices to search instead: a TOML file, or one of vicinal's by name.")
     ] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Leave this setting as it is, such as learning_rate.")] = None,
+    rates: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Learning rates among the trials that are tried before the rest, which is searched near the best; 1 "
+            "searches the rate with the rest.",
+            show_default="a few",
+        ),
+    ] = None,
     prune: Annotated[bool, typer.Option(help="Give up trials that stay below the median.")] = True,
     recipe: Annotated[
         list[str] | None,
@@ -74,9 +83,10 @@ def tune(
     """Search for the settings of a loss that score best on validation classes."""
     from vicinal.data import load
     from vicinal.defaults import settled_recipe
-    from vicinal.recipe import Recipe
+    from vicinal.recipe import Recipe, flat, laid_over, read_tables
     from vicinal.recipes import find_space
     from vicinal.tuning import tune as search
+    from vicinal.tuning.ladder import RUNGS
     from vicinal.tuning.ranges import flat_space
     from vicinal.tuning.search_figure import plot_search
 
@@ -108,6 +118,8 @@ def tune(
     say_notes(notes)
     prepare_output(out)
     prepare_figure(plot, "--plot")
+    multiplier = flat(laid_over(read_tables(*(recipe or [])), changes)).get("proxy_multiplier")
+    stated = {} if multiplier is None else {"proxy_multiplier": multiplier}  # or proxies keep their rate on the ladder
     tuned = search(
         wanted.split(whole),
         wanted,
@@ -117,8 +129,10 @@ def tune(
         seed=seed,
         space=flat_space(read_toml(find_space(space))) if space else None,
         fix=fix or [],
+        rates=RUNGS if rates is None else rates,
         prune=prune,
         progress=progress,
+        **stated,
     )
     write_atomically(out, tuned.to_toml())
     if plot is not None:
