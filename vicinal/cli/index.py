@@ -58,6 +58,10 @@ def index(
         Path | None,
         typer.Option(help="Write path, label, place on the map and neighbours of every item to a .parquet file."),
     ] = None,
+    keep_map: Annotated[
+        bool,
+        typer.Option("--map", help="Make the map of the search page now, so that its first visitor need not wait."),
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte; list what is not as it was.")] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Time exact and fast search, with recall.")] = False,
     prepare_fast: Annotated[
@@ -106,6 +110,7 @@ def index(
         made_by = what if is_model else None
         with Index.import_file(target, import_, embedder=made_by, distance=distance, store=store) as opened:
             _say(console, opened, opened.changes)
+            _keep_map(console, opened, wanted=keep_map, progress=progress)
         return
     if is_model:
         if out is None or (data is None and not is_index(out)):
@@ -113,6 +118,7 @@ def index(
         _refuse("making an index", {**actions, "--distance": distance}, f"ask for that of the index {out}")
         with Index.build(out, what, data, store=store, progress=progress) as built:
             _say(console, built, built.changes)
+            _keep_map(console, built, wanted=keep_map, progress=progress)
         return
     if out is not None:
         raise InputError(f"--out is for a new index, whose first argument is a model; {what} is none.")
@@ -132,6 +138,7 @@ def index(
             console.print(f"{counted(opened.remove(remove), 'item')} removed")
         if compact:
             console.print(f"{counted(opened.compact(), 'row')} given back")
+        _keep_map(console, opened, wanted=keep_map, progress=progress)
         if export is not None:
             console.print(f"{export}: {counted(opened.export(export), 'item')}")
         if export_map is not None:
@@ -161,6 +168,14 @@ def _say(console: Console, opened: Index, changes: Changes) -> None:
     for name, reason in changes.skipped:
         console.print(f"skipped {name}: {reason}")
     console.print(f"{opened}: {changes}")
+
+
+def _keep_map(console: Console, opened: Index, *, wanted: bool, progress: bool) -> None:
+    if wanted:
+        from vicinal.index.kept_map import keep_map
+
+        layout = keep_map(opened, progress=progress)
+        console.print(f"the map of {counted(len(layout.places), 'item')} is kept, by {layout.method}")
 
 
 def _verify(opened: Index, console: Console) -> None:
