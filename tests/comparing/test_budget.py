@@ -7,8 +7,8 @@ import pytest
 
 from vicinal.budget import Budget, images_per_step, read_budget
 from vicinal.comparing import compare
-from vicinal.comparing.budget import with_equal_images, with_patience
 from vicinal.comparing.contestants import contestants
+from vicinal.comparing.equal_budgets import with_equal_images, with_patience
 from vicinal.comparing.opening_words import opening_words
 from vicinal.comparing.planning import plan
 from vicinal.data import arrays, digits
