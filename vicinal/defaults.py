@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from vicinal.backbones import BACKBONES, fetch, kept_weights
 from vicinal.backbones.hub_networks import HUB_NETWORKS
+from vicinal.budget import evaluation_interval, images_per_step, steps_that_see
 from vicinal.build import with_fitting_batches
 from vicinal.data import Dataset, looks_of
 from vicinal.errors import DataError
@@ -21,6 +22,7 @@ __all__ = [
     "budgeted",
     "images_to_see",
     "in_own_terms",
+    "seeing_images",
     "settled_recipe",
     "suited_recipe",
     "suited_settings",
@@ -97,7 +99,9 @@ def suited_settings(data: Dataset, said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in suited.items() if name not in said}
 
 
-def settled_recipe(data: Dataset, sources: Sequence[str | Path], changes: Mapping[str, Any]) -> Settled:
+def settled_recipe(
+    data: Dataset, sources: Sequence[str | Path], changes: Mapping[str, Any], images: int | None = None
+) -> Settled:
     """Return the recipe of a command line: recipes laid over each other, or network and budget that suit the data.
 
     What neither a recipe nor a change says of the loss's own terms follows the loss.
@@ -106,6 +110,7 @@ def settled_recipe(data: Dataset, sources: Sequence[str | Path], changes: Mappin
         data: The whole of it.
         sources: Names or paths of recipes.
         changes: As `Recipe.changed` takes it.
+        images: To be seen in training, if that is its budget; they become steps by the size of its batches.
 
     Example:
         >>> from vicinal.data import digits
@@ -117,10 +122,12 @@ def settled_recipe(data: Dataset, sources: Sequence[str | Path], changes: Mappin
     if not sources:
         asked = Recipe.of(suited_settings(data, changes)).changed(changes)
         train = asked.split(data).train
-        return in_own_terms(budgeted(asked, train, changes), train, said)
+        asked = budgeted(asked, train, changes) if images is None else seeing_images(asked, train, images, changes)
+        return in_own_terms(asked, train, said)
     asked = Recipe.of(tables).changed(changes)
     said |= {"mining"} if "loss" in tables else set()  # such a recipe says with its loss whether it mines
-    return in_own_terms(asked, asked.split(data).train, said)
+    train = asked.split(data).train
+    return in_own_terms(asked if images is None else seeing_images(asked, train, images), train, said)
 
 
 def suited_recipe(train: Dataset, changes: Mapping[str, Any]) -> Settled:
@@ -165,11 +172,25 @@ def budgeted(recipe: Recipe, train: Dataset, said: Mapping[str, Any]) -> Recipe:
     """Return a recipe whose steps suit the number of training items, unless steps or a time were asked for."""
     if "steps" in said or "seconds" in said:
         return recipe
-    fitting = with_fitting_batches(recipe, train)
-    batch = fitting.classes_per_batch * fitting.samples_per_class * recipe.training.accumulate
-    steps = math.ceil(images_to_see(len(train)) / batch)
+    steps = math.ceil(images_to_see(len(train)) / images_per_step(with_fitting_batches(recipe, train)))
     every = {} if "evaluate_every" in said else {"evaluate_every": max(1, steps // EVALUATIONS)}
     return recipe.changed(steps=steps, **every)
+
+
+def seeing_images(recipe: Recipe, train: Dataset, images: int, said: Mapping[str, Any] | None = None) -> Recipe:
+    """Return a recipe whose steps see so many images in batches that the training items can fill, and end with them.
+
+    Args:
+        recipe: What was asked for; images are the whole budget, whatever steps or time it has.
+        train: The classes to train on.
+        images: To be seen; what is left over is less than a batch.
+        said: Settings that were asked for; with `evaluate_every` not among them, evaluations suit the number of images.
+            None leaves evaluations as they are.
+    """
+    steps = steps_that_see(images, images_per_step(with_fitting_batches(recipe, train)))
+    suited = said is not None and "evaluate_every" not in said
+    every = {"evaluate_every": evaluation_interval(steps)} if suited else {}
+    return recipe.changed(steps=steps, seconds=None, **every)
 
 
 def _on_features_of(named: Recipe) -> dict[str, Any]:

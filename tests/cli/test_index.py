@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 
 import numpy as np
 import pytest
 import torch
 import typer
 from PIL import Image
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from vicinal.cli.calibrate import calibrate
@@ -22,8 +24,12 @@ from vicinal.cli.serve import serve
 from vicinal.cli.vocabulary import todays_words
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
+from vicinal.index import Index
+from vicinal.index.map_layout import lay_out
+from vicinal.index.server import ServerSettings, create_app
 
 pytestmark = pytest.mark.unit
+LOCAL = {"base_url": "http://127.0.0.1:8765"}
 
 
 @pytest.fixture
@@ -244,3 +250,37 @@ def test_the_map_is_exported(work):
     text, code = run(index, "i", "--export-map", "map.parquet")
     assert (text.strip(), code) == ("map.parquet: 3 items", 0)
     assert parquet.read_table("map.parquet")["label"].to_pylist() == ["a", "a", "b"]
+
+
+def test_the_map_is_made_with_the_index_and_found_by_whoever_looks(work, monkeypatch):
+    said, code = run(index, "model", "photos", "--out", "x.index", "--map", "--no-progress")
+    assert code == 0
+    assert "the map of 3 items is kept, by PCA" in said
+    with Index.open("x.index") as opened:
+        assert opened.verify() == []
+        expected = lay_out(opened.get()[1]).places
+    with monkeypatch.context() as patched:
+        patched.setattr("vicinal.index.map_layout.lay_out", None)  # nobody makes it again
+        said, _ = run(index, "x.index", "--map", "--no-progress")
+        assert "the map of 3 items is kept" in said
+        with Index.open("x.index") as opened, TestClient(create_app(opened, ServerSettings()), **LOCAL) as client:
+            while (head := client.get("/map")).status_code == 202:
+                time.sleep(0.01)
+            assert head.json()["count"] == 3
+            assert client.get("/map/points").content[:24] == expected.tobytes()
+    (work / "photos" / "a" / "2.png").unlink()
+    said, _ = run(index, "x.index", "photos", "--map", "--no-progress")
+    assert "the map of 2 items is kept" in said
+
+
+def test_a_map_that_cannot_be_kept_is_said(work, monkeypatch):
+    run(index, "model", "photos", "--out", "x.index", "--map", "--no-progress")
+    (work / "photos" / "a" / "2.png").unlink()  # and the map that is there is of other items
+    run(index, "x.index", "photos", "--no-progress")
+
+    def refuse(path):
+        raise DataError(f"{path} cannot be written.")
+
+    monkeypatch.setattr("vicinal.index.map_layout.replacing", refuse)
+    with pytest.raises(DataError, match="The map cannot be kept in "):
+        run(index, "x.index", "--map", "--no-progress")

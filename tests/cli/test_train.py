@@ -197,3 +197,52 @@ def test_pairs() -> None:
         "f": "",
         "g": ["h"],
     }
+
+
+@pytest.mark.parametrize(("batch", "seen"), [("4x4", (20, 320)), ("5x4", (16, 320)), ("3x4", (27, 324))])
+def test_a_budget_in_images_is_the_same_for_batches_of_every_size(
+    batch: str, seen: tuple[int, int], tmp_path: Path
+) -> None:
+    data = small_vectors(tmp_path / "data.npz")
+    flags = [data, "--loss", "triplet", "--dim", "4", "-o", f"batch={batch}", "--no-progress"]
+    done = run(*flags, "--budget", "330images", "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert (record["steps"], record["images"]) == seen
+
+
+def test_images_of_a_budget_are_counted_in_the_batches_that_the_data_can_fill(tmp_path: Path) -> None:
+    flags = ["--dim", "4", "-o", 'backbone_options={"widths": [4], "size": 8}', "--no-progress"]
+    done = run("digits", *flags, "--budget", "200images", "--out", tmp_path / "run")  # five classes instead of 16
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert (record["steps"], record["images"], len(record["curve"])) == (10, 200, 0)
+    again = run("--resume", "--budget", "200images", "--out", tmp_path / "run", "--no-progress")
+    assert again.stdout == done.stdout  # the same budget is the same run
+    with pytest.raises(InputError, match="started with another recipe"):
+        run("--resume", "--budget", "300images", "--out", tmp_path / "run", "--no-progress")
+
+
+def test_a_budget_of_a_recipe_is_replaced_whole_and_evaluations_are_as_it_says(tmp_path: Path) -> None:
+    data = small_vectors(tmp_path / "data.npz")
+    (tmp_path / "timed.toml").write_text('backbone = "linear"\nbatch = "4x4"\ndim = 4\nseconds = 60\n')
+    flags = [data, "--recipe", tmp_path / "timed.toml", "--no-progress"]
+    done = run(*flags, "--budget", "0.1kimages", "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    training = recipe_of(tmp_path / "run").training
+    assert (training.steps, training.seconds, training.evaluate_every) == (6, None, Recipe().training.evaluate_every)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--steps", "3", "--budget", "5"], "give one of them"),
+        (["-o", "seconds=3", "--budget", "64images"], "give one of them"),
+        (["--budget", "64k"], "Give 64kimages or 64ksteps"),
+        (["--budget", "7images"], "A budget of 7 images is less than one batch of 20: give more."),
+    ],
+)
+def test_budgets_that_cannot_be(flags: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        run("digits", "--out", tmp_path / "run", *flags)
+    assert not (tmp_path / "run").exists()

@@ -75,6 +75,19 @@ def test_the_command_searches_what_python_does(tmp_path: Path) -> None:
     assert Recipe.read(tmp_path / "best.toml").batch == same.recipe.batch == "32x2"  # of 36 classes
 
 
+@pytest.mark.parametrize(("batch", "steps"), [("4x4", 20), ("10x4", 8)])
+def test_a_budget_in_images_is_that_of_every_trial(batch: str, steps: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(60), 4)
+    np.savez(tmp_path / "data.npz", X=rng.normal(size=(len(labels), 4)).astype(np.float32), y=labels)
+    flags = ["--loss", "triplet", "--dim", "4", "--trials", "2", "--sampler", "random", "-o", f"batch={batch}"]
+    done = run(tmp_path / "data.npz", *flags, "--budget", "330images", "--out", tmp_path / "best.toml")
+    assert done.exit_code == 0, done.output
+    best = Recipe.read(tmp_path / "best.toml")
+    assert best.training.steps == steps
+    assert best.classes_per_batch * best.samples_per_class * steps == 320
+
+
 def test_a_space_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("dim = [4, 8]\n[loss_options]\nmargin = {low = 0.0, high = 0.2, step = 0.1}\n")
     flags = ["--space", tmp_path / "space.toml", "--sampler", "grid", "--trials", "9", "--no-prune"]
@@ -98,3 +111,13 @@ def test_mistakes_are_one_message(flags: list[str], kind: type[VicinalError], sa
     with pytest.raises(kind, match=re.escape(said)):
         run("digits", *FLAGS, "--trials", "2", "--out", tmp_path / "best.toml", *flags)
     assert not (tmp_path / "best.toml").exists()
+
+
+def test_the_rungs_are_said_and_their_number_is_a_flag(tmp_path: Path) -> None:
+    flags = ["--loss", "triplet", "--trials", "2", "--out", tmp_path / "best.toml"]
+    done = run("digits", *FLAGS, *flags)
+    assert "Learning rates were tried first: 0.000949 (" in done.output
+    rate = Recipe.read(tmp_path / "best.toml").training.learning_rate
+    assert rate in (0.000949, 0.003)
+    assert f"the rest was searched around {rate:g}." in done.output
+    assert "Learning rates" not in run("digits", *FLAGS, *flags, "--rates", "1").output

@@ -5,16 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from vicinal.budget import Budget, images_per_step, read_budget
 from vicinal.comparing import compare
-from vicinal.comparing.budget import (
-    Budget,
-    budget_settings,
-    images_per_step,
-    read_budget,
-    with_equal_images,
-    with_patience,
-)
 from vicinal.comparing.contestants import contestants
+from vicinal.comparing.equal_budgets import with_equal_images, with_patience
 from vicinal.comparing.opening_words import opening_words
 from vicinal.comparing.planning import plan
 from vicinal.data import arrays, digits
@@ -33,6 +27,7 @@ def vectors(classes=24, per_class=8):
 def planned(data, losses, budget=None, **changes):
     asked = Budget() if budget is None else read_budget(budget)
     settings = {"recipe": None, "dims": (), "backbones": (), "seeds": 1, "same_batches": False}
+    settings |= {name: changes.pop(name) for name in settings if name in changes}
     return plan(data, losses, **{**settings, "budget": asked, "changes": changes})
 
 
@@ -62,10 +57,12 @@ def test_a_thousand_of_what_is_asked_back():
         read_budget("200k")
 
 
-def test_a_single_run_takes_steps_or_a_time():
-    assert budget_settings("1h") == {"steps": None, "seconds": 3600.0}
-    with pytest.raises(InputError, match="here give steps or a time"):
-        budget_settings("5kimages")
+def test_one_budget_takes_the_place_of_another_that_a_recipe_has():
+    timed = Recipe.of({"seconds": 5.0})
+    for asked in ("300", "5000images"):
+        training = planned(vectors(), ["triplet"], asked, recipe=timed).grid[0].recipe.training
+        assert training.steps is not None
+        assert training.seconds is None
 
 
 def test_images_become_steps_by_each_loss_s_own_batches_equal_to_the_image(tmp_path):

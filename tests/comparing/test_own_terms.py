@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from vicinal.budget import Budget
 from vicinal.comparing import compare
-from vicinal.comparing.budget import Budget
 from vicinal.comparing.contestants import contestants
 from vicinal.comparing.planning import plan
 from vicinal.comparing.starting_point import in_own_terms

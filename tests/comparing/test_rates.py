@@ -10,12 +10,13 @@ import pytest
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
 from vicinal.comparing.grid_runs import Execution, search_settings
-from vicinal.comparing.rates import at_rate, chosen_rates, ladder, rungs_of
+from vicinal.comparing.rates import at_rate, chosen_rates, rungs_of
 from vicinal.comparing.tasks import RunContestant, TuneContestant
 from vicinal.data import arrays
 from vicinal.errors import InputError
 from vicinal.recipe import Recipe
 from vicinal.results import Journal, Record, leaderboards, read_searches
+from vicinal.tuning.ladder import ladder
 
 pytestmark = pytest.mark.recipe
 
@@ -35,6 +36,7 @@ SETTINGS = {
 
 
 def test_rungs_are_half_an_order_of_magnitude_apart_and_the_given_rate_is_one():
+    assert 0.0012345 in ladder(0.0012345)  # to the last digit: the recipe as it is given is one of them
     for rungs in (1, 2, 3, 4, 5):
         rates = ladder(3e-4, rungs)
         assert len(rates) == rungs

@@ -111,3 +111,10 @@ def test_a_layout_of_something_else_or_a_damaged_one_is_made_anew(tmp_path, chan
 def test_a_folder_that_cannot_be_written_to_still_has_a_map(tmp_path) -> None:
     vectors, _ = heaps(20)
     assert kept_layout(tmp_path / "gone", vectors).places.shape == (20, 2)
+
+
+def test_who_waits_is_told_how_many_items_are_placed() -> None:
+    told: list[int] = []
+    vectors, _ = heaps(40)
+    lay_out(vectors, landmarks=20, placed=told.append)
+    assert told == [20, len(vectors)]

@@ -211,7 +211,7 @@ def test_bad_input(blobs: Split, recipe: Recipe) -> None:
         search(dataclasses.replace(blobs, validation=None))
     with pytest.raises(InputError, match="and the split has 2"):
         search(dataclasses.replace(blobs, validation=blobs.validation.of_classes([0, 1])))
-    with pytest.raises(InputError, match="at least 1; got 0"):
+    with pytest.raises(InputError, match="at least 1; got 0 and 3"):
         search(trials=0)
     with pytest.raises(UnknownName, match="Unknown sampler 'tpx'; did you mean 'tpe'"):
         search(sampler="tpx")
@@ -250,3 +250,84 @@ def test_the_space_of_a_recipe(recipe: Recipe) -> None:
     assert "mining_options.margin" in search_space(mined)
     several = search_space(recipe.changed({"loss": "soft_triple"}))
     assert {"proxy_multiplier", "proxies_per_class"} <= set(several)
+
+
+def rate_and_margin(recipe: Recipe) -> float:
+    """Best at a rate of 3.16e-4, the highest of the three that are tried first, and at a margin of 0.7."""
+    return 0.5 * peak(recipe) - 0.1 * (np.log10(recipe.training.learning_rate) + 3.5) ** 2
+
+
+def test_the_rate_is_tried_first_and_the_rest_searched_near_the_best(
+    blobs: Split, recipe: Recipe, planted: Plant
+) -> None:
+    tried = planted(rate_and_margin)
+    tuned = tune(blobs, recipe, trials=9, sampler="random", prune=False, **QUIET)
+    rates = [one.training.learning_rate for one in tried]
+    assert rates[:3] == [1e-4, 3.16e-5, 3.16e-4]  # as given, and half an order of magnitude below and above
+    assert {margin(one) for one in tried[:3]} == {0.1}  # and nothing else is varied
+    assert len(tried) == len(tuned.trials) == 9  # rungs are trials, and the best one is not run again
+    assert all(3.16e-4 / 2.01 < rate < 3.16e-4 * 2.01 for rate in rates[3:])
+    assert [trial.place for trial in tuned.trials] == list(range(9))
+    assert [trial.values["learning_rate"] for trial in tuned.trials] == rates
+    assert tuned.recipe == tried[tuned.best.place]
+    assert tuned.value == tuned.best.score == max(trial.score or 0.0 for trial in tuned.trials)
+    assert tuned.rates == {rate: rate_and_margin(one) for rate, one in sorted(zip(rates[:3], tried[:3], strict=True))}
+    assert "Learning rates were tried first: 3.16e-05 (" in str(tuned)
+    assert "the rest was searched around 0.000316." in str(tuned)
+    assert list(tuned.to_dict()["rates"]) == ["3.16e-05", "0.0001", "0.000316"]
+
+
+def test_a_search_with_a_ladder_goes_on_from_its_storage(
+    blobs: Split, recipe: Recipe, planted: Plant, tmp_path: Any
+) -> None:
+    tried = planted(rate_and_margin)
+    search: dict[str, Any] = {"sampler": "random", "storage": tmp_path / "search.db", "prune": False, **QUIET}
+    short = tune(blobs, recipe, trials=3, **search)
+    assert (short.best.values["learning_rate"], short.best.place, len(tried)) == (3.16e-4, 2, 3)
+    longer = tune(blobs, recipe, trials=6, **search)
+    assert [trial.values for trial in longer.trials[:3]] == [trial.values for trial in short.trials]
+    assert len(tried) == 6
+    again = tune(blobs, recipe, trials=6, **search)
+    assert len(tried) == 6
+    assert again.to_dict()["trials"] == longer.to_dict()["trials"]
+
+
+def test_no_ladder_where_the_rate_is_fixed_or_searched_with_the_rest(
+    blobs: Split, recipe: Recipe, planted: Plant
+) -> None:
+    for options in ({"rates": 1}, {"fix": ["learning_rate"]}, {"space": MARGIN}, {"trials": 1}):
+        planted(rate_and_margin)
+        tuned = tune(blobs, recipe, **{"trials": 4, "sampler": "random", **options}, **QUIET)
+        assert not tuned.rates
+        assert "Learning rates" not in str(tuned)
+
+
+def test_rates_that_fail_are_told_and_count(blobs: Split, recipe: Recipe, planted: Plant) -> None:
+    def score(recipe: Recipe) -> float:
+        if recipe.training.learning_rate > highest:
+            raise NotFinite("The loss is nan.")
+        return peak(recipe)
+
+    highest = 2e-4
+    planted(score)
+    tuned = tune(blobs, recipe, trials=4, sampler="random", **QUIET)
+    assert "0.000316 (failed); the rest was searched around 0.0001." in str(tuned)
+    assert [trial.state for trial in tuned.trials] == ["complete", "complete", "failed", "complete"]
+
+    highest = 2e-5  # below every rung; random draws from a tenth of the given rate on find something
+    tried = planted(score)
+    found = tune(blobs, recipe, trials=20, sampler="random", **QUIET)
+    assert len(tried) == len(found.trials) == 20
+    assert found.recipe.training.learning_rate <= highest
+    assert "the rest was searched far around the given one." in str(found)
+
+
+def test_proxies_keep_their_rate_on_the_ladder(blobs: Split, recipe: Recipe, planted: Plant) -> None:
+    proxies = recipe.changed(loss="proxy_anchor", proxy_multiplier=100.0)
+    tried = planted(lambda one: one.training.learning_rate)
+    tuned = tune(blobs, proxies, trials=3, **QUIET)
+    kept = [one.proxy_multiplier * one.training.learning_rate for one in tried]
+    assert kept == pytest.approx([0.01] * 3)
+    assert [trial.values["proxy_multiplier"] for trial in tuned.trials] == [one.proxy_multiplier for one in tried]
+    tune(blobs, proxies, trials=3, proxy_multiplier=50.0, **QUIET)
+    assert {one.proxy_multiplier for one in tried[3:]} == {50.0}

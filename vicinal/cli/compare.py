@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vicinal.cli.values import given, whole_numbers, words
-from vicinal.errors import InputError
+from vicinal.cli.values import asked_budget, given, whole_numbers, words
 
 __all__ = ["compare"]
 
@@ -53,7 +52,6 @@ def compare(
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="STEPS|IMAGES|TIME",
             help="Of each run: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h of training; by default by data "
             "size.",
         ),
@@ -102,8 +100,8 @@ def compare(
     """
     from vicinal.comparing import compare as run_comparison
     from vicinal.comparing.panel import PANEL
-    from vicinal.comparing.rates import RUNGS
     from vicinal.recipes import losses_beside
+    from vicinal.tuning.ladder import RUNGS
 
     flags = {
         "weights": weights,
@@ -115,9 +113,8 @@ def compare(
         "select_on_test": select_on_test,
         "skip_bad": skip_bad,
     }
-    if budget is not None and steps is not None:
-        raise InputError("--budget and --steps say the same: give one of them.")
     changes = given(flags, option)
+    asked_budget(budget, changes)  # said in the words of the command line
     named = words(losses) or [loss for name in recipe or [] for loss in losses_beside(name)]
     if not named and ccp:
         named = [way.loss for way in PANEL]

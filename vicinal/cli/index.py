@@ -60,6 +60,10 @@ def index(
         Path | None,
         typer.Option(help="Write path, label, place on the map and neighbours of every item to a .parquet file."),
     ] = None,
+    keep_map: Annotated[
+        bool,
+        typer.Option("--map", help="Make the map of the search page now, so that its first visitor need not wait."),
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte; list what is not as it was.")] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Time exact and fast search, with recall.")] = False,
     prepare_fast: Annotated[
@@ -115,14 +119,18 @@ def index(
             raise InputError(f"{what} is a model; say where the index is to be: --out FOLDER.")
         made_by = what if is_model else None
         with Index.import_file(target, import_, embedder=made_by, distance=distance, store=store) as opened:
-            _end(opened, _said(console, opened, opened.changes), as_json, skip_bad)
+            done = _said(console, opened, opened.changes)
+            _keep_map(console, opened, wanted=keep_map, progress=progress)
+            _end(opened, done, as_json, skip_bad)
         return
     if is_model:
         if out is None or (data is None and not is_index(out)):
             raise InputError(f"{what} is a model; say what to index and where: vicinal index {what} DATA --out FOLDER.")
         _refuse("making an index", {**actions, "--distance": distance}, f"ask for that of the index {out}")
         with Index.build(out, what, data, store=store, progress=progress) as built:
-            _end(built, _said(console, built, built.changes), as_json, skip_bad)
+            done = _said(console, built, built.changes)
+            _keep_map(console, built, wanted=keep_map, progress=progress)
+            _end(built, done, as_json, skip_bad)
         return
     if out is not None:
         raise InputError(f"--out is for a new index, whose first argument is a model; {what} is none.")
@@ -146,6 +154,7 @@ def index(
         if compact:
             facts["given_back"] = opened.compact()
             console.print(f"{counted(facts['given_back'], 'row')} given back")
+        _keep_map(console, opened, wanted=keep_map, progress=progress)
         if export is not None:
             facts["exported"] = opened.export(export)
             console.print(f"{export}: {counted(facts['exported'], 'item')}")
@@ -199,6 +208,14 @@ def _end(opened: Index, facts: Mapping[str, Any], as_json: bool, skip_bad: bool)
             [f"{each['item']}: {each['reason']}" for each in facts["skipped"]],
             "Mend them and give the same command again, or leave them out with --skip-bad.",
         )
+
+
+def _keep_map(console: Console, opened: Index, *, wanted: bool, progress: bool) -> None:
+    if wanted:
+        from vicinal.index.kept_map import keep_map
+
+        layout = keep_map(opened, progress=progress)
+        console.print(f"the map of {counted(len(layout.places), 'item')} is kept, by {layout.method}")
 
 
 def _verified(opened: Index, console: Console) -> list[str]:

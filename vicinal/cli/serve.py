@@ -40,6 +40,9 @@ def serve(
     ] = None,
     root: Annotated[Path | None, typer.Option(help="The folder that pictures may be shown from.")] = None,
     most_k: Annotated[int, typer.Option(min=1, help="Hits that may be asked for.")] = 1000,
+    most_reranked: Annotated[
+        int, typer.Option(min=0, help="Items up to which hits are put in the order of shared neighbours, if asked.")
+    ] = 100_000,
     most_upload: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 20_000_000,
     most_at_once: Annotated[int, typer.Option(min=1, help="Requests at once; one more is sent away.")] = 256,
     rate: Annotated[
@@ -68,6 +71,7 @@ def serve(
         names=tuple(name or ()),
         root=root,
         most_k=most_k,
+        most_reranked=most_reranked,
         most_upload=most_upload,
         most_at_once=most_at_once,
         rate=rate,

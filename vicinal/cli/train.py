@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vicinal.cli.saying import say_notes
-from vicinal.cli.values import given
+from vicinal.cli.values import asked_budget, given
 from vicinal.errors import InputError
 
 __all__ = ["train"]
@@ -37,8 +37,13 @@ def train(
     backbone: Annotated[str | None, typer.Option(help="convnet, resnet50, mobilenet_v2, linear, ...")] = None,
     weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
     dim: Annotated[int | None, typer.Option(help="Length of the embeddings.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Or: 500 (steps), 90s, 5m or 1h of training.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the run: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h of training; by default by data size."
+        ),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="The same as a number of steps alone.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the backbone.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
     seed: Annotated[int | None, typer.Option(help="Of the split and of training; 0 unless the recipe says.")] = None,
@@ -61,9 +66,8 @@ def train(
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Train an embedder and score it on the classes it has not seen."""
-    from vicinal.comparing.budget import budget_settings
     from vicinal.data import load
-    from vicinal.defaults import Settled, settled_recipe
+    from vicinal.defaults import Settled, seeing_images, settled_recipe
     from vicinal.fitting import train as run_recipe
     from vicinal.recipe import Recipe
     from vicinal.results import RunFiles, score_test_items
@@ -88,9 +92,9 @@ def train(
         "validation": validation,
         "skip_bad": skip_bad,
     }
-    if budget is not None and steps is not None:
-        raise InputError("--budget and --steps say the same: give one of them.")
-    changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
+    changes = given(flags, option)
+    allowed = asked_budget(budget, changes)
+    changes |= allowed.settings()
     started = RunFiles(out).recipe
     sources = [started] if resume and started.exists() and not recipe else recipe or []
     resumed = sources == [started]
@@ -98,7 +102,9 @@ def train(
     if wanted.data is None:
         raise InputError("What is to be trained on? Give a dataset's name or path: vicinal train photos/")
     whole = load(wanted.data, skip_bad=wanted.skip_bad)
-    settled = Settled(wanted, ()) if resumed else settled_recipe(whole, sources, changes)
+    if resumed and allowed.images is not None:
+        wanted = seeing_images(wanted, wanted.split(whole).train, allowed.images)
+    settled = Settled(wanted, ()) if resumed else settled_recipe(whole, sources, changes, allowed.images)
     early = random_network_note(settled.recipe, whole)
     if early is not None and is_first_process():  # before time is spent on it
         say_notes([early])

@@ -11,7 +11,7 @@ import typer
 from vicinal.atomic import prepare_output, write_atomically
 from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.saying import say_notes
-from vicinal.cli.values import given
+from vicinal.cli.values import asked_budget, given
 from vicinal.errors import InputError
 from vicinal.reading import read_toml
 
@@ -38,6 +38,15 @@ def tune(
         str | None, typer.Option(help="Ranges and choices to search instead: a TOML file, or one of vicinal's by name.")
     ] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Leave this setting as it is, such as learning_rate.")] = None,
+    rates: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Learning rates among the trials that are tried before the rest, which is searched near the best; 1 "
+            "searches the rate with the rest.",
+            show_default="a few",
+        ),
+    ] = None,
     prune: Annotated[bool, typer.Option(help="Give up trials that stay below the median.")] = True,
     recipe: Annotated[
         list[str] | None,
@@ -51,8 +60,14 @@ def tune(
     backbone: Annotated[str | None, typer.Option(help="convnet, resnet50, mobilenet_v2, linear, ...")] = None,
     weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
     dim: Annotated[int | None, typer.Option(help="Length of the embeddings.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Optimiser steps of a trial.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Or of a trial: 500 (steps), 90s, 5m or 1h of training.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Of each trial: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h of training; by default by data "
+            "size."
+        ),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="The same as a number of steps alone.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the backbone; where the search starts.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the split and of the search.")] = 0,
@@ -66,12 +81,12 @@ def tune(
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
 ) -> None:
     """Search for the settings of a loss that score best on validation classes."""
-    from vicinal.comparing.budget import budget_settings
     from vicinal.data import load
     from vicinal.defaults import settled_recipe
-    from vicinal.recipe import Recipe
+    from vicinal.recipe import Recipe, flat, laid_over, read_tables
     from vicinal.recipes import find_space
     from vicinal.tuning import tune as search
+    from vicinal.tuning.ladder import RUNGS
     from vicinal.tuning.ranges import flat_space
     from vicinal.tuning.search_figure import plot_search
 
@@ -91,18 +106,20 @@ def tune(
         "score": score,
         "skip_bad": skip_bad,
     }
-    if budget is not None and steps is not None:
-        raise InputError("--budget and --steps say the same: give one of them.")
-    changes = given(flags, option) | ({} if budget is None else budget_settings(budget))
+    changes = given(flags, option)
+    allowed = asked_budget(budget, changes)
+    changes |= allowed.settings()
     changes["seed"] = seed
     wanted = Recipe.read(*(recipe or []), **changes)
     if wanted.data is None:
         raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
     whole = load(wanted.data, skip_bad=wanted.skip_bad)
-    wanted, notes = settled_recipe(whole, recipe or [], changes)
+    wanted, notes = settled_recipe(whole, recipe or [], changes, allowed.images)
     say_notes(notes)
     prepare_output(out)
     prepare_figure(plot, "--plot")
+    multiplier = flat(laid_over(read_tables(*(recipe or [])), changes)).get("proxy_multiplier")
+    stated = {} if multiplier is None else {"proxy_multiplier": multiplier}  # or proxies keep their rate on the ladder
     tuned = search(
         wanted.split(whole),
         wanted,
@@ -112,8 +129,10 @@ def tune(
         seed=seed,
         space=flat_space(read_toml(find_space(space))) if space else None,
         fix=fix or [],
+        rates=RUNGS if rates is None else rates,
         prune=prune,
         progress=progress,
+        **stated,
     )
     write_atomically(out, tuned.to_toml())
     if plot is not None:

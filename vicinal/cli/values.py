@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import InputError
 
-__all__ = ["given", "parse_pairs", "whole_numbers", "words"]
+if TYPE_CHECKING:
+    from vicinal.budget import Budget
+
+__all__ = ["asked_budget", "given", "parse_pairs", "whole_numbers", "words"]
 
 
 def parse_pairs(texts: Iterable[str], flag: str) -> dict[str, Any]:
@@ -39,6 +42,23 @@ def given(flags: Mapping[str, Any], options: Sequence[str] | None = None) -> dic
     """
     named = {name: value for name, value in flags.items() if value is not None and value is not False}
     return named | parse_pairs(options or [], "--option")
+
+
+def asked_budget(text: str | None, changes: Mapping[str, Any]) -> Budget:
+    """Return the budget of `--budget`, which nothing else that was typed may contradict.
+
+    Args:
+        text: What was typed; None for nothing.
+        changes: The settings of a recipe that other flags name.
+    """
+    from vicinal.budget import Budget, read_budget
+    from vicinal.recipe import flat
+
+    if text is None:
+        return Budget()
+    if {"steps", "seconds"} & flat(changes).keys():
+        raise InputError("--budget and --steps say the same, and so do steps and seconds after -o: give one of them.")
+    return read_budget(text)
 
 
 def words(text: str) -> list[str]:

@@ -72,7 +72,7 @@ METAVARS = {
     "weights": "WEIGHTS",
     "dims": "NUMBER,...",
     "k": "NUMBER,...",
-    "budget": "STEPS|TIME",
+    "budget": "STEPS|IMAGES|TIME",
     "protocol": "PROTOCOL",
     "sampler": "SAMPLER",
     "score": "SCORE",

@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
+from vicinal.budget import Budget, read_budget
 from vicinal.comparing.baselines import run_baselines
 from vicinal.comparing.best_folder import heal_best, keep_best
-from vicinal.comparing.budget import Budget, read_budget
 from vicinal.comparing.conditions import comparison_folder, conditions
 from vicinal.comparing.grid_runs import Execution, climb_rates, run_grid, say, search_settings
 from vicinal.comparing.opening_words import features_in_words, opening_words
 from vicinal.comparing.planning import Way, as_names, plan
-from vicinal.comparing.rates import RUNGS
 from vicinal.comparing.repeated_call import call_in_python
 from vicinal.comparing.shared_features import compute_features
 from vicinal.comparing.tasks import RunContestant, TuneContestant
@@ -29,6 +28,7 @@ from vicinal.named_code import allow_code as allow
 from vicinal.named_code import allowed_code
 from vicinal.recipe import Recipe, flat
 from vicinal.results import Journal, Leaderboard, leaderboards
+from vicinal.tuning.ladder import RUNGS
 
 __all__ = ["compare"]
 

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from rich.console import Console
 
-from vicinal.comparing.budget import images_per_step
+from vicinal.budget import images_per_step
 from vicinal.comparing.contestants import Contestant, needs
 from vicinal.comparing.executor import Ended, run_here, run_in_processes
 from vicinal.comparing.opening_words import time_in_words

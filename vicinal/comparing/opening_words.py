@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vicinal.comparing.budget import images_per_step
+from vicinal.budget import images_per_step
 from vicinal.comparing.panel import PANEL, panel_in_words
 from vicinal.data import Dataset, leak_note
 from vicinal.phrasing import counted, duration

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from vicinal.budget import Budget
 from vicinal.build import build_criterion, build_sampler
-from vicinal.comparing.budget import Budget, with_equal_images, with_patience
 from vicinal.comparing.contestants import Contestant, contestants
+from vicinal.comparing.equal_budgets import with_equal_images, with_patience
 from vicinal.comparing.panel import PANEL
 from vicinal.comparing.starting_point import (
     in_fitting_batches,

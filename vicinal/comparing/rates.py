@@ -8,20 +8,10 @@ from dataclasses import replace
 from vicinal.comparing.contestants import Contestant
 from vicinal.recipe import Recipe
 from vicinal.results import Record
+from vicinal.tuning.ladder import at_rate as recipe_at_rate
+from vicinal.tuning.ladder import ladder
 
-__all__ = ["RUNGS", "at_rate", "chosen_rates", "first_of_each", "ladder", "rungs_of", "searched_apart"]
-
-RUNGS = 3  # of each loss, unless told otherwise
-
-
-def ladder(rate: float, rungs: int = RUNGS) -> list[float]:
-    """Return learning rates around one, half an order of magnitude apart; of an even number more are below it.
-
-    Example:
-        >>> ladder(3e-4), ladder(1e-3, rungs=2)
-        ([9.49e-05, 0.0003, 0.000949], [0.000316, 0.001])
-    """
-    return [float(f"{rate * 10 ** ((place - rungs // 2) / 2):.3g}") for place in range(rungs)]
+__all__ = ["at_rate", "chosen_rates", "first_of_each", "rungs_of", "searched_apart"]
 
 
 def at_rate(contestant: Contestant, rate: float) -> Recipe:
@@ -29,11 +19,7 @@ def at_rate(contestant: Contestant, rate: float) -> Recipe:
 
     Unless its recipe says by how much theirs is higher.
     """
-    recipe = contestant.recipe
-    if recipe.traits.usual != "proxies" or recipe.ccp is not None or "proxy_multiplier" in contestant.said:
-        return recipe.changed(learning_rate=rate)
-    kept = recipe.proxy_multiplier * recipe.training.learning_rate
-    return recipe.changed(learning_rate=rate, proxy_multiplier=float(f"{kept / rate:.6g}"))
+    return recipe_at_rate(contestant.recipe, rate, multiplier_stays="proxy_multiplier" in contestant.said)
 
 
 def rungs_of(grid: Sequence[Contestant], rungs: int) -> list[Contestant]:

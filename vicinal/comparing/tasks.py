@@ -20,10 +20,9 @@ from vicinal.named_code import allow_code
 from vicinal.results import Journal, Record, RunFiles
 from vicinal.results.searches import search_name
 from vicinal.tuning import Tuned, search_space, tune
+from vicinal.tuning.ladder import FAR, NEAR
 
 __all__ = ["RunContestant", "TuneContestant"]
-
-NEAR, FAR = 2.0, 10.0  # how far a search goes from the learning rate, after a ladder of them and without one
 
 
 @final

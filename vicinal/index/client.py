@@ -29,6 +29,7 @@ from vicinal.index.kept_connections import KeptConnections
 from vicinal.index.sent_pictures import file_content, form_body, pictures_of
 from vicinal.index.where import Where, as_condition
 from vicinal.index.where_text import as_text
+from vicinal.neighbours import Reranking
 
 __all__ = ["RemoteIndex", "connect"]
 
@@ -138,8 +139,9 @@ class RemoteIndex:
         item: Id | None = None,
         fast: bool = False,
         expand: int = 0,
+        rerank: Reranking | None = None,
     ) -> Any:
-        """Find the k items nearest to a query; see `Index.search`, of which it has all but re-ranking.
+        """Find the k items nearest to a query, as `Index.search` does.
 
         Args:
             query: A path, the bytes of an image file, an image, a uint8 array; a vector if the index has no embedder.
@@ -150,13 +152,18 @@ class RemoteIndex:
             item: The id of an item in place of a query; it does not find itself.
             fast: See `Index.search`.
             expand: See `Index.search`.
+            rerank: See `Index.search`; a server re-ranks as `Reranking()` says, and with no other settings. Where it
+                takes longer than the server allows, it is asked again while it prepares.
 
         Returns:
             `Hits` for one query, a list of them for several.
         """
         if sum(given is not None for given in (query, vector, item)) != 1:
             raise InputError("Give one of query, vector and item.")
+        if rerank not in (None, Reranking()):
+            raise InputError(f"{self.url} re-ranks as Reranking() says; got {rerank}.")
         ask = {"k": k, **_filter(where), "exact": "false" if fast else "true", "expand": expand}
+        ask |= {} if rerank is None else {"rerank": "true"}
         if item is not None:
             return _hits(self._asked("POST", "/search", ask, json_body={"item": plain_value(item, "id")}))
         if vector is None and not self._info()["can_embed"]:

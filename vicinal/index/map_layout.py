@@ -7,6 +7,7 @@ items, and very many, are placed by their two principal axes instead.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from vicinal.errors import DataError
 from vicinal.neighbours import find_neighbours
 from vicinal.reading import read_arrays
 
-__all__ = ["MapLayout", "kept_layout", "lay_out"]
+__all__ = ["MapLayout", "has_layout", "kept_layout", "lay_out"]
 
 FILE = "map.npz"
 VERSION = 1
@@ -52,6 +53,7 @@ def lay_out(
     distance: str = "cosine",
     seed: int = 0,
     landmarks: int = LANDMARKS,
+    placed: Callable[[int], object] = int,
 ) -> MapLayout:
     """Place items in the plane; the same vectors and seed give the same places to the last bit.
 
@@ -60,6 +62,7 @@ def lay_out(
         distance: "cosine" or "euclidean".
         seed: Of the choice of landmarks.
         landmarks: How many items t-SNE places.
+        placed: Told how many items have their place, from time to time.
 
     Example:
         >>> layout = lay_out(np.float32([[0, 0], [1, 0], [4, 0]]), distance="euclidean")
@@ -73,15 +76,22 @@ def lay_out(
         return MapLayout(_framed(_neighbourhoods(rows)), "t-SNE", len(rows))
     chosen = np.sort(np.random.default_rng(seed).choice(len(rows), landmarks, replace=False))
     corners = _neighbourhoods(rows[chosen])
+    placed(landmarks)
     places = np.empty((len(rows), 2))
     for start in range(0, len(rows), BLOCK):
         places[start : start + BLOCK] = _between(rows[start : start + BLOCK], rows[chosen], corners)
+        placed(min(start + BLOCK, len(rows)))
     places[chosen] = corners
     return MapLayout(_framed(places), "t-SNE", landmarks)
 
 
 def kept_layout(
-    folder: Path, vectors: Float32[np.ndarray, "n d"], *, distance: str = "cosine", seed: int = 0
+    folder: Path,
+    vectors: Float32[np.ndarray, "n d"],
+    *,
+    distance: str = "cosine",
+    seed: int = 0,
+    placed: Callable[[int], object] = int,
 ) -> MapLayout:
     """Return the layout that a folder keeps for these vectors; if it has none, or a damaged one, make and keep it.
 
@@ -90,14 +100,13 @@ def kept_layout(
         vectors: One row per item.
         distance: "cosine" or "euclidean".
         seed: Of the choice of landmarks.
+        placed: See `lay_out`.
     """
-    content = hashlib.sha256(f"{VERSION} {distance} {seed} {vectors.shape}".encode())
-    content.update(np.ascontiguousarray(vectors).data)
-    key = np.frombuffer(content.digest(), np.uint8)
+    key = _key(vectors, distance, seed)
     kept = _read(folder / FILE, key, len(vectors))
     if kept is not None:
         return kept
-    layout = lay_out(vectors, distance=distance, seed=seed)
+    layout = lay_out(vectors, distance=distance, seed=seed, placed=placed)
     about = np.array([METHODS.index(layout.method), layout.landmarks], np.int64)
     try:
         with replacing(folder / FILE) as file:
@@ -105,6 +114,17 @@ def kept_layout(
     except DataError:  # a cache: the map is there all the same
         pass
     return layout
+
+
+def has_layout(folder: Path, vectors: Float32[np.ndarray, "n d"], *, distance: str = "cosine", seed: int = 0) -> bool:
+    """Whether a folder keeps the layout of these vectors."""
+    return _read(folder / FILE, _key(vectors, distance, seed), len(vectors)) is not None
+
+
+def _key(vectors: Float32[np.ndarray, "n d"], distance: str, seed: int) -> NDArray[np.uint8]:
+    content = hashlib.sha256(f"{VERSION} {distance} {seed} {vectors.shape}".encode())
+    content.update(np.ascontiguousarray(vectors).data)
+    return np.frombuffer(content.digest(), np.uint8)
 
 
 def _read(path: Path, key: NDArray[np.uint8], many: int) -> MapLayout | None:

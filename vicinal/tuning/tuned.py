@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
 from vicinal.recipe import Recipe
 from vicinal.results.searches import SearchRecord
 from vicinal.tuning.ranges import Space
 
-__all__ = ["Attempt", "State", "Tuned"]
+__all__ = ["Attempt", "State", "Tuned", "best_of"]
 
 State = Literal["complete", "pruned", "failed"]
 
@@ -40,6 +40,12 @@ class Attempt:
     error: str | None = None
 
 
+def best_of(trials: Sequence[Attempt]) -> Attempt | None:
+    """Return the trial with the highest score of those that came to their end, the first of equals."""
+    complete = [trial for trial in trials if trial.state == "complete"]
+    return max(complete, key=lambda trial: trial.score or 0.0, default=None)
+
+
 @final
 @dataclass(frozen=True)
 class Tuned:
@@ -55,6 +61,8 @@ class Tuned:
         sampler: Which sampler chose.
         importance: Share of each setting in how much the scores differ; empty where too few trials are complete.
         study_name: Name of the search in its storage.
+        rates: The learning rates that were tried first and the score of each, None for one that failed; empty where
+            the rate was searched with the rest.
     """
 
     recipe: Recipe
@@ -66,11 +74,28 @@ class Tuned:
     sampler: str
     importance: Mapping[str, float]
     study_name: str
+    rates: Mapping[float, float | None] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
         """Of all trials together, as far as they were scored, without the recipe's own."""
         return sum(max(trial.curve, default=0) for trial in self.trials[1:])
+
+    def after(self, rungs: Sequence[Attempt]) -> Tuned:
+        """Return the search together with the learning rates that were tried before it.
+
+        Args:
+            rungs: The one of the given recipe first. Where one of them came to its end, the first trial of the search
+                is the best of them once more, and counts once.
+        """
+        first = self.trials[0]
+        again = best_of(rungs)
+        later = self.trials if again is None else self.trials[1:]
+        tried = [replace(rung, place=place) for place, rung in enumerate(rungs)]
+        tried += [replace(trial, place=place) for place, trial in enumerate(later, start=len(rungs))]
+        place = rungs.index(again) if again is not None and self.best is first else len(rungs) + later.index(self.best)
+        rates = {float(rung.values["learning_rate"]): rung.score for rung in rungs}
+        return replace(self, trials=tuple(tried), best=tried[place], rates=dict(sorted(rates.items())))
 
     def to_toml(self) -> str:
         """Return the best recipe as TOML, for `vicinal train --recipe`."""
@@ -87,6 +112,7 @@ class Tuned:
                  "seconds": trial.seconds, "error": trial.error}
                 for trial in self.trials
             ],
+            "rates": {str(rate): score for rate, score in self.rates.items()},
             "importance": dict(self.importance),
             "sampler": self.sampler,
             "recipe": self.recipe.model_dump(mode="json"),
@@ -129,9 +155,18 @@ class Tuned:
                 "",
                 f"{self.recipe.method}: {self.score} {self.value:.4f} on the validation classes in trial "
                 f"{self.best.place}; as given {before}. {len(self.trials)} trials by {self.sampler}: {told}.",
+                *self._rungs_in_words(),
                 *failures,
             ]
         )
+
+    def _rungs_in_words(self) -> list[str]:
+        if not self.rates:
+            return []
+        told = [f"{rate:g} ({'failed' if score is None else f'{score:.4f}'})" for rate, score in self.rates.items()]
+        best = best_of(self.trials[: len(self.rates)])
+        near = "far around the given one" if best is None else f"around {best.values['learning_rate']:g}"
+        return [f"Learning rates were tried first: {', '.join(told)}; the rest was searched {near}."]
 
 
 def _short(value: Any) -> str:

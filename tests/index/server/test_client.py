@@ -22,6 +22,7 @@ from vicinal.index.columns import matches
 from vicinal.index.float64_similarity import similarities
 from vicinal.index.where import And, Compare, Condition, In, Not, Null, Or, as_condition
 from vicinal.index.where_text import as_text
+from vicinal.neighbours import Reranking
 
 TOKEN = "correct-horse"
 VALUES = ("", "it's", 'a "b"', -3, 0, 2.5, 1e-7, 1e22, True, False)
@@ -189,6 +190,27 @@ def test_queries_drawn_towards_what_they_find(live: Any, vectors: Index) -> None
             ]
             expected = vectors.search(item="n3", k=5, where=where, expand=3)
             assert remote.search(item="n3", k=5, where=where, expand=3) == expected
+
+
+def test_hits_in_the_order_of_shared_neighbours(live: Any, vectors: Index) -> None:
+    queries = np.random.default_rng(5).normal(size=(4, 4))
+    anew = {"k": 5, "rerank": Reranking()}
+    plain = [vectors.search(vector=query, k=5) for query in queries]
+    with live(vectors) as url, vc.connect(url) as remote:
+        for how in ({}, {"where": "label = 'c1'"}, {"expand": 3}):
+            expected = [vectors.search(vector=query, **anew, **how) for query in queries]
+            assert remote.search(vector=queries, **anew, **how) == expected
+            assert expected != plain
+            assert remote.search(item="n3", **anew, **how) == vectors.search(item="n3", **anew, **how)
+        vectors.add(vectors=[queries[0]], ids=["new"])
+        assert remote.search(vector=queries[0], **anew) == vectors.search(vector=queries[0], **anew)
+        assert remote.search(vector=queries[0], k=1, rerank=Reranking())[0].id == "new"
+        with pytest.raises(InputError, match=r"re-ranks as Reranking\(\) says; got Reranking\(near=3"):
+            remote.search(vector=queries[0], rerank=Reranking(near=3))
+    with live(vectors, most_reranked=60) as url, vc.connect(url) as remote:
+        with pytest.raises(InputError, match="of 60 items at most; this has 61"):
+            remote.search(vector=queries[0], rerank=Reranking())
+        assert remote.search(vector=queries[0]) == vectors.search(vector=queries[0])
 
 
 def test_values_are_changed(live: Any, vectors: Index) -> None:

@@ -16,6 +16,7 @@ from vicinal.embedder import Embedder
 from vicinal.index import Index
 from vicinal.index.map_layout import lay_out
 from vicinal.index.pair_explanation import class_centres, explain_pair
+from vicinal.index.server import page_reply_models
 
 PAGE = Path(__file__).parents[3] / "vicinal" / "index" / "page"
 
@@ -248,3 +249,44 @@ def test_the_next_case_that_waits(asked, tmp_path) -> None:
         for item in (6, 7, 9, 10):
             client.post("/review", json={"item": item, "decision": "remove"})
         assert waiting() is None
+
+
+def test_every_route_is_described_with_what_it_sends(asked, vectors) -> None:
+    with asked(vectors) as client:
+        described = client.get("/openapi.json").json()
+    models = described["components"]["schemas"]
+    for path, verbs in described["paths"].items():
+        for verb, operation in verbs.items():
+            for status, reply in operation["responses"].items():
+                schema = reply.get("content", {}).get("application/json", {}).get("schema")
+                if schema is not None:
+                    name = schema.get("$ref", "").removeprefix("#/components/schemas/")
+                    assert models.get(name, {}).get("properties"), (verb, path, status, schema)
+    for path in ("/map/points", "/map/mask"):
+        sent = described["paths"][path]["get"]["responses"]["200"]["content"]
+        assert sent == {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    waiting = described["paths"]["/map"]["get"]["responses"]["202"]["content"]["application/json"]["schema"]
+    assert waiting == {"$ref": "#/components/schemas/WorkingReply"}
+
+
+def test_replies_are_what_their_models_say(asked, vectors) -> None:
+    with asked(vectors) as client:
+        client.post("/review", json={"item": "n1", "decision": "keep"})
+        client.post("/review", json={"item": "n2", "decision": "relabel", "new_label": "c9"})
+        replies = {
+            page_reply_models.MapReply: patiently(client, "/map"),
+            page_reply_models.MapIdsReply: client.get("/map/ids").json(),
+            page_reply_models.MapPlaceReply: client.get("/map/place?item=n3").json(),
+            page_reply_models.ConfusedReply: patiently(client, "/inspect/confused"),
+            page_reply_models.MislabelledReply: patiently(client, "/inspect/mislabelled"),
+            page_reply_models.DuplicatesReply: patiently(client, "/inspect/duplicates", threshold=0.5),
+            page_reply_models.WhyReply: client.get("/why", params={"item": "n1", "hit": "n2"}).json(),
+        }
+    for model, reply in replies.items():
+        assert model.model_validate(reply).model_dump(exclude_unset=True) == reply
+    assert replies[page_reply_models.DuplicatesReply]["entries"]
+    shown = replies[page_reply_models.ConfusedReply]["entries"][0]["examples"][0]["item"]
+    assert set(shown) == {"id", "path", "label", "metadata", "source", "stamp", "hash", "image"}
+    items = [item for group in replies[page_reply_models.DuplicatesReply]["entries"] for item in group["items"]]
+    assert [item["review"] for item in items if item["id"] == "n2"] == [{"decision": "relabel", "new_label": "c9"}]
+    assert not [item for item in items if item["id"] == "n3" and "review" in item]

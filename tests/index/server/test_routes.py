@@ -9,6 +9,7 @@ from urllib.parse import quote
 from PIL import Image
 
 from vicinal.index import Index
+from vicinal.neighbours import Reranking
 
 TOKEN = "correct-horse"
 
@@ -60,6 +61,20 @@ def test_pictures_to_the_last_digit(asked: Any, pictures: Index, photos: Path) -
         assert again.status_code == 304
         item = client.get(f"/items/{quote(str(file), safe='')}").json()
         assert item["path"] == str(file)
+
+
+def test_a_picture_is_re_ranked_as_the_library_does(asked: Any, pictures: Index, photos: Path) -> None:
+    file = photos / "a" / "2.png"
+    with asked(pictures) as client:
+        sent = client.post("/search?k=2&rerank=true", content=file.read_bytes(), headers={"content-type": "image/png"})
+        neighbours = client.get(f"/neighbours/{quote(str(file), safe='')}?k=2&rerank=true")
+    for reply, expected in (
+        (sent, pictures.search(file, k=2, rerank=Reranking())),
+        (neighbours, pictures.search(item=str(file), k=2, rerank=Reranking())),
+    ):
+        assert [(hit["id"], hit["similarity"]) for hit in reply.json()["hits"]] == [
+            (hit.id, hit.similarity) for hit in expected
+        ]
 
 
 def test_a_list_of_items(asked: Any, vectors: Index) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,8 @@ from vicinal.errors import InputError
 from vicinal.index.class_confusions import ConfusedClasses, find_confused_classes
 from vicinal.index.review_file import Review, ReviewFile
 from vicinal.index.server.kept_results import KeptResults
-from vicinal.index.server.map_routes import WORKING
+from vicinal.index.server.map_routes import WORKING, still_working
+from vicinal.index.server.page_reply_models import ConfusedReply, DuplicatesReply, MislabelledReply, ReviewReply
 from vicinal.index.server.refusal import Refusal
 from vicinal.index.server.search_routes import JSON, json_content
 from vicinal.index.server.served import Served, Snapshot
@@ -50,6 +52,8 @@ class ReviewBody(BaseModel):
 def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> None:
     """Let an app show what may be wrong with its items, and take down what a person decides."""
     reviews = ReviewFile(Path(served.writer.path) / FILE)
+    # Items on which nothing was decided say nothing of it.
+    looks = partial(app.get, responses=WORKING, response_model_exclude_unset=True)
 
     def shown(snapshot: Snapshot, place: int, decided: dict[str, Review] | None = None) -> dict[str, Any]:
         item = snapshot.items[place]
@@ -65,9 +69,8 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
             raise Refusal(403, "Labels are private here.")
         return [place for place, label in enumerate(snapshot.labels) if label is not None]
 
-    def working(snapshot: Snapshot, response: Response, what: str) -> dict[str, Any]:
-        response.status_code = 202
-        return {"working": f"Looking at {counted(len(snapshot.items), 'item')} for {what} …"}
+    def working(snapshot: Snapshot, what: str) -> Response:
+        return still_working(f"Looking at {counted(len(snapshot.items), 'item')} for {what} …")
 
     def decided() -> dict[str, Review]:
         return {} if served.settings.public else reviews.latest()
@@ -81,8 +84,8 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
                 return number
         return None
 
-    @app.get("/inspect/confused", responses=WORKING)
-    def confused(response: Response, start: From = 0, limit: Limit = 20) -> dict[str, Any]:
+    @looks("/inspect/confused", response_model=ConfusedReply)
+    def confused(start: From = 0, limit: Limit = 20) -> Any:
         """List classes that are taken for each other; 202 and a sentence while they are looked for."""
         snapshot = served.snapshot()
         labelled(snapshot)
@@ -94,7 +97,7 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
 
         found = results.later("confused", snapshot.generation, compute)
         if found is None:
-            return working(snapshot, response, "classes that are taken for each other")
+            return working(snapshot, "classes that are taken for each other")
         entries = [
             {
                 "first": two.first,
@@ -116,8 +119,8 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
         ]
         return {"entries": entries, "count": len(found), "asked": ASKED if len(snapshot.items) > ASKED else None}
 
-    @app.get("/inspect/mislabelled", responses=WORKING)
-    def mislabelled(response: Response, start: From = 0, limit: Limit = 20) -> dict[str, Any]:
+    @looks("/inspect/mislabelled", response_model=MislabelledReply)
+    def mislabelled(start: From = 0, limit: Limit = 20) -> Any:
         """List items whose label may be wrong, the most suspicious first; 202 while they are looked for."""
         snapshot = served.snapshot()
         known = labelled(snapshot)
@@ -130,7 +133,7 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
 
         found = results.later("mislabelled", snapshot.generation, compute)
         if found is None:
-            return working(snapshot, response, "labels that may be wrong")
+            return working(snapshot, "labels that may be wrong")
         before = decided()
         entries = [
             {
@@ -146,13 +149,12 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
         beyond = next_undecided(snapshot, cases, before, since=start + limit)
         return {"entries": entries, "count": len(found), "reviewed": len(before), "next_undecided": beyond}
 
-    @app.get("/inspect/duplicates", responses=WORKING)
+    @looks("/inspect/duplicates", response_model=DuplicatesReply)
     def duplicates(
-        response: Response,
         start: From = 0,
         limit: Limit = 20,
         threshold: Annotated[float | None, Query(le=1, ge=-1e30, allow_inf_nan=False)] = None,
-    ) -> dict[str, Any]:
+    ) -> Any:
         """List groups of items that are the same, or nearly; 202 while they are looked for."""
         snapshot = served.snapshot()
 
@@ -168,7 +170,7 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
         except InputError as error:
             raise Refusal(422, str(error)) from None
         if found is None:
-            return working(snapshot, response, "duplicates")
+            return working(snapshot, "duplicates")
         before = decided()
         entries = [
             {
@@ -185,8 +187,12 @@ def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> No
         beyond = next_undecided(snapshot, cases, before, since=start + limit, spare=1)
         return {"entries": entries, "count": len(found), "reviewed": len(before), "next_undecided": beyond}
 
-    @app.post("/review", openapi_extra={"requestBody": {"required": True, "content": {JSON: json_content(ReviewBody)}}})
-    async def review(request: Request) -> dict[str, str]:
+    @app.post(
+        "/review",
+        response_model=ReviewReply,
+        openapi_extra={"requestBody": {"required": True, "content": {JSON: json_content(ReviewBody)}}},
+    )
+    async def review(request: Request) -> Any:
         """Write a decision to review.csv in the folder of the index; items and photographs stay as they are."""
         _check_reviewer(served)
         body = await read_json_body(request, ReviewBody, MOST_JSON)

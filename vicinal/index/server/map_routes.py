@@ -7,6 +7,7 @@ from typing import Annotated, Any, final
 
 import numpy as np
 from fastapi import FastAPI, Query, Response
+from fastapi.responses import JSONResponse
 from numpy.typing import NDArray
 
 from vicinal.index.index_folder import IndexFolder
@@ -14,18 +15,26 @@ from vicinal.index.item import Id
 from vicinal.index.map_export import map_table
 from vicinal.index.map_layout import MapLayout, kept_layout
 from vicinal.index.server.kept_results import KeptResults
+from vicinal.index.server.page_reply_models import (
+    MapIdsReply,
+    MapPlaceReply,
+    MapReply,
+    ReadyReply,
+    WorkingReply,
+)
 from vicinal.index.server.refusal import Refusal
-from vicinal.index.server.search_routes import Where
+from vicinal.index.server.search_routes import BINARY, Where
 from vicinal.index.server.served import Served, Snapshot
 from vicinal.index.where import Value
 from vicinal.phrasing import counted
 
-__all__ = ["WORKING", "add_map_routes", "places_by_id"]
+__all__ = ["WORKING", "add_map_routes", "places_by_id", "still_working"]
 
 NO_LABEL = 0xFFFFFFFF
 MOST_IDS = 10_000
 BYTES = "application/octet-stream"
-WORKING: dict[int | str, dict[str, Any]] = {202: {"description": "It is being made, as a sentence says; ask again."}}
+WORKING: dict[int | str, dict[str, Any]] = {202: {"model": WorkingReply, "description": "It is being made; ask again."}}
+PARQUET = "application/vnd.apache.parquet"
 
 Generation = Annotated[str, Query(max_length=100, description="That `/map` named; another is refused.")]
 Place = Annotated[int, Query(ge=0, lt=2**62)]
@@ -44,6 +53,11 @@ class DrawnMap:
 def places_by_id(snapshot: Snapshot, results: KeptResults) -> dict[Id, int]:
     """Where each item is in a snapshot."""
     return results.now("places", snapshot.generation, lambda: {key: place for place, key in enumerate(snapshot.ids)})
+
+
+def still_working(sentence: str) -> JSONResponse:
+    """What is answered while something is made."""
+    return JSONResponse({"working": sentence}, status_code=202)
 
 
 def add_map_routes(app: FastAPI, served: Served, results: KeptResults) -> None:
@@ -67,17 +81,15 @@ def add_map_routes(app: FastAPI, served: Served, results: KeptResults) -> None:
 
         return results.later("map", snapshot.generation, compute)
 
-    def working(snapshot: Snapshot, response: Response) -> dict[str, Any]:
-        response.status_code = 202
-        return {"working": f"Making the map of {counted(len(snapshot.items), 'item')}: once, and then it is kept …"}
-
-    @app.get("/map", responses=WORKING)
-    def head(response: Response) -> dict[str, Any]:
+    @app.get("/map", response_model=MapReply, responses=WORKING)
+    def head() -> Any:
         """Describe the map; 202 and a sentence while it is made."""
         snapshot = served.snapshot()
         found = drawn(snapshot)
         if found is None:
-            return working(snapshot, response)
+            return still_working(
+                f"Making the map of {counted(len(snapshot.items), 'item')}: once, and then it is kept …"
+            )
         return {
             "count": len(snapshot.items),
             "names": found.names,
@@ -86,7 +98,7 @@ def add_map_routes(app: FastAPI, served: Served, results: KeptResults) -> None:
             "generation": snapshot.generation,
         }
 
-    @app.get("/map/points", response_class=Response, responses={200: {"content": {BYTES: {}}}})
+    @app.get("/map/points", response_class=Response, responses={200: {"content": {BYTES: BINARY}}})
     def points(generation: Generation = "") -> Response:
         """Send float32 x and y of every item in turn, then every item's label as uint32; little-endian."""
         found = drawn(snapshot_of(generation))
@@ -95,24 +107,24 @@ def add_map_routes(app: FastAPI, served: Served, results: KeptResults) -> None:
         places = found.layout.places.astype("<f4").tobytes()
         return Response(places + found.labels.astype("<u4").tobytes(), media_type=BYTES)
 
-    @app.get("/map/ids")
+    @app.get("/map/ids", response_model=MapIdsReply)
     def ids(
         start: Annotated[int, Query(alias="from", ge=0, lt=2**62)] = 0, to: Place = 1000, generation: Generation = ""
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Name the items of some places, in the order of the points."""
         if to - start > MOST_IDS:
             raise Refusal(422, f"At most {MOST_IDS:,} ids at a time.")
         return {"ids": [served.shown_id(item.id) for item in snapshot_of(generation).items[start:to]]}
 
-    @app.get("/map/place")
-    def place(item: Annotated[str, Query(max_length=10_000)], generation: Generation = "") -> dict[str, int]:
+    @app.get("/map/place", response_model=MapPlaceReply)
+    def place(item: Annotated[str, Query(max_length=10_000)], generation: Generation = "") -> Any:
         """Say which point an item is."""
         known = places_by_id(snapshot_of(generation), results).get(served.asked_id(item))
         if known is None:
             raise Refusal(404, "There is no such item.")
         return {"place": known}
 
-    @app.get("/map/mask", response_class=Response, responses={200: {"content": {BYTES: {}}}})
+    @app.get("/map/mask", response_class=Response, responses={200: {"content": {BYTES: BINARY}}})
     def mask(where: Where = None, generation: Generation = "") -> Response:
         """Send one bit for every item, the first in the highest of a byte: whether it passes a filter."""
         snapshot = snapshot_of(generation)
@@ -140,20 +152,19 @@ def add_map_routes(app: FastAPI, served: Served, results: KeptResults) -> None:
 
         return results.later("table", snapshot.generation, compute)
 
-    @app.get("/export/ready", responses=WORKING)
-    def ready(response: Response) -> dict[str, Any]:
+    @app.get("/export/ready", response_model=ReadyReply, responses=WORKING)
+    def ready() -> Any:
         """Have the table made; 202 and a sentence until it is there."""
         snapshot = served.snapshot()
         if table(snapshot) is None:
-            response.status_code = 202
-            return {"working": f"Finding the neighbours of {counted(len(snapshot.items), 'item')} …"}
+            return still_working(f"Finding the neighbours of {counted(len(snapshot.items), 'item')} …")
         return {"ready": True}
 
-    @app.get("/export/map.parquet", response_class=Response, responses={200: {"content": {BYTES: {}}}})
+    @app.get("/export/map.parquet", response_class=Response, responses={200: {"content": {PARQUET: BINARY}}})
     def export() -> Response:
         """Send path, label, x, y, neighbours and metadata of every item as a Parquet table."""
         content = table(served.snapshot())
         if content is None:
             raise Refusal(503, "The table is being made; try again in a moment.", {"Retry-After": "2"})
         headers = {"Content-Disposition": 'attachment; filename="map.parquet"'}
-        return Response(content, media_type="application/vnd.apache.parquet", headers=headers)
+        return Response(content, media_type=PARQUET, headers=headers)

@@ -28,8 +28,9 @@ from vicinal.index.server.refusal import Refusal
 from vicinal.index.server.served import Served
 from vicinal.index.server.uploads import DAMAGED, open_picture
 from vicinal.index.where import Compare, Condition
+from vicinal.neighbours import Reranking
 
-__all__ = ["Queries", "checked_vector"]
+__all__ = ["Found", "Queries", "Search", "Vector", "checked_vector"]
 
 REMEMBERED = 512  # uploads
 MINUTES = 15.0
@@ -41,13 +42,33 @@ Vector = Float32[np.ndarray, " d"]
 Found = tuple[Hits, str]  # and the generation that they were found in
 
 
+class Search(NamedTuple):
+    """How is searched, in the words of `Index.search`.
+
+    Attributes:
+        k: How many items.
+        where: A filter.
+        fast: By codes.
+        expand: Items that a query is drawn towards.
+        rerank: Whether hits are put in the order of shared neighbours.
+    """
+
+    k: int
+    where: Condition | None = None
+    fast: bool = False
+    expand: int = 0
+    rerank: bool = False
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """As `Index.search` takes them."""
+        return {**self._asdict(), "rerank": Reranking() if self.rerank else None}
+
+
 class Together(NamedTuple):
     """What queries must have in common to be sought together; see `Queries.nearest`."""
 
-    k: int
-    where: Condition | None
-    fast: bool
-    expand: int
+    search: Search
     made_by: str
     dim: int
 
@@ -73,55 +94,52 @@ class Queries:
         self._embedder: tuple[Embedder, QueryEmbedder] | None = None
         self._uploads: OrderedDict[str, tuple[float, Vector, str]] = OrderedDict()
 
-    async def nearest(
-        self, vector: Vector, k: int, where: Condition | None, fast: bool, expand: int = 0, made_by: str = ""
-    ) -> Found:
+    async def nearest(self, vector: Vector, search: Search, made_by: str = "") -> Found:
         """The nearest items of a vector.
 
         Args:
             vector: As `checked_vector` returns it.
-            k: How many.
-            where: A filter.
-            fast: See `Index.search`.
-            expand: See `Index.search`.
+            search: How is searched.
             made_by: The embedder, where it is known.
 
         Raises:
             Moved: If the index has another embedder by now.
         """
-        return await self.gathering.ask(Together(k, where, fast, expand, made_by, len(vector)), vector)
+        together = Together(search, made_by, len(vector))
+        if search.rerank:  # the first of these takes long, and others need not wait for it
+            loop = asyncio.get_running_loop()
+            return (await loop.run_in_executor(self.served.reranking, self._search, together, [vector]))[0]
+        return await self.gathering.ask(together, vector)
 
-    async def nearest_of_item(
-        self, key: Id, k: int, where: Condition | None, fast: bool, expand: int = 0
-    ) -> tuple[Item, Found]:
+    async def nearest_of_item(self, key: Id, search: Search) -> tuple[Item, Found]:
         """The nearest items of an item, itself left out."""
 
         def search_alone(index: Index) -> tuple[Item, Found]:
+            self._check(index, search)
             (item,), _ = _one(index, key)
             generation = index.generation
-            return item, (index.search(item=key, k=k, where=where, fast=fast, expand=expand), generation)
+            return item, (index.search(item=key, **search.words), generation)
 
-        async def search() -> tuple[Item, Found]:
-            if expand:  # which must know the item, so that it is not drawn towards itself
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(self.served.searching, self.served.ask, search_alone)
+        async def ask() -> tuple[Item, Found]:
+            if search.expand or search.rerank:  # which must know the item: it is not drawn towards itself
+                loop, pool = asyncio.get_running_loop(), self.served.searching
+                pool = self.served.reranking if search.rerank else pool
+                return await loop.run_in_executor(pool, self.served.ask, search_alone)
             items, rows, made_by = await self.served.read(lambda index: (*_one(index, key), index.embedder_hash))
-            hits, generation = await self.nearest(rows[0], k + 1, where, fast, made_by=made_by)
-            return items[0], (replace(hits, hits=tuple(hit for hit in hits if hit.id != key)[:k]), generation)
+            hits, generation = await self.nearest(rows[0], search._replace(k=search.k + 1), made_by)
+            return items[0], (replace(hits, hits=tuple(hit for hit in hits if hit.id != key)[: search.k]), generation)
 
-        return await _until_settled(search)
+        return await _until_settled(ask)
 
-    async def nearest_of_picture(
-        self, picture: bytes, k: int, where: Condition | None, fast: bool, expand: int = 0
-    ) -> tuple[str, Found]:
+    async def nearest_of_picture(self, picture: bytes, search: Search) -> tuple[str, Found]:
         """A name by which the picture is remembered, and its nearest items."""
 
-        async def search() -> tuple[str, Found]:
+        async def ask() -> tuple[str, Found]:
             vector, made_by = await self.embed(picture)
-            found = await self.nearest(vector, k, where, fast, expand, made_by)
+            found = await self.nearest(vector, search, made_by)
             return self.remember(vector, made_by), found
 
-        return await _until_settled(search)
+        return await _until_settled(ask)
 
     async def compared(self, pictures: Sequence[bytes], compare: Callable[[Index, list[Vector]], T]) -> T:
         """What is to be said of the embeddings of some pictures, all made by the embedder that the index has."""
@@ -161,19 +179,27 @@ class Queries:
         return vector
 
     def _search(self, together: Together, vectors: Sequence[Vector]) -> list[Found]:
-        k, where, fast, expand, made_by, _ = together
+        search, made_by, _ = together
 
-        def search(index: Index) -> list[Found]:
+        def find(index: Index) -> list[Found]:
             if made_by and made_by != index.embedder_hash:
                 raise Moved
+            self._check(index, search)
             generation = index.generation
-            if not fast and not expand:
-                found = index.search(vector=np.stack(vectors), k=k, where=where)
+            if search == Search(search.k, search.where):
+                found = index.search(vector=np.stack(vectors), **search.words)
             else:  # which depend on what else is asked, in their candidates or their last bits
-                found = [index.search(vector=row, k=k, where=where, fast=fast, expand=expand) for row in vectors]
+                found = [index.search(vector=row, **search.words) for row in vectors]
             return [(hits, generation) for hits in found]
 
-        return self.served.ask(search)
+        return self.served.ask(find)
+
+    def _check(self, index: Index, search: Search) -> None:
+        most = self.served.settings.most_reranked
+        if search.rerank and len(index) > most:
+            raise Refusal(
+                422, f"Hits are re-ranked here in indexes of {most:,} items at most; this has {len(index):,}."
+            )
 
     def _embed(self, picture: bytes, index: Index) -> tuple[Vector, str]:
         embedder = index.embedder()

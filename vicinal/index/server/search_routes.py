@@ -11,14 +11,14 @@ from fastapi import FastAPI, Query, Request
 from vicinal.embedder.calibration import Sameness
 from vicinal.index.float64_similarity import similarities
 from vicinal.index.index import Index
-from vicinal.index.server.queries import Found, Queries, Vector, checked_vector
+from vicinal.index.server.queries import Found, Queries, Search, Vector, checked_vector
 from vicinal.index.server.refusal import Refusal
 from vicinal.index.server.served import Served
 from vicinal.index.server.uploads import media_type, read_body, read_form, read_json_body
 from vicinal.index.server.wire_models import QueryReply, SameBody, SameReply, SearchBody, SearchReply
 from vicinal.index.where import Compare
 
-__all__ = ["JSON", "MULTIPART", "Where", "add_search_routes", "json_content"]
+__all__ = ["BINARY", "JSON", "MULTIPART", "Where", "add_search_routes", "json_content"]
 
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
@@ -39,6 +39,9 @@ K = Annotated[int, Query(ge=1, description="How many hits.")]
 Where = Annotated[str | None, Query(max_length=10_000, description="A filter, such as label = 'wren'.")]
 Exact = Annotated[bool, Query(description="False for search by codes: quicker, and nearly always the same.")]
 
+Rerank = Annotated[
+    bool, Query(description="Put hits in the order of shared neighbours; slow the first time and after every change.")
+]
 Expand = Annotated[int, Query(ge=0, le=100, description="Items that the query is drawn towards before it is searched.")]
 
 
@@ -64,10 +67,10 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         if k > served.settings.most_k:
             raise Refusal(422, f"k may be {served.settings.most_k:,} at most here; got {k:,}.")
 
-    async def of_item(shown: int | str, k: int, where: str | None, exact: bool, expand: int) -> SearchReply:
+    async def of_item(shown: int | str, search: Search) -> SearchReply:
         start = time.perf_counter()
         key = await served.read(lambda _: served.asked_id(shown))
-        item, found = await queries.nearest_of_item(key, k, served.condition(where), not exact, expand)
+        item, found = await queries.nearest_of_item(key, search)
         label = None if "label" in served.settings.private else item.label
         return reply(start, found, QueryReply(item=served.shown_id(item.id), label=label))
 
@@ -82,30 +85,40 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         },
     )
     async def search(
-        request: Request, k: K = 10, where: Where = None, exact: Exact = True, expand: Expand = 0
+        request: Request,
+        k: K = 10,
+        where: Where = None,
+        exact: Exact = True,
+        expand: Expand = 0,
+        rerank: Rerank = False,
     ) -> SearchReply:
         """Find the items nearest to a picture (the body, or the field `file`), an item or a vector."""
         check_k(k)
         start = time.perf_counter()
         kind = media_type(request)
-        condition = served.condition(where)
+        asked = Search(k, served.condition(where), not exact, expand, rerank)
         if kind == JSON:
             body = await read_json_body(request, SearchBody)
             if body.item is not None:
-                return await of_item(body.item, k, where, exact, expand)
+                return await of_item(body.item, asked)
             vector = checked_vector(body.vector, served.index)
-            return reply(start, await queries.nearest(vector, k, condition, not exact, expand), QueryReply())
+            return reply(start, await queries.nearest(vector, asked), QueryReply())
         picture = await _picture(request, served, kind)
-        upload, found = await queries.nearest_of_picture(picture, k, condition, not exact, expand)
+        upload, found = await queries.nearest_of_picture(picture, asked)
         return reply(start, found, QueryReply(), upload)
 
     @app.get("/neighbours/{item_id}", response_model=SearchReply)
     async def neighbours(
-        item_id: str, k: K = 10, where: Where = None, exact: Exact = True, expand: Expand = 0
+        item_id: str,
+        k: K = 10,
+        where: Where = None,
+        exact: Exact = True,
+        expand: Expand = 0,
+        rerank: Rerank = False,
     ) -> SearchReply:
         """Find the items nearest to an item, itself left out; its id is one percent-encoded segment."""
         check_k(k)
-        return await of_item(unquote(item_id), k, where, exact, expand)
+        return await of_item(unquote(item_id), Search(k, served.condition(where), not exact, expand, rerank))
 
     @app.post(
         "/same",

@@ -97,6 +97,7 @@ class Served:
         self.index = Index.open(index.path, follow=False)
         self.name = index.path.name
         self.searching = ThreadPoolExecutor(1, "search")  # which uses all cores itself
+        self.reranking = ThreadPoolExecutor(1, "rerank")  # whose first search of an index takes long
         self.embedding = ThreadPoolExecutor(cores(), "embed")  # one core each
         self.reading = ThreadPoolExecutor(READERS, "read")
         self.ready = False
@@ -118,7 +119,7 @@ class Served:
         self._done.set()
         if self._watcher.is_alive():
             self._watcher.join()
-        for pool in (self.searching, self.embedding, self.reading):
+        for pool in (self.searching, self.reranking, self.embedding, self.reading):
             pool.shutdown(cancel_futures=True)
         self.index.close()
 

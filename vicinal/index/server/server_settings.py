@@ -44,6 +44,8 @@ class ServerSettings:
         names: By which the machine may be called beside its address (the header `Host`).
         root: The folder that pictures are shown from; None for the one that all items lie in.
         most_k: Hits that may be asked for.
+        most_reranked: Items up to which an index puts hits in the order of shared neighbours: it costs a search of all
+            items in all, and all of them in memory.
         most_upload: Bytes of a request.
         most_pixels: That a picture's header may promise.
         most_at_once: Requests that are worked on or wait; one more is sent away at once. Where others than this machine
@@ -61,6 +63,7 @@ class ServerSettings:
     names: tuple[str, ...] = ()
     root: Path | None = None
     most_k: int = 1000
+    most_reranked: int = 100_000
     most_upload: int = 20_000_000
     most_pixels: int = 50_000_000
     most_at_once: int = 256

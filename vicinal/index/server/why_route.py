@@ -11,6 +11,7 @@ from vicinal.index.index import Index
 from vicinal.index.pair_explanation import class_centres, explain_pair, loss_sentence
 from vicinal.index.server.kept_results import KeptResults
 from vicinal.index.server.map_routes import places_by_id
+from vicinal.index.server.page_reply_models import WhyReply
 from vicinal.index.server.queries import Queries
 from vicinal.index.server.refusal import Refusal
 from vicinal.index.server.served import Served
@@ -39,10 +40,10 @@ def add_why_route(app: FastAPI, served: Served, queries: Queries, results: KeptR
 
         return results.now("loss", index.embedder_hash, compute)
 
-    @app.get("/why")
+    @app.get("/why", response_model=WhyReply, response_model_exclude_unset=True)
     def why(
         hit: Name, item: Name | None = None, upload: Name | None = None, k: Annotated[int, Query(ge=1, le=1000)] = 10
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Explain a hit of an item, or of an uploaded picture: similarity, rank, classes around, threshold, loss."""
         if (item is None) == (upload is None):
             raise Refusal(422, "Give one of item and upload.")
