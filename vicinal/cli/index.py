@@ -58,6 +58,19 @@ def index(
         Path | None,
         typer.Option(help="Write path, label, place on the map and neighbours of every item to a .parquet file."),
     ] = None,
+    whiten: Annotated[
+        Path | None,
+        typer.Option(help="Whiten all vectors in every search from now on, by those of a file, of training classes."),
+    ] = None,
+    augment: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Draw each item towards so many neighbours, for every search; with or without --whiten."
+        ),
+    ] = 0,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Search the vectors as they are again, not whitened or augmented.")
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte; list what is not as it was.")] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Time exact and fast search, with recall.")] = False,
     prepare_fast: Annotated[
@@ -86,6 +99,9 @@ def index(
         "--remove": remove,
         "--export": export,
         "--export-map": export_map,
+        "--whiten": whiten,
+        "--augment": augment or None,
+        "--plain": plain,
         "--verify": verify,
         "--measure": measure,
         "--prepare-fast": prepare_fast,
@@ -117,6 +133,8 @@ def index(
     if out is not None:
         raise InputError(f"--out is for a new index, whose first argument is a model; {what} is none.")
     _refuse("an index", made_new, "that is for a new one")
+    if plain:
+        _refuse("--plain", {"--whiten": whiten, "--augment": augment or None}, "it takes both away")
     if export is not None:
         prepare_export(export)
     if export_map is not None:
@@ -132,6 +150,10 @@ def index(
             console.print(f"{counted(opened.remove(remove), 'item')} removed")
         if compact:
             console.print(f"{counted(opened.compact(), 'row')} given back")
+        if whiten is not None or augment:
+            _improve(opened, whiten, augment)
+        elif plain:
+            opened.improve()
         if export is not None:
             console.print(f"{export}: {counted(opened.export(export), 'item')}")
         if export_map is not None:
@@ -161,6 +183,16 @@ def _say(console: Console, opened: Index, changes: Changes) -> None:
     for name, reason in changes.skipped:
         console.print(f"skipped {name}: {reason}")
     console.print(f"{opened}: {changes}")
+
+
+def _improve(opened: Index, whiten: Path | None, augment: int) -> None:
+    from vicinal.index.exchange import read_vectors
+
+    learned_from = None if whiten is None else read_vectors(whiten)
+    if learned_from is None:
+        opened.improve(augment=augment)
+    else:
+        opened.improve(whiten=learned_from.vectors, augment=augment, embedder=learned_from.embedder or None)
 
 
 def _verify(opened: Index, console: Console) -> None:

@@ -47,7 +47,8 @@ PANELS = {
         *("gallery_labels", "select_on_test", "domain", "items", "data"),
     ),
     "Neighbours": (
-        *("distance", "k", "where", "whiten", "augment", "expand", "rerank", "neighbours", "least", "threshold"),
+        *("distance", "k", "where", "whiten", "augment", "plain", "expand", "rerank"),
+        *("neighbours", "least", "threshold"),
     ),
     "Scores": ("score", "scores", "confidence", "level", "sizes", "identify", "few_shot"),
     "Effort": ("budget", "steps", "seeds", "seed", "rates", "tune", "trials", "sampler", "prune", "draws", "triples"),
