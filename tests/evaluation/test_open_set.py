@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InputError
-from vicinal.evaluation import few_shot_accuracy, identify
+from vicinal.evaluation import evaluate, few_shot_accuracy, identify
+from vicinal.neighbours import Reranking
 
 pytestmark = pytest.mark.unit
 
@@ -39,6 +40,71 @@ def test_identification_against_every_threshold(distance):
     assert "40 strangers" in str(found)
     with pytest.raises(InputError, match="nobody to identify"):
         identify(points[:3], [100, 101, 102], points[gallery], labels[gallery])
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_identification_without_a_gallery_asks_for_every_item_twice(distance):
+    rng = np.random.default_rng(1)
+    labels = np.repeat(np.arange(26), 5)[:-4]  # the last class has one item: it can be a stranger only
+    points = rng.standard_normal((26, 4))[labels] + 0.6 * rng.standard_normal((len(labels), 4))
+    found = identify(points, labels, distance=distance, rates=(0.05, 0.001))
+    best, right, strange = [], [], []
+    for item, label in enumerate(labels):
+        if distance == "cosine":
+            near = points @ points[item] / np.linalg.norm(points, axis=1) / np.linalg.norm(points[item])
+        else:
+            near = -np.linalg.norm(points - points[item], axis=1)
+        near[item] = -np.inf
+        best.append(near.max())
+        right.append(labels[near.argmax()] == label)
+        strange.append(near[labels != label].max())
+    best, right, strange = np.array(best[:-1]), np.array(right[:-1]), np.array(strange)
+    assert (found.known, found.strangers) == (125, 126)
+    assert found["rank-1"] == pytest.approx(right.mean())
+    allowed = [t for t in [*best, *strange, np.inf] if np.mean(strange >= t) <= 0.05]
+    expected = max(np.mean(right & (best >= t)) for t in allowed)
+    assert found["DIR@FAR=0.05"] == pytest.approx(expected)
+    assert "DIR@FAR=0.001" not in found.overall
+    assert "126 strangers: DIR at a FAR of 0.001 needs at least 1,000" in str(found)
+    assert "asked for twice" in str(found)
+
+
+def test_evaluate_has_the_same_scores_and_says_what_it_cannot():
+    rng = np.random.default_rng(2)
+    labels = np.repeat(np.arange(12), 6)
+    points = rng.standard_normal((12, 5))[labels] + 0.8 * rng.standard_normal((72, 5))
+    scores = evaluate(points, labels, identification=True, few_shot=[(5, 1), (3, 4)], confidence=0.9)
+    expected = identify(points, labels)
+    assert {name: scores[name] for name in expected.overall} == dict(expected.overall)
+    assert scores["rank-1"] == pytest.approx(scores["P@1"])
+    shots = few_shot_accuracy(points, labels, ways=3, shots=4, confidence=0.9)
+    assert scores["3-way 4-shot"] == pytest.approx(shots.accuracy)
+    assert scores.intervals["3-way 4-shot"] == pytest.approx(shots.interval)
+    wider = few_shot_accuracy(points, labels, ways=3, shots=4).interval
+    assert wider.high - wider.low == pytest.approx((shots.interval.high - shots.interval.low) * 1.959964 / 1.644854)
+    assert any("5-way 1-shot is over 600 episodes" in note for note in scores.notes)
+    assert not evaluate(points, labels, few_shot=[(5, 1)], draws=0).intervals
+    with pytest.raises(InputError, match="without re-ranking"):
+        evaluate(points, labels, identification=True, rerank=Reranking())
+    with pytest.raises(InputError, match="does not know of sequences"):
+        evaluate(points, labels, identification=True, sequences=np.arange(72) % 2)
+    with pytest.raises(InputError, match="one label per item"):
+        evaluate(points, np.eye(12, dtype=bool)[labels], few_shot=[(5, 1)])
+
+
+def test_who_may_not_find_its_own_class_is_a_stranger():
+    points, labels = np.eye(3)[[0, 1, 2]] + 0.1, ["a", "b", "z"]
+    scores = evaluate(
+        points,
+        labels,
+        gallery=points[:2],
+        gallery_labels=labels[:2],
+        sequences=[0, 1, 2],
+        gallery_sequences=[0, 9],
+        identification=True,
+        draws=0,
+    )
+    assert "Identification: 1 queries of known classes, 2 strangers." in scores.notes  # "a" sees its own sequence alone
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])

@@ -97,6 +97,47 @@ def test_every_score_against_double_loops(seed, distance):
     assert rejected == pytest.approx(1 - found.curve.true_accepts)
 
 
+def fnmr_at_fmr(positive, negative, rate):
+    """FNMR@FMR of distances as open-metric-learning defines it (its documentation of `calc_fnmr_at_fmr`).
+
+    The threshold is the quantile of the distances of different classes, between two of them in a straight line, and a
+    pair of one class is missed where its distance is not below it.
+    """
+    distances = np.sort(negative)
+    place = rate * (len(distances) - 1)
+    below = int(place)
+    threshold = distances[below] + (place - below) * (distances[min(below + 1, len(distances) - 1)] - distances[below])
+    return np.mean(positive >= threshold), threshold
+
+
+def test_the_definition_of_fnmr_at_fmr_is_that_of_its_example():
+    positive, negative = np.array([0, 0, 1, 1, 2, 2, 5, 5, 9, 9]), np.array([3, 3, 4, 4, 6, 6, 7, 7, 8, 8])
+    assert [fnmr_at_fmr(positive, negative, rate)[0] for rate in (0.1, 0.5)] == [0.4, 0.2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_rates_agree_with_fnmr_at_fmr_of_open_metric_learning(seed, distance):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(41), 10)  # 82,000 pairs of two classes: a hundredth and a thousandth are whole numbers
+    points = rng.standard_normal((41, 6))[labels] + 0.4 * rng.standard_normal((410, 6))
+    one, two = np.triu_indices(410, 1)
+    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+    apart = 1 - (unit[one] * unit[two]).sum(axis=1)
+    distances = apart if distance == "cosine" else np.linalg.norm(points[one] - points[two], axis=1)
+    same = labels[one] == labels[two]
+    positive, negative = distances[same], distances[~same]
+    found = verify(points, labels, distance=distance, draws=0)
+    for name, rate in (("TAR@FAR=1e-2", 0.01), ("TAR@FAR=1e-3", 0.001)):
+        missed, threshold = fnmr_at_fmr(positive, negative, rate)
+        assert np.mean(negative < threshold) == rate  # the same false matches
+        # Theirs stops between two false pairs, ours at the second; the true pairs in this gap are all that differs.
+        following = negative[negative >= threshold].min()
+        in_gap = np.mean((positive >= threshold) & (positive < following))
+        assert in_gap < 0.002
+        assert 1 - found[name] == pytest.approx(missed - in_gap, abs=1e-12)
+
+
 @pytest.mark.parametrize("name", ["EER", "accuracy", "TAR@FAR=1e-2"])
 def test_thresholds_do_what_they_say(name):
     points, labels = world(1, classes=20)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, Tim
 from vicinal.atomic import prepare_output
 from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.saying import say_notes
-from vicinal.cli.values import whole_numbers, words
+from vicinal.cli.values import ways_and_shots, whole_numbers, words
 from vicinal.errors import InputError
 from vicinal.live_bar import LiveBar
 
@@ -71,6 +71,13 @@ def evaluate(
             rich_help_panel="Scores",
         ),
     ] = False,
+    identify: Annotated[
+        bool,
+        typer.Option("--identify", help="Also who it is, or nobody: rank-1, and DIR at FARs."),
+    ] = False,
+    few_shot: Annotated[
+        str, typer.Option(help="Also new classes by a few examples, as ways x shots with commas: 5x1,5x5.")
+    ] = "",
     scores: Annotated[str, typer.Option(help="Scores of your own, separated by commas: my_module:my_score.")] = "",
     whiten: Annotated[
         Path | None, typer.Option(help="Whiten all embeddings by those of training classes, in a file as above.")
@@ -118,6 +125,7 @@ def evaluate(
     from vicinal.neighbours import Reranking, learn_whitening
 
     ks = whole_numbers(k, "--k")
+    episodes = ways_and_shots(few_shot, "--few-shot")
     prepare_output(out)
     prepare_figure(plot, "--plot")
     prepare_figure(sizes, "--sizes")
@@ -171,6 +179,8 @@ def evaluate(
             expand=expand,
             rerank=Reranking() if rerank else None,
             verification=verify,
+            identification=identify,
+            few_shot=episodes,
             scores=words(scores),
             draws=draws,
             confidence=confidence,

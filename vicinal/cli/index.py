@@ -64,6 +64,19 @@ def index(
         bool,
         typer.Option("--map", help="Make the map of the search page now, so that its first visitor need not wait."),
     ] = False,
+    whiten: Annotated[
+        Path | None,
+        typer.Option(help="Whiten all vectors in every search from now on, by those of a file, of training classes."),
+    ] = None,
+    augment: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Draw each item towards so many neighbours, for every search; with or without --whiten."
+        ),
+    ] = 0,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Search the vectors as they are again, not whitened or augmented.")
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte; list what is not as it was.")] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Time exact and fast search, with recall.")] = False,
     prepare_fast: Annotated[
@@ -100,6 +113,9 @@ def index(
         "--remove": remove,
         "--export": export,
         "--export-map": export_map,
+        "--whiten": whiten,
+        "--augment": augment or None,
+        "--plain": plain,
         "--verify": verify,
         "--measure": measure,
         "--prepare-fast": prepare_fast,
@@ -135,6 +151,8 @@ def index(
     if out is not None:
         raise InputError(f"--out is for a new index, whose first argument is a model; {what} is none.")
     _refuse("an index", made_new, "that is for a new one")
+    if plain:
+        _refuse("--plain", {"--whiten": whiten, "--augment": augment or None}, "it takes both away")
     with Index.open(what) as opened:
         if export is not None:
             prepare_export(export)
@@ -154,6 +172,10 @@ def index(
         if compact:
             facts["given_back"] = opened.compact()
             console.print(f"{counted(facts['given_back'], 'row')} given back")
+        if whiten is not None or augment:
+            _improve(opened, whiten, augment)
+        elif plain:
+            opened.improve()
         _keep_map(console, opened, wanted=keep_map, progress=progress)
         if export is not None:
             facts["exported"] = opened.export(export)
@@ -216,6 +238,16 @@ def _keep_map(console: Console, opened: Index, *, wanted: bool, progress: bool) 
 
         layout = keep_map(opened, progress=progress)
         console.print(f"the map of {counted(len(layout.places), 'item')} is kept, by {layout.method}")
+
+
+def _improve(opened: Index, whiten: Path | None, augment: int) -> None:
+    from vicinal.index.exchange import read_vectors
+
+    learned_from = None if whiten is None else read_vectors(whiten)
+    if learned_from is None:
+        opened.improve(augment=augment)
+    else:
+        opened.improve(whiten=learned_from.vectors, augment=augment, embedder=learned_from.embedder or None)
 
 
 def _verified(opened: Index, console: Console) -> list[str]:

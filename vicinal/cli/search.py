@@ -58,7 +58,7 @@ def search(
         pictures, answers = _answers(opened, query, item, vector, how)
     for (name, _), hits in zip(pictures, answers, strict=True):
         if json:
-            how_found = {"exact": hits.exact, "recall": hits.recall}
+            how_found = {"exact": hits.exact, "recall": hits.recall, "improved": hits.improved}
             print(json_module.dumps({"query": name, **how_found, "hits": [hit.as_dict() for hit in hits]}))
         else:
             _show(name, hits)
@@ -94,6 +94,7 @@ def _answers(
 
 def _show(name: str, hits: Hits) -> None:
     how = "exact" if hits.exact else f"fast, recall {hits.recall:.4f} (measured {hits.measured})"
+    how += f", {hits.improved}" if hits.improved else ""
     Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"{name}: {len(hits)} found, {how}")
     for place, hit in enumerate(hits, start=1):
         label = "" if hit.label is None else str(hit.label)

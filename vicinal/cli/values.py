@@ -11,7 +11,7 @@ from vicinal.errors import InputError
 if TYPE_CHECKING:
     from vicinal.budget import Budget
 
-__all__ = ["asked_budget", "given", "parse_pairs", "whole_numbers", "words"]
+__all__ = ["asked_budget", "given", "parse_pairs", "ways_and_shots", "whole_numbers", "words"]
 
 
 def parse_pairs(texts: Iterable[str], flag: str) -> dict[str, Any]:
@@ -82,3 +82,16 @@ def whole_numbers(text: str, flag: str) -> list[int]:
         return [int(word) for word in words(text)]
     except ValueError:
         raise InputError(f"{flag} must be whole numbers separated by commas, such as 64,128; got {text!r}.") from None
+
+
+def ways_and_shots(text: str, flag: str) -> list[tuple[int, int]]:
+    """Read pairs of numbers with an x between.
+
+    Example:
+        >>> ways_and_shots("5x1,20x5", "--few-shot")
+        [(5, 1), (20, 5)]
+    """
+    pairs = [word.lower().split("x") for word in words(text)]
+    if not all(len(pair) == 2 and all(number.isdecimal() for number in pair) for pair in pairs):
+        raise InputError(f"{flag} must be ways x shots, such as 5x1 or 5x1,5x5; got {text!r}.")
+    return [(int(ways), int(shots)) for ways, shots in pairs]

@@ -47,9 +47,10 @@ PANELS = {
         *("gallery_labels", "select_on_test", "domain", "items", "data"),
     ),
     "Neighbours": (
-        *("distance", "k", "where", "whiten", "augment", "expand", "rerank", "neighbours", "least", "threshold"),
+        *("distance", "k", "where", "whiten", "augment", "plain", "expand", "rerank"),
+        *("neighbours", "least", "threshold"),
     ),
-    "Scores": ("score", "scores", "confidence", "level", "sizes"),
+    "Scores": ("score", "scores", "confidence", "level", "sizes", "identify", "few_shot"),
     "Effort": ("budget", "steps", "seeds", "seed", "rates", "tune", "trials", "sampler", "prune", "draws", "triples"),
     "Results": (
         *("out", "as_json", "json", "plot", "preview", "sheet", "shown", "names", "report", "models", "tensorboard"),
@@ -89,6 +90,7 @@ METAVARS = {
     "method": "METHOD",
     "chapters": "CHAPTER,...",
     "scores": "SCORE,...",
+    "few_shot": "WAYSxSHOTS,...",
 }
 KINDS: dict[Any, str] = {Path: "PATH", str: "TEXT", bool: ""}  # a flag has no value
 # What may come from somebody else, with the names of code in it.

@@ -1,4 +1,4 @@
-"""What neighbours tell about a collection: duplicates, wrong labels, outliers, clusters. Functions of arrays."""
+"""What neighbours tell about a collection: duplicates, wrong labels, outliers, clusters; and same or different."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from vicinal.decisions.clusters import Clusters, propose_clusters
 from vicinal.decisions.duplicates import DuplicateGroup, Link, find_duplicates, group_links
 from vicinal.decisions.mislabelled import LabelDoubts, Suspect, doubt_labels, find_mislabelled
 from vicinal.decisions.outliers import Outlier, find_outliers
+from vicinal.decisions.same_or_different import SameOrDifferent
 
 __all__ = [
     "Clusters",
@@ -13,6 +14,7 @@ __all__ = [
     "LabelDoubts",
     "Link",
     "Outlier",
+    "SameOrDifferent",
     "Suspect",
     "doubt_labels",
     "find_duplicates",

@@ -16,7 +16,9 @@ from vicinal.errors import InputError
 from vicinal.evaluation import retrieval
 from vicinal.evaluation.better_neighbours import improved_items, reranked_neighbours
 from vicinal.evaluation.clustering import cluster_scores
+from vicinal.evaluation.few_shot import few_shot_accuracy
 from vicinal.evaluation.geometry import collapse_warning, geometry_scores
+from vicinal.evaluation.open_set import identify_items
 from vicinal.evaluation.ranks import positive_ranks
 from vicinal.evaluation.relevance import LabelSets, OverlappingSets
 from vicinal.evaluation.scored_items import Encoder, ScoredItems, as_scored_items
@@ -59,6 +61,8 @@ def evaluate(
     clustering: bool = False,
     geometry: bool = False,
     verification: bool = False,
+    identification: bool = False,
+    few_shot: Sequence[tuple[int, int]] = (),
     scores: Sequence[str | Callable[..., Tensor]] = (),
     whitening: Whitening | None = None,
     augment: int = 0,
@@ -93,6 +97,8 @@ def evaluate(
         clustering: Also NMI, AMI and pairwise F1 of k-means; minutes for 60,000 items of 11,000 classes.
         geometry: Also the shape of the space: covering radius, density, uniformity and others.
         verification: Also how well a threshold tells pairs of one class from others: AUC, EER and others of `verify`.
+        identification: Also who it is, or nobody: rank-1 and DIR@FAR of `identify`.
+        few_shot: Also the accuracy of `few_shot_accuracy` for each pair of ways and shots, such as (5, 1).
         scores: More of them, of your own: functions of (hits, relevant) or of (ranks) as those in
             `vicinal.evaluation.retrieval`, which return a number for each query; or "my_module:my_score".
         whitening: What all vectors go through first, learned on training classes: `learn_whitening`.
@@ -129,11 +135,16 @@ def evaluate(
         overlap=overlap,
     )
     sets = isinstance(scored.relevance, OverlappingSets)
-    if sets and (clustering or geometry or verification):
-        raise InputError("Clustering, geometry and verification need one label per item; sets of labels have none.")
+    if sets and (clustering or geometry or verification or identification or few_shot):
+        raise InputError(
+            "Clustering, geometry, verification, identification and few shots need one label per item; sets of labels "
+            "have none."
+        )
     scored = improved_items(scored, whitening=whitening, augment=augment, expand=expand)
     if rerank is not None and (augment or expand or full_ranking):
         raise InputError("Re-ranking orders the nearest alone: it goes without expand, augment and a full ranking.")
+    if rerank is not None and identification:
+        raise InputError("Identification goes by similarities: it goes without re-ranking.")
     queries, references, ignored = scored.queries, scored.references, scored.ignored
     codes, reference_codes, classes = scored.codes, scored.reference_codes, scored.classes
     distance = queries.distance
@@ -159,7 +170,7 @@ def evaluate(
         per_query |= _ranking_scores(scored, functions, lambda done: progress("full ranking", done))
     code_array = codes.numpy()
     means, intervals = _overall(per_query, code_array, len(classes), draws, confidence, seed)
-    if clustering or geometry:
+    if clustering or geometry or few_shot:
         every = queries.rows if ignored.itself else torch.cat([queries.rows.double(), references.rows.double()])
         every_label = codes if ignored.itself else torch.cat([codes, reference_codes])
     if clustering:
@@ -180,6 +191,21 @@ def evaluate(
         means |= same.overall
         intervals |= same.intervals
         notes += same.notes
+    if identification:
+        progress("identification", 0.0)
+        named = identify_items(scored)
+        progress("identification", 1.0)
+        means |= named.overall
+        notes += [f"Identification: {named.summary()}", *named.notes]
+    for ways, shots in few_shot:
+        told_apart = few_shot_accuracy(
+            every, every_label, ways=ways, shots=shots, distance=distance, confidence=confidence, seed=seed
+        )
+        name = f"{ways}-way {shots}-shot"
+        means[name] = told_apart.accuracy
+        if draws:
+            intervals[name] = told_apart.interval
+            notes.append(f"The interval of {name} is over {told_apart.episodes:,} episodes, not over classes.")
     return Scores(
         overall=means,
         intervals=intervals,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +15,9 @@ from vicinal.statistics.intervals import Interval
 
 __all__ = ["FewShot", "few_shot_accuracy"]
 
-NORMAL = 1.959963984540054  # of 95 %
-
 
 class FewShot(NamedTuple):
-    """The mean accuracy over episodes, its 95 % interval over episodes, and how many there were."""
+    """The mean accuracy over episodes, its interval over episodes, and how many there were."""
 
     accuracy: float
     interval: Interval
@@ -34,6 +33,7 @@ def few_shot_accuracy(
     queries: int = 15,
     episodes: int = 600,
     distance: str = "cosine",
+    confidence: float = 0.95,
     seed: int = 0,
 ) -> FewShot:
     """Draw episodes of a few classes with a few examples each, and name other items of them by the nearest class mean.
@@ -46,6 +46,7 @@ def few_shot_accuracy(
         queries: Other items of each class that are named, at most.
         episodes: How many.
         distance: "cosine" (means of unit vectors) or "euclidean".
+        confidence: Of the interval.
         seed: Of the draws.
 
     Example:
@@ -80,4 +81,5 @@ def few_shot_accuracy(
         truth = np.repeat(np.arange(ways), [len(places) for places in asked])
         shares[episode] = np.mean(near.argmax(axis=1) == truth)
     mean, error = float(shares.mean()), float(shares.std(ddof=1) / math.sqrt(episodes)) if episodes > 1 else math.nan
-    return FewShot(mean, Interval(mean - NORMAL * error, mean + NORMAL * error), episodes)
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * error
+    return FewShot(mean, Interval(mean - half, mean + half), episodes)

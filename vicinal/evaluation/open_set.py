@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64, Int64
 
 from vicinal.errors import InputError, look_up
-from vicinal.evaluation.scored_items import as_scored_items
+from vicinal.evaluation.scored_items import ScoredItems, as_scored_items
 from vicinal.neighbours.checked_inputs import ArrayLike, Labels
-from vicinal.neighbours.nearest import find_neighbours
+from vicinal.neighbours.exclusion import Exclusion
+from vicinal.neighbours.nearest import collect
 
-__all__ = ["Identification", "identify"]
+__all__ = ["Identification", "identify", "identify_items"]
+
+RATES = (0.1, 0.01, 0.001)
+ASKED_TWICE = (
+    "Identification: without a gallery every item is asked for twice, among all other items and, as a stranger, among "
+    "those of other classes alone."
+)
 
 
 @dataclass(frozen=True)
@@ -27,31 +34,40 @@ class Identification:
         thresholds: Of each DIR: the cosine, or minus the Euclidean distance.
         known: Queries whose class is in the gallery.
         strangers: Queries whose class is not.
+        notes: What a reader should know before believing the numbers.
     """
 
     overall: Mapping[str, float]
     thresholds: Mapping[str, float]
     known: int
     strangers: int
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> float:
         return look_up("score", name, self.overall)
 
     def __str__(self) -> str:
         lines = [f"{name:<12}  {value:.4f}" for name, value in self.overall.items()]
-        return "\n".join([*lines, f"{self.known:,} queries of known classes, {self.strangers:,} strangers."])
+        return "\n".join([*lines, self.summary(), *(f"Note: {note}" for note in self.notes)])
+
+    def summary(self) -> str:
+        """How many were asked for."""
+        return f"{self.known:,} queries of known classes, {self.strangers:,} strangers."
 
 
 def identify(
     queries: ArrayLike,
     labels: Labels,
-    gallery: ArrayLike,
-    gallery_labels: Labels,
+    gallery: ArrayLike | None = None,
+    gallery_labels: Labels | None = None,
     *,
     distance: str = "cosine",
-    rates: Sequence[float] = (0.1, 0.01, 0.001),
+    rates: Sequence[float] = RATES,
 ) -> Identification:
     """Score open-set identification by the nearest item of a gallery, with rejection below a threshold.
+
+    Without a gallery every item is asked for twice: among all other items, and, as a stranger, among those of other
+    classes alone.
 
     Args:
         queries: One row per query.
@@ -68,24 +84,59 @@ def identify(
         (1.0, 1)
     """
     items = as_scored_items(queries, labels, gallery=gallery, gallery_labels=gallery_labels, distance=distance)
-    nearest = find_neighbours(items.queries.rows, 1, gallery=items.references.rows, distance=distance)
-    values = nearest.values[:, 0].numpy()
-    similarity: Float64[np.ndarray, " n"] = values if distance == "cosine" else 0.0 - values
-    codes, reference_codes = items.codes.numpy(), items.reference_codes.numpy()
-    right = reference_codes[nearest.indices[:, 0].numpy()] == codes
-    known = np.isin(codes, reference_codes)
+    return identify_items(items, rates=rates)
+
+
+def identify_items(items: ScoredItems, *, rates: Sequence[float] = RATES) -> Identification:
+    """Score open-set identification of items that are checked already; see `identify`."""
+    itself = items.ignored.itself
+    if itself and items.ignored.queries is not None:
+        raise InputError("Identification without a gallery does not know of sequences; give a gallery.")
+    known = items.relevance.count(items.ignored).numpy() > 0
     if not known.any():
         raise InputError("No query is of a class in the gallery; there is nobody to identify.")
-    strangers = np.sort(similarity[~known])
-    overall, thresholds = {"rank-1": float(right[known].mean())}, {}
+    classes, similarity = _nearest(items)
+    right = (classes == items.codes.numpy())[known]
+    if itself:
+        _, as_stranger = _nearest(replace(items, ignored=Exclusion(True, items.codes, items.reference_codes)))
+        strangers = as_stranger[np.isfinite(as_stranger)]
+    else:
+        strangers = similarity[~known]
+    found, thresholds = _rates_of_detection(similarity[known], right, np.sort(strangers), rates)
+    notes = [ASKED_TWICE] if itself else []
+    lacking = [f"{rate:g}" for rate in rates if f"DIR@FAR={rate:g}" not in found]
+    if lacking:
+        needed = int(np.ceil(1 / float(lacking[0])))
+        notes.append(
+            f"There are {len(strangers):,} strangers: DIR at a FAR of {lacking[0]} needs at least {needed:,} of them."
+        )
+    overall = {"rank-1": float(right.mean())} | found
+    return Identification(overall, thresholds, int(known.sum()), len(strangers), tuple(notes))
+
+
+def _nearest(items: ScoredItems) -> tuple[Int64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
+    """The class and the similarity of the nearest reference of each query; -1 and minus infinity for none."""
+    found = collect(items.queries, items.references, items.ignored, 1)
+    places, values = found.indices[:, 0].numpy(), found.values[:, 0].numpy()
+    similarity = values if items.queries.distance == "cosine" else 0.0 - values
+    return np.where(places < 0, -1, items.reference_codes.numpy()[places]), np.where(places < 0, -np.inf, similarity)
+
+
+def _rates_of_detection(
+    similarity: Float64[np.ndarray, " n"],
+    right: Bool[np.ndarray, " n"],
+    strangers: Float64[np.ndarray, " m"],
+    rates: Sequence[float],
+) -> tuple[dict[str, float], dict[str, float]]:
+    """DIR and its threshold for each rate that there are strangers enough for, these in rising order."""
+    overall, thresholds = dict[str, float](), dict[str, float]()
     for rate in rates:
         allowed = int(rate * len(strangers) * (1 + 1e-12))
         if not allowed:
             continue  # a single accident would exceed it
         # the threshold lies just above the nearest stranger that must not get a name
         barred = strangers[-allowed - 1] if allowed < len(strangers) else -np.inf
-        accepted = similarity > barred
         name = f"DIR@FAR={rate:g}"
-        overall[name] = float((right & accepted)[known].mean())
+        overall[name] = float((right & (similarity > barred)).mean())
         thresholds[name] = float(np.nextafter(barred, np.inf))
-    return Identification(overall, thresholds, int(known.sum()), len(strangers))
+    return overall, thresholds

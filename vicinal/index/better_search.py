@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 import torch
 from jaxtyping import Float32
 
 from vicinal.errors import InputError
+from vicinal.index.improved_store import ImprovedStore
 from vicinal.index.item import Id
 from vicinal.index.store import Answer, Store
 from vicinal.index.where import Condition, In
 from vicinal.neighbours import Neighbours, Reranker, Reranking
 from vicinal.neighbours.expansion import ALPHA, drawn_towards
 
-if TYPE_CHECKING:
-    from vicinal.index.index import Index
-
 __all__ = ["KeptReranker", "expanded_rows", "without"]
 
 
 def expanded_rows(
-    store: Store, rows: Float32[np.ndarray, "n d"], count: int, where: Condition | None, but: Id | None
+    store: Store | ImprovedStore, rows: Float32[np.ndarray, "n d"], count: int, where: Condition | None, but: Id | None
 ) -> Float32[np.ndarray, "n d"]:
     """Draw each query towards the nearest items that it may find; see `vicinal.neighbours.expand_queries`.
 
@@ -69,12 +67,19 @@ class KeptReranker:
         self._kept: tuple[str, Reranking, Reranker, dict[Id, int]] | None = None
 
     def reordered(
-        self, index: Index, rows: Float32[np.ndarray, "n d"], answer: Answer, settings: Reranking, item: Id | None
+        self,
+        store: Store | ImprovedStore,
+        state: str,
+        rows: Float32[np.ndarray, "n d"],
+        answer: Answer,
+        settings: Reranking,
+        item: Id | None,
     ) -> Answer:
         """Return an answer in the order of shared neighbours.
 
         Args:
-            index: That was searched.
+            store: That was searched.
+            state: Its name, another after every change.
             rows: The queries.
             answer: What was found for them.
             settings: Of the re-ranking.
@@ -82,25 +87,27 @@ class KeptReranker:
         """
         if not answer.ids.size:
             return answer
-        reranker, place_of = self._prepared(index, settings)
+        reranker, place_of = self._prepared(store, state, settings)
         places = torch.tensor([[place_of.get(key, -1) for key in row] for row in answer.ids.tolist()])
         if bool((places < 0).any()) or (item is not None and item not in place_of):
             raise InputError("The index changed while it was searched; search again.")
         values = torch.from_numpy(answer.similarities.copy())
-        found = Neighbours(places, values if index.distance == "cosine" else -values)
+        distance = store.header.distance
+        found = Neighbours(places, values if distance == "cosine" else -values)
         if item is None:
             again = reranker.reordered(rows, found)
         else:
             again = reranker.reordered_items(torch.tensor([place_of[item]]), found)
         ids = np.array(list(place_of), dtype=answer.ids.dtype)[again.indices.numpy()]
-        similarities = again.values.numpy() * (1.0 if index.distance == "cosine" else -1.0)
+        similarities = again.values.numpy() * (1.0 if distance == "cosine" else -1.0)
         return replace(answer, ids=ids, similarities=similarities)
 
-    def _prepared(self, index: Index, settings: Reranking) -> tuple[Reranker, dict[Id, int]]:
+    def _prepared(
+        self, store: Store | ImprovedStore, state: str, settings: Reranking
+    ) -> tuple[Reranker, dict[Id, int]]:
         with self._lock:
-            generation = index.generation
-            if self._kept is None or self._kept[:2] != (generation, settings):
-                items, vectors = index.get()
-                reranker = Reranker(vectors, index.distance, settings=settings)
-                self._kept = generation, settings, reranker, {item.id: place for place, item in enumerate(items)}
+            if self._kept is None or self._kept[:2] != (state, settings):
+                items, vectors = store.get()
+                reranker = Reranker(vectors, store.header.distance, settings=settings)
+                self._kept = state, settings, reranker, {item.id: place for place, item in enumerate(items)}
             return self._kept[2:]

@@ -60,11 +60,14 @@ class Hits(Sequence[Hit]):
         recall: The share of the k nearest that this way of searching finds: 1 if it is exact, else as measured on
             the index's own items.
         measured: When that was measured, in UTC; empty if the answer is exact.
+        improved: What the index does to its vectors before they are searched (`Index.improve`); these are then the
+            nearest by what comes of it. Similarities are those of the vectors themselves.
     """
 
     hits: tuple[Hit, ...]
     recall: float = 1.0
     measured: str = ""
+    improved: str = ""
 
     @property
     def exact(self) -> bool:
@@ -104,7 +107,7 @@ def as_hits(answer: Answer, rule: Calibration | None) -> list[Hits]:
             )
             for item, value in zip((answer.items[name] for name in names), values, strict=True)
         ]
-        found.append(Hits(tuple(hits), answer.recall, answer.measured))
+        found.append(Hits(tuple(hits), answer.recall, answer.measured, answer.improved))
     return found
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float32, Float64
@@ -26,6 +27,8 @@ from vicinal.index.exchange import ForeignVectors, export_items, prepare_export,
 from vicinal.index.first_generation import check_claims, hash_of, header_of, make_index
 from vicinal.index.given_rows import add_rows, as_rows, check_dim, check_directions, checked_rows, source_of_rows
 from vicinal.index.hits import Changes, as_hits
+from vicinal.index.improved_store import ImprovedStore, ImprovedStores
+from vicinal.index.improvement import Improvement, as_improvement, carry_over
 from vicinal.index.index_folder import IndexFolder, is_index
 from vicinal.index.item import Header, Id, Item
 from vicinal.index.kept_model import KeptModel, has_model, keep_model
@@ -34,13 +37,15 @@ from vicinal.index.milvus_store import MilvusStore
 from vicinal.index.new_generation import write_compacted, write_reembedded
 from vicinal.index.postgres_store import PostgresStore
 from vicinal.index.sources import Source, as_source, described
-from vicinal.index.store import Store
+from vicinal.index.store import Answer, Store
 from vicinal.index.taking_in import take_in
 from vicinal.index.where import Compare, Condition, In, Where, as_condition
 from vicinal.neighbours.reranking import Reranking
 from vicinal.neighbours.similarity import DISTANCES
 
 __all__ = ["Index"]
+
+ATTEMPTS = 5  # to search improved vectors of an index that changes meanwhile
 
 
 @final
@@ -75,6 +80,9 @@ class Index:
         self._changing = threading.Lock()
         self._model = KeptModel(self._folder.path)
         self._reranker = KeptReranker()
+        self._improved = ImprovedStores()
+        # Another thread may go on to the next generation while this one searches.
+        self._folder_of: WeakKeyDictionary[Store, Path] = WeakKeyDictionary({self._store: self._generation})
 
     @classmethod
     def open(cls, path: str | Path, *, follow: bool = True) -> Index:
@@ -249,7 +257,8 @@ class Index:
 
     def __repr__(self) -> str:
         made = f"embedder {self.embedder_hash[:12]}" if self.embedder_hash else "vectors from elsewhere"
-        return f"Index({str(self.path)!r}: {len(self):,} items, {self.dim} dimensions, {self.distance}, {made})"
+        better = f"; searched {self.improvement}" if self.improvement else ""
+        return f"Index({str(self.path)!r}: {len(self):,} items, {self.dim} dimensions, {self.distance}, {made}{better})"
 
     def __enter__(self) -> Index:
         return self
@@ -280,6 +289,33 @@ class Index:
             if calibration.embedder != store.header.embedder:
                 raise self._other_embedder("has")
             self._model.calibrate(self._generation, store.header.embedder, calibration)
+
+    @property
+    def improvement(self) -> Improvement | None:
+        """What every search does for better neighbours; None if it goes by the vectors as they are."""
+        known = self._improved.improvement.of(self._folder_of[self._latest()])
+        return None if known is None else known[0]
+
+    def improve(self, *, whiten: Any = None, augment: int = 0, embedder: Embedder | str | None = None) -> None:
+        """Have every search find better neighbours from the same vectors; without arguments: as they are again.
+
+        Answers are then the nearest by whitened and augmented vectors, found exactly among these (also where `fast` is
+        asked for); the similarities of hits, and what is called the same, stay those of the vectors themselves.
+        All vectors are improved once, now and by the first search after each change of the index: for `whiten` that
+        reads them all, for `augment` it is a search of all items in all. They are kept beside the index and searched in
+        memory. `compact` keeps this, `reembed` does not: the vectors are then others.
+
+        Args:
+            whiten: The vectors of other items, those of training classes say, that a whitening is learned from, or a
+                `Whitening`.
+            augment: Neighbours that each item is drawn towards.
+            embedder: What made the vectors to learn from, or its hash: another than the index's own is refused.
+        """
+        with self._writing() as store:
+            self._check_made_by(store, embedder)
+            wanted = as_improvement(whiten, augment, store.header.dim, store.header.distance)
+            self._improved.improvement.keep(self._generation, wanted)
+            self._improved.of(store, self._generation)
 
     def search(
         self,
@@ -326,12 +362,7 @@ class Index:
         else:
             rows, single = as_rows(vector, store.header.dim)
         check_directions(rows, store.header.distance)
-        asked = rows if not expand else expanded_rows(store, rows, expand, condition, key)
-        many = k if rerank is None else max(k, rerank.shortlist)
-        answer = without(store.search(asked, many + (key is not None), condition, fast=fast), key)
-        if rerank is not None:
-            answer = self._reranker.reordered(self, asked, answer, rerank, None if expand else key)
-        answer = replace(answer, ids=answer.ids[:, :k], similarities=answer.similarities[:, :k])
+        answer = self._found(store, rows, k, condition, key=key, fast=fast, expand=expand, rerank=rerank)
         answers = as_hits(answer, self._calibration_of(store))
         return answers[0] if single else answers
 
@@ -359,7 +390,7 @@ class Index:
         check_directions(rows, store.header.distance)
         _check_k(k)
         condition = None if where is None else as_condition(where)
-        answer = store.search(rows, k, condition, fast=fast, items=False)
+        answer = self._found(store, rows, k, condition, fast=fast, items=False)
         return answer.ids, answer.similarities
 
     def get(self, where: Where | None = None, *, vectors: bool = True) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
@@ -476,7 +507,8 @@ class Index:
         """Everything that is not as it was written, one sentence each; nothing if all is well."""
         store = self._latest()
         problems = store.verify()
-        return problems + self._model.problems(self._generation, store.header.embedder)
+        problems += self._model.problems(self._generation, store.header.embedder)
+        return problems + self._improved.improvement.problems(self._generation)
 
     def measure(self, k: int = 10, seed: int = 0) -> Measurement:
         """Time exact and fast search on the index's own items, and say how often the fast way is right."""
@@ -527,13 +559,15 @@ class Index:
             building = self._folder.building("compact", anew=True)
             write_compacted(store, building)
             self._model.carry_over(self._generation, store.header.embedder, building)
+            carry_over(self._generation, building)
             self._folder.finish(building)
             return dead
 
     def reembed(self, embedder: Embedder | str | Path, data: Any = None, *, progress: bool = False) -> Changes:
         """Embed all items anew with another embedder; the index serves as it was until that is done.
 
-        An interrupted call goes on where it was. `rollback` brings the former embedder back.
+        An interrupted call goes on where it was. `rollback` brings the former embedder back. What `improve` was told
+        is not carried over: it was about the vectors of the former embedder.
 
         Args:
             embedder: An embedder, or the folder of one.
@@ -565,6 +599,7 @@ class Index:
             current = self._folder.current()
             if current != self._generation:
                 self._generation, self._store = current, open_store(current)
+                self._folder_of[self._store] = current
             return self._store
 
     def _embedded(self, store: Store) -> EmbeddedStore:
@@ -582,6 +617,42 @@ class Index:
 
     def _calibration_of(self, store: Store) -> Calibration | None:
         return self._model.calibration(self._generation, store.header.embedder)
+
+    def _found(
+        self,
+        store: Store,
+        rows: Float32[np.ndarray, "n d"],
+        k: int,
+        where: Condition | None,
+        *,
+        key: Id | None = None,
+        fast: bool = False,
+        expand: int = 0,
+        rerank: Reranking | None = None,
+        items: bool = True,
+    ) -> Answer:
+        """What is nearest to rows, of which a single one may be the item `key`, by whatever the index is told to do."""
+        for _ in range(ATTEMPTS):
+            better = self._improved.of(store, self._folder_of[store])
+            if rerank is not None and better is not None and better.improvement.augment:
+                raise InputError("Re-ranking orders the nearest alone: it goes without the augmented vectors here.")
+            searched: Store | ImprovedStore = store if better is None else better
+            asked = rows if better is None else better.improvement.of_queries(rows)
+            if expand:
+                asked = expanded_rows(searched, asked, expand, where, key)
+            many = k if rerank is None else max(k, rerank.shortlist)
+            answer = searched.search(asked, many + (key is not None), where, fast=fast, items=items)
+            answer = without(answer, key)
+            if rerank is not None:
+                state = self.generation if better is None else better.state
+                answer = self._reranker.reordered(searched, state, asked, answer, rerank, None if expand else key)
+            answer = replace(answer, ids=answer.ids[:, :k], similarities=answer.similarities[:, :k])
+            if better is None:
+                return answer
+            answer = better.as_they_are(rows, answer, items=items)
+            if better.is_current():
+                return answer
+        raise InputError("The index changes faster than it can be searched; search when it is at rest.")
 
     def _add_rows(
         self,

@@ -28,6 +28,7 @@ class Answer:
         items: Every item that was found, if it was asked for.
         recall: The share of the k nearest that this way of searching finds, as measured; 1 if it is exact.
         measured: When that was measured, in UTC (`2031-05-04T12:30:00+00:00`); empty for an answer that is exact.
+        improved: What was done to all vectors before, among which the nearest were then found; see `Index.improve`.
     """
 
     ids: NDArray[Any]
@@ -35,6 +36,7 @@ class Answer:
     items: Mapping[Id, Item] = field(default_factory=dict)
     recall: float = 1.0
     measured: str = ""
+    improved: str = ""
 
     @property
     def exact(self) -> bool:

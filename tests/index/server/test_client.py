@@ -45,6 +45,24 @@ def test_a_filter_sent_as_text_means_the_same() -> None:
         assert matches(as_condition(as_text(condition)), values) == matches(condition, values)
 
 
+def test_an_improved_index_answers_the_same_from_afar(live: Any, vectors: Index) -> None:
+    queries = np.random.default_rng(3).normal(size=(5, 4))
+    with live(vectors) as url, vc.connect(url) as remote:
+        plain = remote.search(vector=queries, k=9)
+        vectors.improve(
+            whiten=np.random.default_rng(4).normal(size=(30, 4)) * [3, 2, 1, 1], augment=4
+        )  # while it serves
+        better = vectors.search(vector=queries, k=9)
+        assert remote.search(vector=queries, k=9) == better != plain
+        assert better[0].improved == "whitened to 4 dimensions, augmented by 4"
+        key = better[0][0].id
+        for where in (None, "label = 'c1'"):
+            assert remote.search(item=key, k=5, where=where) == vectors.search(item=key, k=5, where=where)
+        assert remote.search(item=key, k=5, expand=3) == vectors.search(item=key, k=5, expand=3)
+        vectors.improve()
+        assert remote.search(vector=queries, k=9) == plain
+
+
 def test_vectors_and_items(live: Any, vectors: Index) -> None:
     queries = np.random.default_rng(3).normal(size=(20, 4))
     with live(vectors) as url, vc.connect(url) as remote:

@@ -56,6 +56,7 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
                 "exact": hits.exact,
                 "recall": hits.recall,
                 "measured": hits.measured,
+                "improved": hits.improved,
                 "milliseconds": round(1000 * (time.perf_counter() - start), 3),
                 "generation": generation,
                 "query": query,

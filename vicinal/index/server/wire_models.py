@@ -136,6 +136,7 @@ class SearchReply(BaseModel):
     exact: bool
     recall: float = Field(description="The share of the k nearest that this way of searching finds; 1 if exact.")
     measured: str = Field("", description="When that was measured, in UTC; empty if exact.")
+    improved: str = Field("", description="What the index does to vectors before it searches: whitened, augmented.")
     milliseconds: float
     generation: str
     query: QueryReply
@@ -193,6 +194,7 @@ class InfoReply(BaseModel):
     labels: list[Any]
     calibrated: bool
     threshold: float | None
+    improved: str
     generation: str
     fast: bool
     writable: bool
