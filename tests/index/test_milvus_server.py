@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from vicinal.index import Header, Index
@@ -51,7 +50,6 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,
         )
         said = ""
         for line in self.process.stdout:
@@ -62,8 +60,10 @@ class Server:
         pytest.skip(f"the Milvus server of PyPI does not start here: {said[-500:]}")
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):  # in sessions of their own
+                child.kill()
+        self.process.kill()
         self.process.stdout.close()
         self.process.wait()
 

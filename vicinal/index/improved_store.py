@@ -101,7 +101,7 @@ class ImprovedStore:
         distinct = tuple(dict.fromkeys(answer.ids.ravel().tolist()))
         known, rows = self._store.get(In("id", distinct)) if distinct else ([], queries[:0])
         place_of = {item.id: place for place, item in enumerate(known)}
-        values = np.zeros(answer.ids.shape)
+        values = np.zeros((len(queries), answer.ids.shape[1]))
         step = max(1, NUMBERS // max(1, values.shape[1] * queries.shape[1]))
         for start in range(0, len(queries) if distinct else 0, step):
             part = slice(start, start + step)
