@@ -6,7 +6,7 @@ from vicinal.decisions.clusters import Clusters, propose_clusters
 from vicinal.decisions.duplicates import DuplicateGroup, Link, find_duplicates, group_links
 from vicinal.decisions.mislabelled import LabelDoubts, Suspect, doubt_labels, find_mislabelled
 from vicinal.decisions.outliers import Outlier, find_outliers
-from vicinal.decisions.same_or_different import SameOrDifferent
+from vicinal.decisions.pair_estimator import SameOrDifferent
 
 __all__ = [
     "Clusters",
