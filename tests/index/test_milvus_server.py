@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import subprocess
 import sys
@@ -13,12 +12,14 @@ import numpy as np
 import psutil
 import pytest
 
+from vicinal.errors import DataError
 from vicinal.index import Header, Index
 from vicinal.testing import check_store
 
 pytest.importorskip("pymilvus", reason="pymilvus is not installed")
 pytestmark = [pytest.mark.campaign, pytest.mark.filterwarnings("ignore")]
 
+from vicinal.index.milvus_client import milvus_client  # noqa: E402
 from vicinal.index.milvus_store import MilvusStore  # noqa: E402
 
 PACKAGES = ["milvus==2.3.5", "marshmallow<4", "environs<10", "setuptools"]
@@ -55,14 +56,24 @@ class Server:
         for line in self.process.stdout:
             said += line
             if line.startswith("up"):
-                return
+                return self._answers()
         self.kill()
         pytest.skip(f"the Milvus server of PyPI does not start here: {said[-500:]}")
 
+    def _answers(self) -> None:
+        """Wait until it has read its data again, which it calls being up already."""
+        for trial in range(30):
+            try:
+                return milvus_client(self.url).close()
+            except DataError:
+                if trial == 29:
+                    raise
+
     def kill(self) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(self.process.pid).children(recursive=True):  # in sessions of their own
-                child.kill()
+        for process in psutil.process_iter(["exe"]):  # it leaves the process that started it
+            if (process.info["exe"] or "").startswith(str(self.folder)):
+                process.kill()
+                process.wait()
         self.process.kill()
         self.process.stdout.close()
         self.process.wait()
