@@ -30,7 +30,7 @@ def short(seed: int) -> list[Tally]:
         *disks.every(1, seed),
         *fuzzing.every(2, seed),
         *flags.every(1, seed),
-        index_damage.damaged_folders(1, seed),
+        *index_damage.every(1, seed),
         *index_kills.every(3, 30, seed),
         *index_phases.every(1, seed),
         *server_kills.every(1, seed),
