@@ -7,8 +7,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vicinal.index import Index
+from vicinal.index.server import connections
 from vicinal.index.server.server_settings import ServerSettings
 
 ASK = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -74,3 +76,20 @@ def test_connections_of_one_address(live: Any, vectors: Index, monkeypatch: pyte
         assert first.recv(4096).startswith(b"HTTP/1.1 200 ")
         with connected(url) as second:
             assert answer(second).startswith(b"HTTP/1.1 429 ")
+
+
+def test_a_body_does_not_wait_until_its_head_is_acknowledged(
+    live: Any, vectors: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    class Noted(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            made.append(transport.get_extra_info("socket"))
+
+    monkeypatch.setattr(connections, "H11Protocol", Noted)
+    with live(vectors) as url, connected(url) as connection:
+        connection.sendall(ASK)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+        assert [theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for theirs in made] == [1]
