@@ -181,6 +181,16 @@ def test_the_best_is_chosen_by_validation_and_says_so(tmp_path: Path, add_run: A
     assert board_of(tmp_path).best.record.seed == 0  # the model of the other was not kept
 
 
+def test_the_best_is_chosen_on_the_folds_that_all_have(tmp_path: Path, add_run: AddRun) -> None:
+    reality = {"recipe": {"protocol": "reality-check"}}
+    for name, values in (("circle", (0.30, 0.40)), ("margin", (0.29, 0.39))):
+        for fold, validation in enumerate(values):
+            add_run(tmp_path, name, validation=validation, fold=fold, **reality)
+    # A second seed was begun by the fold whose validation classes are easy.
+    add_run(tmp_path, "margin", validation=0.45, seed=1, fold=1, **reality)
+    assert board_of(tmp_path).best_trained.name == "circle"
+
+
 @pytest.mark.parametrize("selected_on", ["last", "test"])
 def test_without_validation_the_best_is_chosen_by_test_and_says_so(
     tmp_path: Path, add_run: AddRun, selected_on: str

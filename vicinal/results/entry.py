@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, final
@@ -69,6 +69,11 @@ class Entry:
         for record in self.records:
             found[record.seed, record.fold] = (*found.get((record.seed, record.fold), ()), record)
         return found
+
+    def of_cells(self, cells: Collection[Cell]) -> Entry:
+        """The same with the runs of some seeds and folds alone; it must have such."""
+        runs = tuple(run for run in self.runs if (run.record.seed, run.record.fold) in cells)
+        return Entry(self.name, self.network, runs)
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -191,13 +191,18 @@ class Leaderboard:
         return self._chosen([*(baseline for baseline in self.baselines if usable(baseline)), best])
 
     def _chosen(self, entries: Sequence[Entry]) -> Entry:
-        """The one rule of choice: by validation where there is any, by test otherwise; of equals the first."""
+        """The one rule of choice: by validation where there is any, by test otherwise; of equals the first.
+
+        Folds differ in their validation classes, so those that all have are what counts, where there are any.
+        """
         if not entries:
             raise InputError(f"There is no best run: {counted(len(self.failed), 'run')} failed and none was done.")
-        validated = {entry: entry.validation(self.score) for entry in entries}
+        cells = set.intersection(*(set(entry.cells) for entry in entries))
+        judged = {entry: entry.of_cells(cells) if cells else entry for entry in entries}
+        validated = {entry: part.validation(self.score) for entry, part in judged.items()}
         known = {entry: value for entry, value in validated.items() if value is not None}
         if self.chosen_by == "test" or not known:
-            return max(entries, key=lambda entry: entry.mean(self.score))
+            return max(entries, key=lambda entry: judged[entry].mean(self.score))
         return max(known, key=lambda entry: known[entry])
 
     @property
