@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from vicinal.cli.train import train
-from vicinal.cli.values import parse_pairs
+from vicinal.cli.values import loss_settings, parse_pairs
 from vicinal.cli.vocabulary import in_panels
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
@@ -246,3 +246,12 @@ def test_budgets_that_cannot_be(flags: list[str], said: str, tmp_path: Path) -> 
     with pytest.raises(InputError, match=re.escape(said)):
         run("digits", "--out", tmp_path / "run", *flags)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_brings_its_miner_as_tables_write_it() -> None:
+    assert loss_settings("triplet + semi_hard", None) == {"loss": "triplet", "mining": "semi_hard"}
+    assert loss_settings("triplet", "hard") == {"loss": "triplet", "mining": "hard"}
+    with pytest.raises(InputError, match="names a miner, and so does --mining hard"):
+        loss_settings("triplet+semi_hard", "hard")
+    with pytest.raises(UnknownName, match="did you mean 'semi_hard'"):
+        loss_settings("triplet+semihard", None)

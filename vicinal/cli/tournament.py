@@ -77,7 +77,9 @@ def tournament(
         found = [(title, ranks) for title, ranks in ranked if ranks is not None]
     elif what:
         if len(what) > 1:
-            raise InputError(f"Give one table, or folders of comparisons and runs; got {', '.join(map(str, what))}.")
+            absent = [str(path) for path in what if not Path(path).exists()]
+            given = f"{', '.join(absent)} does not exist" if absent else f"got {', '.join(map(str, what))}"
+            raise InputError(f"Give one table, or folders of comparisons and runs; {given}.")
         found = [("", hold(read_scores(what[0]), level=level, missing=MISSING[drop]))]
     else:
         thesis = "R@1 on CUB of 10 losses x 3 networks x 4 sizes (Psomas 2020, Tables 6-8)"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vicinal.cli.saying import say_notes
-from vicinal.cli.values import asked_budget, given
+from vicinal.cli.values import asked_budget, given, loss_settings
 from vicinal.errors import InputError
 
 __all__ = ["train"]
@@ -29,7 +29,7 @@ def train(
         list[str] | None,
         typer.Option(help="A recipe's name or TOML file; several are laid over each other, and flags over them."),
     ] = None,
-    loss: Annotated[str | None, typer.Option(help="See `vicinal losses`.")] = None,
+    loss: Annotated[str | None, typer.Option(help="See `vicinal losses`; with a miner: triplet+semi_hard.")] = None,
     mining: Annotated[str | None, typer.Option(help="A miner, such as valid_triplets.")] = None,
     ccp: Annotated[
         str | None, typer.Option(help="Chance-constrained proxies: as their authors' 'code' or 'paper' has them.")
@@ -77,8 +77,7 @@ def train(
 
     flags = {
         "data": data,
-        "loss": loss,
-        "mining": mining,
+        **loss_settings(loss, mining),
         "ccp": ccp,
         "backbone": backbone,
         "weights": weights,

@@ -11,7 +11,7 @@ import typer
 from vicinal.atomic import prepare_output, write_atomically
 from vicinal.cli.figures import prepare_figure, save_figure
 from vicinal.cli.saying import say_notes
-from vicinal.cli.values import asked_budget, given
+from vicinal.cli.values import asked_budget, given, loss_settings
 from vicinal.errors import InputError
 from vicinal.reading import read_toml
 
@@ -52,7 +52,7 @@ def tune(
         list[str] | None,
         typer.Option(help="A recipe's name or TOML file; several are laid over each other, and flags over them."),
     ] = None,
-    loss: Annotated[str | None, typer.Option(help="See `vicinal losses`.")] = None,
+    loss: Annotated[str | None, typer.Option(help="See `vicinal losses`; with a miner: triplet+semi_hard.")] = None,
     mining: Annotated[str | None, typer.Option(help="A miner, such as valid_triplets.")] = None,
     ccp: Annotated[
         str | None, typer.Option(help="Chance-constrained proxies: as their authors' 'code' or 'paper' has them.")
@@ -92,8 +92,7 @@ def tune(
 
     flags = {
         "data": data,
-        "loss": loss,
-        "mining": mining,
+        **loss_settings(loss, mining),
         "ccp": ccp,
         "backbone": backbone,
         "weights": weights,

@@ -11,7 +11,7 @@ from vicinal.errors import InputError
 if TYPE_CHECKING:
     from vicinal.budget import Budget
 
-__all__ = ["asked_budget", "given", "parse_pairs", "ways_and_shots", "whole_numbers", "words"]
+__all__ = ["asked_budget", "given", "loss_settings", "parse_pairs", "ways_and_shots", "whole_numbers", "words"]
 
 
 def parse_pairs(texts: Iterable[str], flag: str) -> dict[str, Any]:
@@ -42,6 +42,23 @@ def given(flags: Mapping[str, Any], options: Sequence[str] | None = None) -> dic
     """
     named = {name: value for name, value in flags.items() if value is not None and value is not False}
     return named | parse_pairs(options or [], "--option")
+
+
+def loss_settings(loss: str | None, mining: str | None) -> dict[str, Any]:
+    """Return the settings of `--loss` and `--mining`; a loss may bring its miner, as tables and `--losses` write it.
+
+    Example:
+        >>> loss_settings("triplet + semi_hard", None)
+        {'mining': 'semi_hard', 'loss': 'triplet'}
+    """
+    if loss is None or "+" not in loss:
+        return {"loss": loss, "mining": mining}
+    from vicinal.comparing.contestants import described
+
+    own = described(loss.replace(" ", ""))[1]
+    if mining is not None and "mining" in own:
+        raise InputError(f"--loss {loss} names a miner, and so does --mining {mining}: give one of them.")
+    return {"mining": mining, **own}
 
 
 def asked_budget(text: str | None, changes: Mapping[str, Any]) -> Budget:

@@ -15,7 +15,7 @@ from vicinal.own_terms import TERMS, USUAL
 from vicinal.recipe import Recipe, flat, laid_over, read_tables, without_choice_on_test
 from vicinal.recipes import expand
 
-__all__ = ["Contestant", "contestants", "is_recipe", "needs"]
+__all__ = ["Contestant", "contestants", "described", "is_recipe", "needs"]
 
 # What belongs to a loss; everything else is a condition that all losses share.
 OF_THE_LOSS = (
@@ -133,7 +133,7 @@ def contestants(
     for text in texts:
         wrong: list[str] = []
         try:
-            name, own = _described(text)
+            name, own = described(text)
         except VicinalError as error:
             mistakes.append(str(error))
             continue
@@ -171,7 +171,7 @@ def is_recipe(text: str) -> bool:
     return text.endswith(".toml") or ("/" in text and not is_code(loss)) or Path(text).is_dir()
 
 
-def _described(text: str) -> tuple[str, dict[str, Any]]:
+def described(text: str) -> tuple[str, dict[str, Any]]:
     """Return the name of a contestant, and the settings that its description makes."""
     if is_recipe(text):
         return Path(text).stem, flat(read_tables(text))
