@@ -59,7 +59,7 @@ def calibrate(
         confidence=confidence,
         distance=embedder.distance,
     )
-    embedder.calibration = calibration_of(promise, embedder)
+    embedder.calibration = calibration_of(promise, embedder.identity())
     embedder.save(folder)
     if json:
         known = {"model": str(folder), "seen": promise.seen, "true_matches": promise.true_matches}

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal.embedder.calibration import Calibration
+from vicinal.embedder.calibrating import calibration_of
 from vicinal.errors import InputError
 from vicinal.evaluation.promised_threshold import promise_threshold
 from vicinal.neighbours.checked_inputs import as_embeddings
@@ -71,14 +71,7 @@ class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
         )
         self.threshold_, self.true_matches_ = promise.threshold, promise.true_matches
         self.classes_, self.n_features_in_ = np.array([False, True]), rows.shape[1]
-        self._rule = Calibration(
-            promise.threshold,
-            promise.false_matches,
-            promise.confidence,
-            promise.classes,
-            promise.similarities,
-            promise.probabilities,
-        )
+        self._rule = calibration_of(promise)
         return self
 
     def similarity(self, X: Any) -> Float64[np.ndarray, " n"]:  # noqa: N803

@@ -51,11 +51,11 @@ def calibrate(
         confidence=confidence,
         distance=embedder.distance,
     )
-    return calibration_of(promise, embedder)
+    return calibration_of(promise, embedder.identity())
 
 
-def calibration_of(promise: Promise, embedder: Embedder) -> Calibration:
-    """The calibration of an embedder that keeps a promise which its embeddings made."""
+def calibration_of(promise: Promise, embedder: str = "") -> Calibration:
+    """The calibration that keeps a promise, with the identity of the embedder whose similarities it is about."""
     return Calibration(
         promise.threshold,
         promise.false_matches,
@@ -63,7 +63,7 @@ def calibration_of(promise: Promise, embedder: Embedder) -> Calibration:
         promise.classes,
         promise.similarities,
         promise.probabilities,
-        embedder.identity(),
+        embedder,
     )
 
 
