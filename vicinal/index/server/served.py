@@ -17,7 +17,9 @@ from urllib.parse import quote
 import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
+from PIL import Image
 
+from vicinal.embedder.query_embedding import embed_queries
 from vicinal.errors import DataError, VicinalError
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.hits import Hit
@@ -36,6 +38,7 @@ T = TypeVar("T")
 
 MOST_LABELS = 1000  # that are listed
 LOOK_EVERY = 0.5  # seconds, for a new generation
+BLANK = Image.new("RGB", (32, 32))
 READERS = 4  # threads for what is not computing
 
 
@@ -242,8 +245,9 @@ def _warm(index: Index) -> None:
         probe: NDArray[np.float32] = np.zeros((1, index.dim), np.float32)
         probe[0, 0] = 1.0
         index.nearest(probe, 1)
-    if index.can_embed:
-        index.embedder()
+    if index.can_embed:  # making an engine for the network takes seconds; it is kept by the network's content
+        with suppress(VicinalError):  # what cannot be embedded is told to those who ask
+            embed_queries(index.embedder(), [BLANK])
 
 
 def _overview(index: Index, root: Path | None) -> Overview:
