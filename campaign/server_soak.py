@@ -42,6 +42,7 @@ sys.stdin.readline()  # the former one has been killed
 rng = np.random.default_rng(int(sys.argv[2]))
 with Index.open(sys.argv[1]) as index:
     index.remove("label = 'passing'")  # of one that was killed
+    print("begun", flush=True)
     for turn in range(10**6):
         ids = [f"passing{turn}-{number}" for number in range(20)]
         rows = rng.standard_normal((20, index.dim))
@@ -149,15 +150,18 @@ def write_and_kill(folder: Path, stop: threading.Event, seed: int, outcome: Outc
 
     def start(number: int) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", WRITER, str(folder), str(seed + number)]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     following = start(0)
     while not stop.is_set():
         writer, following = following, start(outcome.kills + 1)
         assert writer.stdin is not None
+        assert writer.stdout is not None
         writer.stdin.write("write\n")
         writer.stdin.flush()
-        stop.wait(rng.uniform(2, 12))
+        writer.stdout.readline()  # it has begun; from here on a kill hits it at its work
+        stop.wait(rng.uniform(0.5, 8))
         ended = writer.poll() is not None
         writer.kill()
         _, complaint = writer.communicate()

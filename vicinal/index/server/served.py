@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vicinal.embedder.query_embedding import embed_queries
-from vicinal.errors import DataError, VicinalError
+from vicinal.errors import DataError, InputError, VicinalError
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.hits import Hit
 from vicinal.index.index import Index
@@ -95,6 +95,7 @@ class Served:
     """
 
     def __init__(self, index: Index, settings: ServerSettings) -> None:
+        _check_private(index, settings)
         self.settings = settings
         self.writer = index
         self.index = Index.open(index.path, follow=False)
@@ -232,6 +233,16 @@ class Served:
             with suppress(VicinalError, OSError):  # an index that cannot be read now: the former goes on serving
                 if _number(self.writer) != _number(self.index):
                     self.move_on()
+
+
+def _check_private(index: Index, settings: ServerSettings) -> None:
+    """Find that what is to be hidden is there: under a name that is spelt wrongly it would be shown."""
+    unknown = [name for name in settings.private if name not in index.columns]
+    if unknown:
+        raise InputError(
+            f"{', '.join(unknown)} cannot be kept private: the index has no such column. It has "
+            f"{', '.join(index.columns)}."
+        )
 
 
 def _number(index: Index) -> str:
