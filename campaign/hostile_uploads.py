@@ -390,10 +390,11 @@ def every(uploads: int, seed: int, tell: Callable[[str], object] = print) -> lis
                     watch.look()
 
             with ThreadPoolExecutor(SENDERS) as pool:
-                for begin in range(seed, seed + uploads, EVERY):
-                    list(pool.map(one, range(begin, min(begin + EVERY, seed + uploads))))
-                    again = good(server)
-                    tally.note("a good one between", SOUND if again == before else WRONG, f"{again} at {begin}")
+                for number, _ in enumerate(pool.map(one, range(seed, seed + uploads)), 1):
+                    if number % EVERY == 0 or number == uploads:
+                        again = good(server)
+                        with counting:
+                            tally.note("a good one between", SOUND if again == before else WRONG, f"{number}: {again}")
             if uploads > EVERY:
                 tally.check("no growth", seed, watch.check)
         counts = ", ".join(f"{code} {many:,} times" for code, many in sorted(codes.items()))

@@ -111,6 +111,12 @@ function tabs(queue) {
     element("a", { href: changed({ queue: name, from: 0 }), "aria-current": name === queue ? "page" : null }, title)));
 }
 
+// A phone shows two tabs of three. (scrollIntoView would have Tab go on from here, and not from the top of the page.)
+function showTab(tab) {
+  const row = tab.parentElement;
+  row.scrollLeft = tab.offsetLeft + tab.offsetWidth - row.offsetLeft - row.clientWidth;
+}
+
 // How near two items must be to count as one.
 function thresholdForm(state, info) {
   const value = element("input", { id: "threshold", type: "text", inputmode: "decimal", value: state.threshold ?? (info.distance === "cosine" ? "0.98" : ""), placeholder: "minus a distance", autocomplete: "off" });
@@ -149,7 +155,7 @@ export async function showInspect(main, info) {
   const tally = element("p", { class: "hint", id: "tally" });
   main.replaceChildren(element("section", { class: "inspecting" }, element("h1", {}, "Look into it"), tabs(queue),
     element("div", { class: "toolbar" }, element("p", { class: "lead" }, sentence), tally), body));
-  main.querySelector(".tabs [aria-current]").scrollIntoView({ block: "nearest", inline: "nearest" }); // a phone shows two of three
+  showTab(main.querySelector(".tabs [aria-current]"));
   const wait = (words) => body.replaceChildren(element("p", { class: "waiting", role: "status" }, words));
   const reply = await askPatiently(`/inspect/${queue}`, { from: state.from, limit: PAGE, threshold: queue === "duplicates" ? state.threshold : null }, wait, alive);
   if (!reply || !alive()) return;

@@ -95,7 +95,7 @@ class ServerSettings:
         if self.writable and not self.token:
             raise InputError("A server that may be written to needs a token (--token): without it anybody could.")
         for name in self.names:
-            if hostname(name) != name.lower():
+            if not name or hostname(name) != name.lower():
                 raise InputError(
                     f"--name takes a name such as birds.example, without http://, port or path; got {name!r}."
                 )
