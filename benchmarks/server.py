@@ -2,12 +2,10 @@
 
     python benchmarks/server.py                                        # vectors, 1,000,000 items of 128 numbers
     python benchmarks/server.py --pictures --weights mobilenet_v2.pth  # pictures, MobileNetV2
-    python benchmarks/server.py --soak 600                             # the index changes, its writer is killed
 
 Both servers run at once, each a process of its own on this machine's loopback, and are asked in turns by 1, 8 and 32
 clients (threads of this process, each with a connection that is kept). The numbers of requests are fixed beforehand.
-A soak adds to the index and compacts it from another process, which is killed at random moments: every request must be
-answered, and memory must not grow.
+How the server lasts while its index changes is the trial of campaign/server_soak.py.
 """
 
 from __future__ import annotations
@@ -16,9 +14,6 @@ import argparse
 import http.client
 import io
 import json
-import os
-import random
-import signal
 import statistics
 import subprocess
 import sys
@@ -153,57 +148,6 @@ def measure(ports: dict[str, int], make: Callable[[int], list[bytes]], kind: str
             print(f"{name:>8} {clients:>8} {rate:>11.1f} {p50:>9.1f} {p95:>9.1f} {p99:>9.1f}", flush=True)
 
 
-def resident(process: subprocess.Popen[bytes]) -> float:
-    """Memory of a process in MiB."""
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-WRITER = """
-import sys, numpy as np
-from vicinal.index import Index
-rng = np.random.default_rng(int(sys.argv[2]))
-with Index.open(sys.argv[1]) as index:
-    for turn in range(1000):
-        ids = list(range(10**9 + 20 * turn, 10**9 + 20 * turn + 20))
-        index.add(vectors=rng.standard_normal((20, index.dim)), ids=ids)
-        index.remove(ids=ids)
-        if turn % 10 == 9:
-            index.compact()
-"""
-
-
-def soak(index: Path, port: int, server: subprocess.Popen[bytes], seconds: float, query: Callable[[], bytes]) -> None:
-    """Ask without pause while a writer works and is killed."""
-    ends, answered, kills, rng = time.monotonic() + seconds, 0, 0, random.Random(0)
-    memory = [resident(server)]
-    stop = threading.Event()
-
-    def write() -> None:
-        nonlocal kills
-        while not stop.is_set():
-            with subprocess.Popen([sys.executable, "-c", WRITER, str(index), str(kills)]) as writer:
-                stop.wait(rng.uniform(4, 12))
-                writer.send_signal(signal.SIGKILL)
-            kills += 1
-
-    writing = threading.Thread(target=write)
-    writing.start()
-    try:
-        while time.monotonic() < ends:
-            bodies = [query() for _ in range(200)]
-            answered += len(ask(port, 4, bodies, "application/json")[1])
-            memory.append(resident(server))
-    finally:
-        stop.set()
-        writing.join()
-    half = memory[len(memory) // 2 :]
-    print(
-        f"{answered:,} requests answered in {seconds:.0f} s, none failed; {kills} writers killed; memory of the server "
-        f"{memory[0]:.0f} MiB at first, {statistics.median(half):.0f} (median) and {memory[-1]:.0f} MiB at the end"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=1_000_000)
@@ -211,7 +155,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pictures", action="store_true")
     parser.add_argument("--weights", help="of MobileNetV2; random ones take as long")
-    parser.add_argument("--soak", type=float, default=0, help="seconds")
     parser.add_argument("--port", type=int, default=8901)
     args = parser.parse_args()
     rng = np.random.default_rng(0)
@@ -254,11 +197,8 @@ def main() -> None:
                 return [as_json(row) for row in unit(near + 0.2 / DIM**0.5 * rng.standard_normal(near.shape))]
 
             kind = "application/json"
-        with running(serve, mine) as server:
+        with running(serve, mine):
             ask(mine, 1, bodies(3), kind)  # the first search lays the vectors out
-            if args.soak:
-                soak(path, mine, server, args.soak, lambda: bodies(1)[0])
-                return
             with running(plain, peer):
                 ask(peer, 1, bodies(3), kind)
                 measure({"vicinal": mine, "plain": peer}, bodies, kind, args.requests, args.rounds)

@@ -13,6 +13,7 @@ import argparse
 import disks
 import flags
 import fuzzing
+import hostile_uploads
 import index_damage
 import index_kills
 import index_phases
@@ -20,6 +21,7 @@ import kills
 import machines
 import oracle
 import server_kills
+import server_soak
 from common import Tally, finish
 
 
@@ -34,6 +36,7 @@ def short(seed: int) -> list[Tally]:
         *index_kills.every(3, 30, seed),
         *index_phases.every(1, seed),
         *server_kills.every(1, seed),
+        *hostile_uploads.every(100, seed),
         *kills.every(1, seed, ("train", "tune")),
     ]
 
@@ -49,6 +52,8 @@ def whole(seed: int) -> list[Tally]:
         *index_kills.every(1000, 10_000, seed),
         *index_phases.every(100, seed),
         *server_kills.every(100, seed),
+        *server_soak.every(600, seed),
+        *hostile_uploads.every(10_000, seed),
         *kills.every(90, seed),
         *machines.every(3, seed),
     ]

@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 import vicinal as vc
+from vicinal.embedder import query_embedding
 from vicinal.index import Index
 
 pytestmark = pytest.mark.slow
@@ -66,3 +69,17 @@ def test_sigterm_finishes_what_runs(vectors: Index) -> None:
             connection.sendall(body[5:])
             assert connection.recv(4096).startswith(b"HTTP/1.1 200")
         assert server.wait(30) in (0, -signal.SIGTERM)
+
+
+def test_the_first_picture_does_not_wait_for_its_engine(
+    asked: Any, pictures: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(query_embedding, "_KEPT", OrderedDict())
+    make = query_embedding._made
+    monkeypatch.setattr(query_embedding, "_made", lambda *given: made.append(given) or make(*given))
+    with asked(pictures) as client:
+        assert len(made) == 1
+        content = (photos / "a" / "1.png").read_bytes()
+        assert client.post("/search", content=content, headers={"Content-Type": "image/png"}).status_code == 200
+    assert len(made) == 1

@@ -480,6 +480,47 @@ def test_axe_finds_no_serious_fault(browse: Any, dark: bool) -> None:
     assert faults == []
 
 
+def test_the_skip_link_keeps_the_view(browse: Any) -> None:
+    page = browse("#view=inspect&queue=duplicates")
+    settle(page)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    assert page.url.endswith("#view=inspect&queue=duplicates")
+
+
+def test_a_point_of_the_map_says_when_the_server_is_gone(browse: Any) -> None:
+    page = browse("#view=map", strict=False)
+    whole_map(page)
+    page.route("**/map/ids*", lambda route: route.abort())
+    page.reload()
+    whole_map(page)
+    page.locator("canvas").focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("The server does not answer").wait_for()
+
+
+def test_a_second_decision_on_an_item_takes_the_place_of_the_first(browse: Any) -> None:
+    page = browse("#view=inspect&queue=duplicates&threshold=0.9999999")
+    page.wait_for_selector(".case")
+    item = page.locator("[data-id]").first
+    item.get_by_role("button", name="Keep").click()
+    item.get_by_text("kept as it is").wait_for()
+    before = page.locator("#tally").text_content()
+    item.get_by_role("button", name="Remove").click()
+    item.get_by_text("to be removed").wait_for()
+    assert page.locator("#tally").text_content() == before
+
+
+def test_a_phone_shows_the_queue_that_is_open_among_its_tabs(browse: Any) -> None:
+    page = browse("#view=inspect&queue=duplicates", width=390)
+    settle(page)
+    box = page.locator(".tabs [aria-current]").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+
+
 def test_everything_can_be_done_with_the_keyboard(browse: Any) -> None:
     page = browse()
     page.wait_for_selector(".begin .hit a")

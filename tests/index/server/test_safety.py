@@ -49,6 +49,21 @@ def test_settings_that_would_let_everybody_in_are_refused() -> None:
     assert ServerSettings().allowed_rate == 0
 
 
+def test_settings_that_would_mean_nothing_are_refused(asked: Any, vectors: Index, tmp_path: Path) -> None:
+    for name in ("http://birds.example", "birds.example:8765", "birds.example/page", ""):
+        with pytest.raises(InputError, match="--name takes a name"):
+            ServerSettings(names=(name,))
+    with pytest.raises(InputError, match="is not a folder"):
+        ServerSettings(root=tmp_path / "nowhere")
+    with (
+        pytest.raises(InputError, match=r"secrets cannot be kept private.* year, secret"),
+        asked(vectors, private=("year", "secrets")),
+    ):
+        pass
+    with asked(vectors, names=("Birds.Example",)) as client:
+        assert client.get("/health", headers={"Host": "birds.example:99"}).status_code == 200
+
+
 def test_token(asked: Any, vectors: Index) -> None:
     with asked(vectors, token=TOKEN) as client:
         assert client.get("/health").status_code == 200

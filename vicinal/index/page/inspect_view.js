@@ -43,8 +43,9 @@ function decisions(item, queue, labels, proposed, made) {
     wrong.hidden = true;
     try {
       const review = await post("/review", { item: item.id, decision, new_label: decision === "relabel" ? other.value : "", queue });
+      const first = !item.review;
       shown(review);
-      made();
+      made(first);
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
       wrong.textContent = error.message;
@@ -64,7 +65,7 @@ function settling(items, spare, made) {
   const article = element("article", { class: "case", tabindex: "-1" });
   const mark = () => article.classList.toggle("settled", items.filter((item) => !item.review).length <= spare);
   mark();
-  return [article, () => { mark(); made(); }];
+  return [article, (first) => { mark(); made(first); }];
 }
 
 function mislabelled(entry, made) {
@@ -110,6 +111,12 @@ function tabs(queue) {
     element("a", { href: changed({ queue: name, from: 0 }), "aria-current": name === queue ? "page" : null }, title)));
 }
 
+// A phone shows two tabs of three. (scrollIntoView would have Tab go on from here, and not from the top of the page.)
+function showTab(tab) {
+  const row = tab.parentElement;
+  row.scrollLeft = tab.offsetLeft + tab.offsetWidth - row.offsetLeft - row.clientWidth;
+}
+
 // How near two items must be to count as one.
 function thresholdForm(state, info) {
   const value = element("input", { id: "threshold", type: "text", inputmode: "decimal", value: state.threshold ?? (info.distance === "cosine" ? "0.98" : ""), placeholder: "minus a distance", autocomplete: "off" });
@@ -148,6 +155,7 @@ export async function showInspect(main, info) {
   const tally = element("p", { class: "hint", id: "tally" });
   main.replaceChildren(element("section", { class: "inspecting" }, element("h1", {}, "Look into it"), tabs(queue),
     element("div", { class: "toolbar" }, element("p", { class: "lead" }, sentence), tally), body));
+  showTab(main.querySelector(".tabs [aria-current]"));
   const wait = (words) => body.replaceChildren(element("p", { class: "waiting", role: "status" }, words));
   const reply = await askPatiently(`/inspect/${queue}`, { from: state.from, limit: PAGE, threshold: queue === "duplicates" ? state.threshold : null }, wait, alive);
   if (!reply || !alive()) return;
@@ -161,7 +169,7 @@ export async function showInspect(main, info) {
     tally.replaceChildren(`${counted(reviewed, "decision")} in `, element("a", { href: "/review.csv", download: "review.csv" }, "review.csv"), "; no photograph is touched");
   };
   count();
-  const made = () => { reviewed += 1; count(); };
+  const made = (first) => { if (first) reviewed += 1; count(); }; // another decision on an item takes the place of the former
   if (!reply.count) {
     body.replaceChildren(queue === "duplicates" ? thresholdForm(state, info) : "", notice(...NOTHING[queue]));
     return;

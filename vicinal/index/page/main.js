@@ -47,5 +47,16 @@ function introduce() {
 }
 
 addEventListener("hashchange", () => { scrollTo(0, 0); show(); });
+// What is asked beside a view (the id of a point, say) has nobody else to tell that the server is gone.
+addEventListener("unhandledrejection", (event) => {
+  if (!(event.reason instanceof Trouble)) return;
+  event.preventDefault();
+  trouble(event.reason);
+});
+// The address is the page's state, which a link to a place in it would lose.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  byId("content").focus();
+});
 listenForPictures(() => info ?? {});
 show();

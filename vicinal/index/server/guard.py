@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.index.server.prometheus_text import Counts
 from vicinal.index.server.refusal import refused
-from vicinal.index.server.server_settings import ServerSettings, is_this_machine
+from vicinal.index.server.server_settings import ServerSettings, hostname, is_this_machine
 from vicinal.index.server.sign_in import SignIn, is_same_secret
 
 __all__ = ["SECURITY_HEADERS", "Guard"]
@@ -57,6 +57,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, counts: Counts) -> None:
         self.app, self.settings, self.counts = app, settings, counts
+        self._names = {name.lower() for name in (settings.host, *settings.names)}
         self._sign_in = SignIn(settings.token)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._running: Counter[str] = Counter()
@@ -196,8 +197,8 @@ class Guard:
         return bool(self.settings.token) and scope["method"] == "POST" and scope["path"] == "/"
 
     def _is_own_name(self, host: str) -> bool:
-        name = _hostname(host)
-        if name in (self.settings.host, *self.settings.names):
+        name = hostname(host)
+        if name in self._names:
             return True
         if is_this_machine(self.settings.host):
             return is_this_machine(name)
@@ -222,16 +223,6 @@ class Guard:
 
 def _address(scope: Scope) -> str:
     return (scope.get("client") or ("",))[0]
-
-
-def _hostname(host: str) -> str:
-    """The name in the header Host; empty for what is none."""
-    if not host.isprintable() or "@" in host:
-        return ""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _host(origin: str) -> str | None:

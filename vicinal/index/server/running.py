@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -18,6 +20,8 @@ from vicinal.index.server.server_settings import ServerSettings
 __all__ = ["serve_index", "uvicorn_settings"]
 
 KEEP_ALIVE = 30  # seconds that a connection may be idle
+LARGE = 1 << 23  # bytes, of a block of memory: Pillow decodes large pictures into blocks of twice as many
+M_MMAP_THRESHOLD = -3  # of malloc.h
 WAITING = 128  # connections that are not accepted yet
 LONGEST_HEAD = 1 << 16  # bytes of a request before its body: filters are in the address
 
@@ -33,6 +37,7 @@ def serve_index(
         started: Called with the address once the server can be reached.
     """
     settings = settings or ServerSettings()
+    _return_large_blocks()
     listening = _listen(settings)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{listening.getsockname()[1]}/"
@@ -57,6 +62,16 @@ def uvicorn_settings(settings: ServerSettings) -> dict[str, Any]:
         "ws": "none",
         "lifespan": "on",
     }
+
+
+def _return_large_blocks() -> None:
+    """Let memory of large pictures go back to the system at once.
+
+    The C library of Linux keeps blocks of a size that has been freed before: one PNG of 65 bytes that promised 49
+    million pixels left the server 190 MB larger.
+    """
+    with suppress(OSError, AttributeError, TypeError):  # there is no such thing on other systems
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 class _Server(uvicorn.Server):

@@ -6,7 +6,7 @@ import time
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 
 from vicinal.embedder.calibration import Sameness
 from vicinal.index.float64_similarity import similarities
@@ -38,7 +38,6 @@ def json_content(model: Any) -> dict[str, Any]:
 K = Annotated[int, Query(ge=1, description="How many hits.")]
 Where = Annotated[str | None, Query(max_length=10_000, description="A filter, such as label = 'wren'.")]
 Exact = Annotated[bool, Query(description="False for search by codes: quicker, and nearly always the same.")]
-
 Rerank = Annotated[
     bool, Query(description="Put hits in the order of shared neighbours; slow the first time and after every change.")
 ]
@@ -64,9 +63,14 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
             }
         )
 
-    def check_k(k: int) -> None:
+    async def asked_for(
+        k: K = 10, where: Where = None, exact: Exact = True, expand: Expand = 0, rerank: Rerank = False
+    ) -> Search:
         if k > served.settings.most_k:
             raise Refusal(422, f"k may be {served.settings.most_k:,} at most here; got {k:,}.")
+        return Search(k, served.condition(where), not exact, expand, rerank)
+
+    options = Depends(asked_for)
 
     async def of_item(shown: int | str, search: Search) -> SearchReply:
         start = time.perf_counter()
@@ -85,19 +89,10 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
             }
         },
     )
-    async def search(
-        request: Request,
-        k: K = 10,
-        where: Where = None,
-        exact: Exact = True,
-        expand: Expand = 0,
-        rerank: Rerank = False,
-    ) -> SearchReply:
+    async def search(request: Request, asked: Search = options) -> SearchReply:
         """Find the items nearest to a picture (the body, or the field `file`), an item or a vector."""
-        check_k(k)
         start = time.perf_counter()
         kind = media_type(request)
-        asked = Search(k, served.condition(where), not exact, expand, rerank)
         if kind == JSON:
             body = await read_json_body(request, SearchBody)
             if body.item is not None:
@@ -109,17 +104,9 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
         return reply(start, found, QueryReply(), upload)
 
     @app.get("/neighbours/{item_id}", response_model=SearchReply)
-    async def neighbours(
-        item_id: str,
-        k: K = 10,
-        where: Where = None,
-        exact: Exact = True,
-        expand: Expand = 0,
-        rerank: Rerank = False,
-    ) -> SearchReply:
+    async def neighbours(item_id: str, asked: Search = options) -> SearchReply:
         """Find the items nearest to an item, itself left out; its id is one percent-encoded segment."""
-        check_k(k)
-        return await of_item(unquote(item_id), Search(k, served.condition(where), not exact, expand, rerank))
+        return await of_item(unquote(item_id), asked)
 
     @app.post(
         "/same",

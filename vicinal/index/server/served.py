@@ -17,8 +17,10 @@ from urllib.parse import quote
 import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
+from PIL import Image
 
-from vicinal.errors import DataError, VicinalError
+from vicinal.embedder.query_embedding import embed_queries
+from vicinal.errors import DataError, InputError, VicinalError
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.hits import Hit
 from vicinal.index.index import Index
@@ -36,6 +38,7 @@ T = TypeVar("T")
 
 MOST_LABELS = 1000  # that are listed
 LOOK_EVERY = 0.5  # seconds, for a new generation
+BLANK = Image.new("RGB", (32, 32))
 READERS = 4  # threads for what is not computing
 
 
@@ -92,6 +95,7 @@ class Served:
     """
 
     def __init__(self, index: Index, settings: ServerSettings) -> None:
+        _check_private(index, settings)
         self.settings = settings
         self.writer = index
         self.index = Index.open(index.path, follow=False)
@@ -231,6 +235,16 @@ class Served:
                     self.move_on()
 
 
+def _check_private(index: Index, settings: ServerSettings) -> None:
+    """Find that what is to be hidden is there: under a name that is spelt wrongly it would be shown."""
+    unknown = [name for name in settings.private if name not in index.columns]
+    if unknown:
+        raise InputError(
+            f"{', '.join(unknown)} cannot be kept private: the index has no such column. It has "
+            f"{', '.join(index.columns)}."
+        )
+
+
 def _number(index: Index) -> str:
     """Of the generation alone: what is added to one and removed from it is seen without opening it again."""
     return index.generation.partition(".")[0]
@@ -242,8 +256,9 @@ def _warm(index: Index) -> None:
         probe: NDArray[np.float32] = np.zeros((1, index.dim), np.float32)
         probe[0, 0] = 1.0
         index.nearest(probe, 1)
-    if index.can_embed:
-        index.embedder()
+    if index.can_embed:  # making an engine for the network takes seconds; it is kept by the network's content
+        with suppress(VicinalError):  # what cannot be embedded is told to those who ask
+            embed_queries(index.embedder(), [BLANK])
 
 
 def _overview(index: Index, root: Path | None) -> Overview:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from vicinal.errors import InputError
 
-__all__ = ["ServerSettings", "is_this_machine"]
+__all__ = ["ServerSettings", "hostname", "is_this_machine"]
 
 PATHS = frozenset({"id", "path", "source", "stamp", "hash"})  # of which each tells something about files
 USUAL_RATE = 100.0  # requests a second of one address, where others than this machine may ask
@@ -27,6 +28,21 @@ def is_this_machine(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def hostname(host: str) -> str:
+    """The name in the header Host; empty for what is none.
+
+    Example:
+        >>> hostname("Birds.example:8765"), hostname("http://birds.example")
+        ('birds.example', 'http')
+    """
+    if not host.isprintable() or "@" in host:
+        return ""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,13 @@ class ServerSettings:
             )
         if self.writable and not self.token:
             raise InputError("A server that may be written to needs a token (--token): without it anybody could.")
+        for name in self.names:
+            if not name or hostname(name) != name.lower():
+                raise InputError(
+                    f"--name takes a name such as birds.example, without http://, port or path; got {name!r}."
+                )
+        if self.root is not None and not self.root.is_dir():
+            raise InputError(f"--root {self.root} is not a folder: pictures are shown from inside one.")
         if self.token and (len(self.token) < 8 or not self.token.isascii() or not self.token.isprintable()):
             raise InputError("A token has at least 8 characters, all of them printable ASCII.")
 
