@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,6 +15,7 @@ from vicinal.budget import Budget, read_budget
 from vicinal.comparing.baselines import run_baselines
 from vicinal.comparing.best_folder import heal_best, keep_best
 from vicinal.comparing.conditions import comparison_folder, conditions
+from vicinal.comparing.executor import Processes
 from vicinal.comparing.grid_runs import Execution, climb_rates, run_grid, say, search_settings
 from vicinal.comparing.opening_words import features_in_words, opening_words
 from vicinal.comparing.planning import Way, as_names, plan
@@ -160,6 +161,7 @@ def compare(
     with (
         comparison_folder(folder, conditions(planned.shared, data_hash, same_batches, rates, tune, sampler)),
         _stoppable(folder),
+        how.processes or nullcontext(),
     ):
         heal_best(folder)
         recipes = [contestant.recipe for contestant in grid]
@@ -193,7 +195,9 @@ def _execution(
         )
     if jobs is None:
         jobs = 1 if stays_here or torch.cuda.is_available() else min(4, cores())
-    return Execution(jobs, max(1, cores() // jobs), ray, retry_failed, progress)
+    threads = max(1, cores() // jobs)
+    processes = Processes(jobs, threads) if jobs > 1 and ray is None else None
+    return Execution(jobs, threads, ray, retry_failed, progress, processes)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from vicinal.budget import images_per_step
 from vicinal.comparing.contestants import Contestant, needs
-from vicinal.comparing.executor import Ended, run_here, run_in_processes
+from vicinal.comparing.executor import Ended, Processes, run_here
 from vicinal.comparing.opening_words import time_in_words
 from vicinal.comparing.progress import Shown
 from vicinal.comparing.rates import chosen_rates, first_of_each, rungs_of, searched_apart
@@ -33,6 +33,7 @@ class Execution:
         ray: Address of a Ray cluster; None for this machine.
         retry_failed: Run again what failed before.
         progress: Whether to show progress.
+        processes: That do several at a time here; None does them in this one.
     """
 
     jobs: int
@@ -40,6 +41,7 @@ class Execution:
     ray: str | None
     retry_failed: bool
     progress: bool
+    processes: Processes | None = None
 
 
 def climb_rates(
@@ -121,6 +123,4 @@ def _ended(tasks: Sequence[Any], work: Any, started: Any, how: Execution) -> Ite
         from vicinal.comparing.ray_executor import run_on_ray
 
         return run_on_ray(tasks, work, started, address=how.ray, threads=how.threads)
-    if how.jobs == 1:
-        return run_here(tasks, work, started)
-    return run_in_processes(tasks, work, started, jobs=how.jobs, threads=how.threads)
+    return run_here(tasks, work, started) if how.processes is None else how.processes.run(tasks, work, started)
