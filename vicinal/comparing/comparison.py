@@ -178,7 +178,7 @@ def compare(
                 Journal(folder).append(run.failed(contestant, reason))
         run_grid("runs", grid, run, how)
         keys = [*baselines, *(run.key(contestant) for contestant in grid)]
-        board = leaderboards([folder], keys=keys)[0]
+        board = leaderboards([folder], keys=keys, progress=progress)[0]
         if board.entries and board.best.has_model:
             keep_best(board, folder)
         return board
