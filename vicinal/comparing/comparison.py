@@ -176,7 +176,10 @@ def compare(
             grid, broken = search_settings(grid, search, how)
             for contestant, reason in broken:
                 Journal(folder).append(run.failed(contestant, reason))
+        rungs = [record.key for record in Journal(folder).records() if record.role == "rung"]
         run_grid("runs", grid, run, how)
+        for key in rungs:  # whose settings a search has changed
+            run.forget(key)
         keys = [*baselines, *(run.key(contestant) for contestant in grid)]
         board = leaderboards([folder], keys=keys, progress=progress)[0]
         if board.entries and board.best.has_model:

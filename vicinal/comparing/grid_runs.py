@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -52,8 +53,22 @@ def climb_rates(
     rungs = rungs_of(grid, count)
     ladders = len(rungs) // count
     later = len(grid) - ladders + ladders * max(0, tune - rates)
-    tried = run_grid("learning rates", rungs, run, how, later)
-    return chosen_rates(grid, [(rung, tried[run.key(rung)]) for rung in rungs])
+    best: dict[object, float] = {}
+
+    def forget_if_beaten(rung: Contestant, record: Record) -> None:
+        """Keep the checkpoints of what may yet be chosen alone: those of all rungs of large networks fill a disk."""
+        score, apart = record.validation.get(record.score, -math.inf), searched_apart(rung)
+        if score < best.setdefault(apart, score):
+            run.forget(record.key)
+        best[apart] = max(score, best[apart])
+
+    tried = run_grid("learning rates", rungs, run, how, later, ended=forget_if_beaten)
+    chosen = chosen_rates(grid, [(rung, tried[run.key(rung)]) for rung in rungs])
+    kept = {run.key(contestant) for contestant in chosen}
+    for rung in rungs:
+        if run.key(rung) not in kept:
+            run.forget(run.key(rung))
+    return chosen
 
 
 def search_settings(
@@ -88,27 +103,40 @@ def search_settings(
 
 
 def run_grid(
-    what: str, grid: Sequence[Contestant], run: RunContestant, how: Execution, later: int = 0
+    what: str,
+    grid: Sequence[Contestant],
+    run: RunContestant,
+    how: Execution,
+    later: int = 0,
+    ended: Callable[[Contestant, Record], None] = lambda contestant, record: None,
 ) -> dict[str, Record]:
-    """Run what the journal lacks and say how long it takes, with as many `later`; return all records by their keys."""
+    """Run what the journal lacks and say how long it takes, with as many `later`; return all records by their keys.
+
+    Rungs whose learning rates were chosen are trained already, and only tested.
+    """
     journal = Journal(run.out)
     known = {record.key: record for record in journal.records() if record.status == "done" or not how.retry_failed}
+    trained: set[str] = set()
     for contestant in grid:
         key = run.key(contestant)
         if contestant.role == "run" and key in known and known[key].role == "rung":
-            known[key] = run.again(contestant, known[key])
-            journal.append(known[key])
+            if known[key].test or known[key].status == "failed":
+                known[key] = run.again(contestant, known[key])
+                journal.append(known[key])
+            else:
+                trained.add(known.pop(key).key)
     missing = [contestant for contestant in grid if run.key(contestant) not in known]
-    if how.progress and missing:
-        recipes = [contestant.recipe for contestant in missing]
+    recipes = [contestant.recipe for contestant in missing if run.key(contestant) not in trained]
+    if how.progress and recipes:
         seconds = runs_seconds(recipes, run.data, run.cache, later, jobs=how.jobs, threads=how.threads)
-        say(time_in_words(len(missing) + later, seconds))
+        say(time_in_words(len(recipes) + later, seconds))
     with Shown(what, len(grid), how.progress, completed=len(grid) - len(missing), log_of=run.log_of) as shown:
-        for ended in _ended(missing, run, shown.started, how):
-            record = ended.result or run.failed(ended.task, ended.error)
+        for one in _ended(missing, run, shown.started, how):
+            record = one.result or run.failed(one.task, one.error)
             journal.append(record)
             known[record.key] = record
-            shown.ended(ended.task, record)
+            ended(one.task, record)
+            shown.ended(one.task, record)
     return known
 
 
