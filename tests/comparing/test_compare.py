@@ -305,6 +305,37 @@ def who_works_otherwise(task):
     return -task, os.getpid()
 
 
+class Readied:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def get_ready(self):
+        self.marker.write_text(str(os.getpid()))
+
+    def __call__(self, task):
+        return task, self.marker.read_text() == str(os.getpid())
+
+
+@pytest.mark.slow
+def test_processes_that_are_started_early_get_ready_and_do_the_work(tmp_path):
+    work = Readied(tmp_path / "ready")
+    with Processes(jobs=1, threads=1) as processes:
+        processes.start(work, 2)
+        assert [one.result for one in processes.run([1, 2], work, lambda _: None)] == [(1, True), (2, True)]
+    with Processes(jobs=1, threads=1) as processes:
+        processes.start(work, 1)  # and is not needed after all
+
+
+@pytest.mark.slow
+def test_fabric_in_processes_of_ours_leaves_torchmetrics_alone():
+    script = (
+        "import sys; from vicinal.training.processes import import_fabric; import_fabric();"
+        "print('lightning_fabric' in sys.modules, 'torchmetrics' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["True", "False"]
+
+
 @pytest.mark.slow
 def test_processes_stay_for_what_comes_next_and_do_what_they_are_told_then():
     with Processes(jobs=1, threads=1) as processes:

@@ -16,7 +16,7 @@ from vicinal.comparing.baselines import run_baselines
 from vicinal.comparing.best_folder import heal_best, keep_best
 from vicinal.comparing.conditions import comparison_folder, conditions
 from vicinal.comparing.executor import Processes
-from vicinal.comparing.grid_runs import Execution, climb_rates, run_grid, say, search_settings
+from vicinal.comparing.grid_runs import Execution, climb_rates, get_ready, run_grid, say, search_settings
 from vicinal.comparing.opening_words import features_in_words, opening_words
 from vicinal.comparing.planning import Way, as_names, plan
 from vicinal.comparing.repeated_call import call_in_python
@@ -164,6 +164,7 @@ def compare(
         how.processes or nullcontext(),
     ):
         heal_best(folder)
+        get_ready(grid, run, how, rates=rates, tune=tune)
         recipes = [contestant.recipe for contestant in grid]
         if progress and (seconds := feature_seconds(recipes[0], whole, cache)):
             say(features_in_words(seconds))

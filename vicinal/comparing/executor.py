@@ -49,7 +49,7 @@ class Processes:
     was killed from outside is given a second chance, since a run goes on from its last checkpoint.
 
     Args:
-        jobs: How many at most; they are started when there is something to do.
+        jobs: How many at most; they are started when there is something to do, or by `start`.
         threads: Of each.
     """
 
@@ -65,14 +65,28 @@ class Processes:
             process.end()
         self._pool = []
 
+    def start(self, work: Callable[[Any], Any], tasks: int) -> None:
+        """Start processes for tasks that are to come; they get ready while this one does something else.
+
+        Args:
+            work: What will be done; its `get_ready`, if it has one, is called in each of them.
+            tasks: How many there will be.
+        """
+        self._fill(tasks)
+        for process in self._pool:
+            process.gets_ready(work)
+
+    def _fill(self, tasks: int) -> None:
+        self._pool += [_Process(self._threads) for _ in range(min(self._jobs, tasks) - len(self._pool))]
+
     def run(
         self, tasks: Sequence[Task], work: Callable[[Task], Result], started: Callable[[Task], None]
     ) -> Iterator[Ended[Task, Result]]:
         """Do tasks; each process receives `work`, with all its data, once."""
         waiting = list(reversed(tasks))
         given_again: set[int] = set()
+        self._fill(len(tasks))
         pool = self._pool
-        pool += [_Process(self._threads) for _ in range(min(self._jobs, len(tasks)) - len(pool))]
         try:
             while waiting or any(process.task is not None for process in pool):
                 for place, process in enumerate(pool):
@@ -118,6 +132,12 @@ class _Process:
         with _deaf_to_interrupts():
             self.process.start()
         theirs.close()
+
+    def gets_ready(self, work: Callable[[Any], Any]) -> None:
+        """Tell it what will be done."""
+        self._work = work
+        with suppress(OSError):  # one that is gone is replaced when there is a task for it
+            self.connection.send((work,))
 
     def takes(self, task: Any, work: Callable[[Any], Any]) -> bool:
         """Give it a task, and what is to be done to it unless it knows; False if it is gone."""
@@ -185,11 +205,15 @@ def _serve(connection: Connection, threads: int) -> None:
     work = None
     while True:
         try:
-            other_work, task = connection.recv()
+            other_work, *tasks = connection.recv()
         except (EOFError, OSError):
             return
         work = other_work or work
-        assert work is not None  # which comes with the first task
+        assert work is not None  # which comes with the first task, or before it
+        if not tasks:
+            getattr(work, "get_ready", lambda: None)()
+            continue
+        (task,) = tasks
         try:
             result = work(task)
         except Interrupted:

@@ -20,7 +20,7 @@ from vicinal.comparing.time_estimate import runs_seconds
 from vicinal.results import Journal, Record
 from vicinal.tuning import Tuned
 
-__all__ = ["Execution", "climb_rates", "run_grid", "say", "search_settings"]
+__all__ = ["Execution", "climb_rates", "get_ready", "run_grid", "say", "search_settings"]
 
 
 @final
@@ -45,13 +45,26 @@ class Execution:
     processes: Processes | None = None
 
 
+def get_ready(grid: Sequence[Contestant], run: RunContestant, how: Execution, *, rates: int, tune: int) -> None:
+    """Start the processes that the first runs will need, unless the journal has those runs."""
+    first = rungs_of(grid, _rungs(rates, tune)) if rates > 1 else grid
+    known = {record.key for record in Journal(run.out).records()}
+    lacking = [contestant for contestant in first if run.key(contestant) not in known]
+    if how.processes is not None and lacking:
+        how.processes.start(run, len(lacking))
+
+
+def _rungs(rates: int, tune: int) -> int:
+    """How many rungs a ladder has: a search counts them among its trials."""
+    return min(rates, tune) if tune else rates
+
+
 def climb_rates(
     grid: Sequence[Contestant], run: RunContestant, how: Execution, *, rates: int, tune: int
 ) -> list[Contestant]:
     """Try learning rates, and return the runs at the best of them."""
-    count = min(rates, tune) if tune else rates
-    rungs = rungs_of(grid, count)
-    ladders = len(rungs) // count
+    rungs = rungs_of(grid, _rungs(rates, tune))
+    ladders = len(first_of_each(grid))
     later = len(grid) - ladders + ladders * max(0, tune - rates)
     best: dict[object, float] = {}
 

@@ -19,6 +19,7 @@ from vicinal.fitting import train
 from vicinal.named_code import allow_code
 from vicinal.results import Journal, Record, RunFiles
 from vicinal.results.searches import search_name
+from vicinal.training.processes import import_fabric
 from vicinal.tuning import Tuned, search_space, tune
 from vicinal.tuning.ladder import FAR, NEAR
 
@@ -55,6 +56,10 @@ class RunContestant:
     call: str = ""
     allowed: tuple[str, ...] = ()
     same_batches: bool = False
+
+    def get_ready(self) -> None:
+        """Import what the first run in a process of its own needs."""
+        import_fabric()
 
     def key(self, contestant: Contestant) -> str:
         """Return what the run of a contestant is called in the journal."""
