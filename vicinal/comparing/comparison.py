@@ -170,15 +170,17 @@ def compare(
             say(features_in_words(seconds))
         compute_features(recipes, whole, cache=cache, workers=workers, progress=progress)
         baselines = run_baselines(grid, run, retry_failed=retry_failed, progress=progress)
+        before = len(Journal(folder).records())
         if rates > 1:
             grid = climb_rates(grid, run, how, rates=rates, tune=tune)
+        told = len(Journal(folder).records()) > before  # how long all of it takes, when the first rates were tried
         if any(contestant.tuning_trials < tune for contestant in grid):
             search = TuneContestant(whole, folder, tune, sampler, cache, allowed_code())
             grid, broken = search_settings(grid, search, how)
             for contestant, reason in broken:
                 Journal(folder).append(run.failed(contestant, reason))
         rungs = [record.key for record in Journal(folder).records() if record.role == "rung"]
-        run_grid("runs", grid, run, how)
+        run_grid("runs", grid, run, how, estimate=not told)
         for key in rungs:  # whose settings a search has changed
             run.forget(key)
         keys = [*baselines, *(run.key(contestant) for contestant in grid)]

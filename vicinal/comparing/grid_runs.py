@@ -121,11 +121,22 @@ def run_grid(
     run: RunContestant,
     how: Execution,
     later: int = 0,
+    *,
+    estimate: bool = True,
     ended: Callable[[Contestant, Record], None] = lambda contestant, record: None,
 ) -> dict[str, Record]:
-    """Run what the journal lacks and say how long it takes, with as many `later`; return all records by their keys.
+    """Run what the journal lacks, and return all records by their keys.
 
     Rungs whose learning rates were chosen are trained already, and only tested.
+
+    Args:
+        what: What they are called.
+        grid: All that there have to be.
+        run: Runs one.
+        how: How they are carried out.
+        later: How many more there will be, for the time that all take.
+        estimate: Whether to measure that time and say it.
+        ended: Told of each that ends.
     """
     journal = Journal(run.out)
     known = {record.key: record for record in journal.records() if record.status == "done" or not how.retry_failed}
@@ -140,7 +151,7 @@ def run_grid(
                 trained.add(known.pop(key).key)
     missing = [contestant for contestant in grid if run.key(contestant) not in known]
     recipes = [contestant.recipe for contestant in missing if run.key(contestant) not in trained]
-    if how.progress and recipes:
+    if how.progress and estimate and recipes:
         seconds = runs_seconds(recipes, run.data, run.cache, later, jobs=how.jobs, threads=how.threads)
         say(time_in_words(len(recipes) + later, seconds))
     with Shown(what, len(grid), how.progress, completed=len(grid) - len(missing), log_of=run.log_of) as shown:
