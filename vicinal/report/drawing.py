@@ -14,7 +14,7 @@ __all__ = ["LETTER", "Drawing", "Real", "Scale", "number", "spread"]
 
 Real = float | int
 LETTER = 6.2  # mean width of a letter at the usual size, in units of the drawing
-DIGIT, APART = 5.8, 3.0  # of a digit on an axis, and the room between two numbers
+DIGIT, APART = 7.4, 2.0  # of a digit on an axis as phones show it, and the room between two numbers
 
 
 @final
@@ -124,7 +124,7 @@ class Drawing:
                 self.text(scale(value), y + 13, number(value), "tick", anchor="middle")
                 taken = scale(value) + half + APART
         if label:
-            half = LETTER * len(label) / 2
+            half = 1.2 * LETTER * len(label) / 2  # as phones show it
             middle = max(half, min((scale.start + scale.end) / 2, self.width - half))
             self.text(middle, y + 30, label, "label", anchor="middle")
 
