@@ -13,7 +13,7 @@ from vicinal import defaults
 from vicinal.backbones import BACKBONES, kept_weights
 from vicinal.data import Dataset, arrays, digits
 from vicinal.defaults import budgeted, images_to_see, in_own_terms, settled_recipe, suited_recipe, suited_settings
-from vicinal.errors import DataError
+from vicinal.errors import DataError, InputError
 from vicinal.recipe import Recipe, flat, read_tables
 from vicinal.recipes import recipe_names
 
@@ -60,6 +60,8 @@ def test_a_network_that_was_named_is_taken(bare: Path) -> None:
     assert suited_settings(photographs(), {"backbone": "convnet"}) == {}
     named = suited_settings(photographs(), {"weights": "/somewhere/resnet18-f37072fd.pth"})
     assert (named["backbone"], named["freeze"], "weights" in named) == ("resnet18", True, False)
+    with pytest.raises(InputError, match=r"Which network are the weights /somewhere/mine\.pth of\?.*--backbone"):
+        suited_settings(photographs(), {"weights": "/somewhere/mine.pth"})
 
 
 @pytest.mark.parametrize(

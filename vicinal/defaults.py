@@ -12,7 +12,7 @@ from vicinal.backbones.hub_networks import HUB_NETWORKS
 from vicinal.budget import evaluation_interval, images_per_step, steps_that_see
 from vicinal.build import with_fitting_batches
 from vicinal.data import Dataset, looks_of
-from vicinal.errors import DataError
+from vicinal.errors import DataError, InputError
 from vicinal.own_terms import on_own_terms
 from vicinal.recipe import Recipe, flat, laid_over, read_tables
 from vicinal.results.run_notes import batch_note, miner_note
@@ -76,6 +76,7 @@ def suited_settings(data: Dataset, said: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         DataError: For photographs without weights: where to get them, and what to say to do without.
+        InputError: For a file of weights that does not say of which network, where nobody does.
 
     Example:
         >>> from vicinal.data import digits
@@ -204,7 +205,12 @@ def _pretrained(said: Mapping[str, Any]) -> dict[str, Any]:
     weights = said.get("weights")
     if weights not in (None, "imagenet"):
         named = [name for name in BACKBONES if Path(str(weights)).name.startswith(name)]
-        return {"backbone": named[0]} if named else {}
+        if not named:
+            raise InputError(
+                f"Which network are the weights {weights} of? The file's name begins with that of none: name it, as in "
+                f"--backbone {DOWNLOADED} (backbone={DOWNLOADED!r})."
+            )
+        return {"backbone": named[0]}
     for name in PRETRAINED:
         if (source := BACKBONES[name].weights) is not None and kept_weights(source) is not None:
             return {"backbone": name, "weights": "imagenet"}

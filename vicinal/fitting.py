@@ -130,6 +130,7 @@ def train(
     progress: bool = True,
     tensorboard: bool = False,
     keep_model: bool = True,
+    tests: bool = True,
     facts: Mapping[str, Any] | None = None,
     allow_code: Sequence[str] = (),
 ) -> Run:
@@ -147,6 +148,8 @@ def train(
         progress: Whether to show progress.
         tensorboard: Whether to write TensorBoard events.
         keep_model: Whether the trained embedder is kept in the folder.
+        tests: False ends with the training: no test class is looked at, and the folder holds a run whose `resume` needs
+            no training any more.
         facts: Fields of the record that the caller knows: the run's name in tables, the hash of the data, and so on.
         allow_code: Modules or files whose code the recipe may name.
 
@@ -174,7 +177,7 @@ def train(
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
     with alone_in(folder):
         fitted = _fit(divided.visible, recipe, divided.identity, running)
-        if not fitted.writes:
+        if not (fitted.writes and tests):
             return Run(record_of(fitted, recipe, divided.visible, known), None, fitted.embedder)
         return _finish(fitted, recipe, divided, known, keep_model=keep_model)
 

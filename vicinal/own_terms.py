@@ -57,7 +57,7 @@ def on_own_terms(recipe: Recipe, train: Dataset, said: Collection[str]) -> OwnTe
         "warm_up": _warm_up(recipe, len(train)),
     }
     names = {name.removeprefix("training.") for name in said}
-    wanted = [told for term, told in declared.items() if told[0] and not TERMS[term] & names]
+    wanted = [told for term, told in declared.items() if any(told) and not TERMS[term] & names]
     changed = recipe.changed({name: value for values, _ in wanted for name, value in values.items()})
     return OwnTerms(changed, tuple(words for _, words in wanted if words))
 
@@ -75,9 +75,11 @@ def own_batch(recipe: Recipe, classes: int) -> tuple[int, int] | None:
 
 def _batch(recipe: Recipe, classes: int) -> tuple[dict[str, Any], str]:
     own, shared = own_batch(recipe, classes), (recipe.classes_per_batch, recipe.samples_per_class)
-    if own is None or own == shared:
-        return {}, ""
     wanted = recipe.traits.items_per_class
+    if own is None or (own == shared and own[1] == wanted):
+        return {}, ""
+    if own == shared:
+        return {}, f"batches of {own[0]} classes x {own[1]}, as near to its paper's {wanted} as {classes} classes allow"
     why = "as its paper has them" if own[1] == wanted else f"as near to its paper's {wanted} as {classes} classes allow"
     told = f"batches of {own[0]} classes x {own[1]} instead of {shared[0]} x {shared[1]}, {why}"
     return {"classes_per_batch": own[0], "samples_per_class": own[1]}, told

@@ -176,6 +176,22 @@ def test_convnet_takes_small_images_grey_or_colour(side, left, in_channels):
     assert all(parameter.grad is not None for parameter in network.parameters())
 
 
+@pytest.mark.parametrize("in_channels", [1, 3])
+def test_convnet_is_convolution_batch_norm_relu_and_pooling_and_so_are_its_gradients(in_channels):
+    network = build_backbone("convnet", in_channels=in_channels, widths=(4, 8)).double()
+    images = torch.rand(5, in_channels, 28, 28, dtype=torch.float64)
+    plain = images
+    for conv, norm in network.blocks:
+        plain = nn.functional.max_pool2d(torch.relu(norm(conv(plain))), 2)
+    maps = network(images)
+    torch.testing.assert_close(maps, plain)
+    # In the order of memory in which batch norm and pooling are fastest.
+    assert maps.is_contiguous(memory_format=torch.channels_last)
+    weights = torch.randn_like(plain)
+    ours, theirs = (torch.autograd.grad((out * weights).sum(), list(network.parameters())) for out in (maps, plain))
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_convnet_refuses_what_it_cannot_halve():
     with pytest.raises(InputError, match="at least 16"):
         build_backbone("convnet", size=8)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from vicinal.comparing import best_folder, compare
-from vicinal.comparing.executor import run_in_processes
+from vicinal.comparing.executor import Processes
 from vicinal.data import arrays, load
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError, Interrupted
@@ -276,7 +276,8 @@ def die_on_two(task):
 
 @pytest.mark.slow
 def test_a_process_that_dies_takes_only_its_task_with_it():
-    ended = {one.task: one for one in run_in_processes([1, 2, 3], die_on_two, lambda _: None, jobs=1, threads=1)}
+    with Processes(jobs=1, threads=1) as processes:
+        ended = {one.task: one for one in processes.run([1, 2, 3], die_on_two, lambda _: None)}
     assert {task: one.result for task, one in ended.items()} == {1: 10, 2: None, 3: 30}
     assert "exit code -9" in ended[2].error
 
@@ -291,8 +292,63 @@ def die_once(marker):
 @pytest.mark.slow
 def test_a_task_whose_process_was_killed_is_given_to_another(tmp_path):
     tasks = [tmp_path / "first", tmp_path / "second"]
-    ended = list(run_in_processes(tasks, die_once, lambda _: None, jobs=1, threads=1))
+    with Processes(jobs=1, threads=1) as processes:
+        ended = list(processes.run(tasks, die_once, lambda _: None))
     assert [(one.task, one.result) for one in ended] == [(task, "done") for task in tasks]
+
+
+def who_works(task):
+    return task, os.getpid()
+
+
+def who_works_otherwise(task):
+    return -task, os.getpid()
+
+
+class Readied:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def get_ready(self):
+        self.marker.write_text(str(os.getpid()))
+
+    def __call__(self, task):
+        return task, self.marker.read_text() == str(os.getpid())
+
+
+@pytest.mark.slow
+def test_processes_that_are_started_early_get_ready_and_do_the_work(tmp_path):
+    work = Readied(tmp_path / "ready")
+    with Processes(jobs=1, threads=1) as processes:
+        processes.start(work, 2)
+        assert [one.result for one in processes.run([1, 2], work, lambda _: None)] == [(1, True), (2, True)]
+    with Processes(jobs=1, threads=1) as processes:
+        processes.start(work, 1)  # and is not needed after all
+
+
+@pytest.mark.slow
+def test_fabric_in_processes_of_ours_leaves_torchmetrics_alone():
+    script = (
+        "import sys; from vicinal.training.processes import import_fabric; import_fabric();"
+        "print('lightning_fabric' in sys.modules, 'torchmetrics' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["True", "False"]
+
+
+@pytest.mark.slow
+def test_processes_stay_for_what_comes_next_and_do_what_they_are_told_then():
+    with Processes(jobs=1, threads=1) as processes:
+        ended = [
+            one.result
+            for work in (who_works, who_works, who_works_otherwise)
+            for one in processes.run([1, 2], work, lambda _: None)
+        ]
+        (worker,) = {process for _, process in ended}
+        assert [answer for answer, _ in ended] == [1, 2, 1, 2, -1, -2]
+        assert worker != os.getpid()
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
 
 
 def test_conditions_are_written_down(tmp_path):

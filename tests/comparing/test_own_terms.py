@@ -49,6 +49,14 @@ def test_composition_keeps_the_images_of_a_batch():
             assert own is None or (own[0] * own[1] == images and own[0] <= classes)
 
 
+def test_batches_that_few_classes_allow_are_told_as_such():
+    (entry,) = own("proxy_anchor", classes=4, base={"classes_per_batch": 4, "samples_per_class": 5})
+    assert (entry.recipe.classes_per_batch, entry.recipe.samples_per_class) == (4, 5)
+    assert "batches of 4 classes x 5, as near to its paper's 1 as 4 classes allow" in entry.demands
+    (entry,) = own("proxy_anchor", classes=100, base={"classes_per_batch": 20, "samples_per_class": 1})
+    assert not any("batches" in word for word in entry.demands)
+
+
 def test_a_recipe_that_composes_its_batches_keeps_them(tmp_path):
     (tmp_path / "mine.toml").write_text('loss = "proxy_anchor"\nclasses_per_batch = 8\nsamples_per_class = 2\n')
     assert batches("triplet", str(tmp_path / "mine.toml")) == {"triplet": (16, 4), "mine": (8, 2)}

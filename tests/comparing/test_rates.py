@@ -9,11 +9,11 @@ import pytest
 
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.grid_runs import Execution, search_settings
+from vicinal.comparing.grid_runs import Execution, run_grid, search_settings
 from vicinal.comparing.rates import at_rate, chosen_rates, rungs_of
 from vicinal.comparing.tasks import RunContestant, TuneContestant
 from vicinal.data import arrays
-from vicinal.errors import InputError
+from vicinal.errors import InputError, Interrupted
 from vicinal.recipe import Recipe
 from vicinal.results import Journal, Record, leaderboards, read_searches
 from vicinal.tuning.ladder import ladder
@@ -141,6 +141,45 @@ def test_rungs_stay_out_of_the_table_and_the_chosen_one_is_not_trained_again(tmp
     assert Journal(tmp_path).path.read_text() == before
     assert [one.key for one in again.records] == [one.key for one in board.records]
     assert "Learning rates, chosen on validation classes: " in " ".join(str(board).split())
+
+
+def test_no_test_class_is_looked_at_before_a_rate_is_chosen_and_no_step_is_taken_twice(tmp_path):
+    board = compare(vectors(), ["triplet"], out=tmp_path / "climbed", **SETTINGS)
+    (chosen,) = (run for run in board.runs if run.record.role == "run")
+    lines = [json.loads(line) for line in Journal(tmp_path / "climbed").path.read_text().splitlines()]
+    rungs = [line for line in lines if line["role"] == "rung"]
+    assert len(rungs) == 3
+    assert not any(line["test"] or line["per_class"] for line in rungs)
+    assert not [*tmp_path.glob("climbed/trials/*/*.ckpt")]
+    scored = [json.loads(line) for line in (chosen.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in scored if "score" in line] == [4, 8, 12]
+    rate = chosen.record.recipe["training"]["learning_rate"]
+    alone = compare(vectors(), ["triplet"], out=tmp_path / "alone", learning_rate=rate, **SETTINGS).records[0]
+    assert not alone.rates
+    for fact in ("test", "validation", "per_class", "curve", "images", "best_step"):
+        assert getattr(chosen.record, fact) == getattr(alone, fact)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_comparison_that_was_killed_between_the_ladder_and_the_runs_goes_on(tmp_path, monkeypatch, gone):
+    whole = compare(vectors(), ["triplet"], out=tmp_path / "whole", **SETTINGS)
+
+    def killed(what, *arguments, **options):
+        if what == "runs":
+            raise KeyboardInterrupt
+        return run_grid(what, *arguments, **options)
+
+    monkeypatch.setattr("vicinal.comparing.comparison.run_grid", killed)
+    with pytest.raises(Interrupted):
+        compare(vectors(), ["triplet"], out=tmp_path / "killed", **SETTINGS)
+    monkeypatch.undo()
+    kept = [*tmp_path.glob("killed/trials/*/last.ckpt")]
+    assert len(kept) == 1  # of the rate that was chosen
+    if gone:
+        kept[0].unlink()
+    board = compare(vectors(), ["triplet"], out=tmp_path / "killed", **SETTINGS)
+    assert [record.test for record in board.records] == [record.test for record in whole.records]
+    assert not [*tmp_path.glob("killed/trials/*/*.ckpt")]
 
 
 def test_what_was_noted_of_a_rung_is_told_of_the_run_that_it_becomes(tmp_path):

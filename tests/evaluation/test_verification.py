@@ -203,6 +203,9 @@ def test_counted_in_steps_it_is_the_same_to_within_a_step(monkeypatch, distance,
     monkeypatch.setattr(COUNTS, "FEW_PAIRS", 0)
     rounded = verify(points, labels, **settings)
     assert rounded.settings["step"] == 2.0**-18
+    monkeypatch.undo()
+    monkeypatch.setattr(SIMILARITIES, "GROUPS", 8)
+    assert verify(points, labels, exact=False, **settings).to_json() == rounded.to_json()
     assert any("rounded to steps" in note for note in rounded.notes)
     assert rounded.pairs == exact.pairs
     assert rounded["AUC"] == pytest.approx(exact["AUC"], abs=1e-6)

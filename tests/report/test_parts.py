@@ -22,7 +22,7 @@ from vicinal.report.chapters.pair_weights import pair_weight_curves
 from vicinal.report.chapters.papers import published_numbers
 from vicinal.report.chapters.proxy_curves import proxy_instances
 from vicinal.report.chapters.standings import leaderboard_tables
-from vicinal.report.drawing import Scale, number, spread
+from vicinal.report.drawing import LETTER, Drawing, Scale, number, spread
 from vicinal.report.gallery import search
 from vicinal.results import leaderboards
 
@@ -47,6 +47,18 @@ def test_spread_labels_keep_their_order_their_gap_and_their_room(places: list[fl
     assert all(after - before >= 10 - 1e-6 for before, after in pairwise(in_order))
     assert min(found) >= -1e-6
     assert max(found) <= 200 + 1e-6
+
+
+def test_numbers_on_an_axis_do_not_touch_and_its_label_stays_on_the_page() -> None:
+    drawing = Drawing(300, 100, "an axis")
+    label = "a label that is longer than its axis by far"
+    drawing.x_axis(Scale(1, 2048, 20, 120, log=True), 80, label, ticks=[2**power for power in range(12)])
+    written = re.findall(r'class="(tick|label)" x="([-\d.]+)"[^>]*>([^<]+)<', str(drawing))
+    ends = [(float(x) - 2.9 * len(text), float(x) + 2.9 * len(text)) for kind, x, text in written if kind == "tick"]
+    assert 3 < len(ends) < 12
+    assert all(after[0] > before[1] for before, after in pairwise(ends))
+    (middle,) = (float(x) for kind, x, _ in written if kind == "label")
+    assert middle - 1.2 * LETTER * len(label) / 2 >= -0.1  # written with one decimal
 
 
 def test_labels_that_do_not_touch_stay() -> None:

@@ -50,6 +50,8 @@ def test_a_rate_at_the_end_of_its_ladder_is_told():
     assert rate_in_words(low.record) == "0.0003, the lowest of 3 tried"
     assert rates_in_words(Leaderboard((low,))).endswith("--rates 5 would look beyond the ends.")
     assert rates_in_words(Leaderboard((run("given", LEVEL),))) is None
+    three = (low, run("same", LEVEL, rates=rates, rate=3e-4), run("other", RISING, rates=rates))
+    assert ": low and same 0.0003, the lowest of 3 tried; other 0.001, best" in rates_in_words(Leaderboard(three))
 
 
 def test_the_budget_is_told_in_images_and_so_is_who_ended_early():

@@ -220,6 +220,17 @@ def test_notes_are_said_once_with_whom_they_are_about(tmp_path: Path, add_run: A
     assert "Note (circle): Batches shrank." in said
 
 
+def test_a_note_about_some_runs_of_a_method_says_which(tmp_path: Path, add_run: AddRun) -> None:
+    for name in ("circle", "margin"):
+        for fold in range(3):
+            of_fold = (f"The folds' own, {name} {fold}.", *(["Of all alike."] if fold == 1 else []))
+            add_run(tmp_path, name, fold=fold, recipe={"protocol": "k-fold", "folds": 3}, notes=of_fold)
+    said = " ".join(terminal(board_of(tmp_path)).split())
+    assert "Note (circle: seed 0, fold 2): The folds' own, circle 2." in said
+    assert "Note (margin: seed 0, fold 0): The folds' own, margin 0." in said
+    assert "Note (seed 0, fold 1): Of all alike." in said
+
+
 # Which runs are compared at all.
 
 
@@ -276,6 +287,17 @@ def test_joined_folds_search_queries_in_the_gallery(tmp_path: Path, add_run: Add
     (kept,) = Journal(tmp_path / "concatenated").records()
     assert (kept.fold, sum(kept.queries), kept.test["P@1"]) == (None, 12, pytest.approx(7 / 12))
     assert board_of(tmp_path).entries[0].joined.mean("P@1") == kept.test["P@1"]  # type: ignore[union-attr]
+
+
+def test_folds_are_joined_under_a_bar_where_progress_is_shown(
+    tmp_path: Path, add_run: AddRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vicinal.live_bar.FIRST", 0.0)
+    folds_of(tmp_path, add_run, [query_gallery()] * 4)
+    assert leaderboards([tmp_path], progress=True)[0].entries
+    assert "joining folds: 1" in capsys.readouterr().err
+    assert leaderboards([tmp_path])[0].entries
+    assert "joining" not in capsys.readouterr().err
 
 
 def test_items_without_their_roles_are_not_joined(tmp_path: Path, add_run: AddRun) -> None:

@@ -64,5 +64,6 @@ class ConvNet(Backbone):
         for name in self.stages[stage]:
             conv, norm = self.get_submodule(name).children()
             # In this order of memory a training step takes two thirds of the time.
-            maps = F.max_pool2d(F.relu_(conv_norm(conv, norm, channels_last(maps))), 2)  # type: ignore[arg-type]
+            normed = conv_norm(conv, norm, channels_last(maps))  # type: ignore[arg-type]
+            maps = F.relu_(F.max_pool2d(normed, 2))  # the largest first: the same numbers from a quarter of the work
         return maps

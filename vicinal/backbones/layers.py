@@ -42,13 +42,16 @@ def conv_norm(conv: nn.Module, norm: nn.Module, maps: Float[Tensor, "n c h w"]) 
     """Convolve, then normalise by batch.
 
     Where gradients are wanted and batch norm stands still, it is no more than a scale and a shift of each channel: they
-    go into the kernel and the bias, and no maps need to be kept for it.
+    go into the kernel and the bias, and no maps need to be kept for it. A training step has its maps in the order of
+    `channels_last`, which torch does not see by itself where the input has one channel: both orders are then the same.
 
     Formula:
         scale (W * x + b - mean) + shift = (scale W) * x + scale (b - mean) + shift
         scale = weight / sqrt(variance + eps)
     """
-    if norm.training or not torch.is_grad_enabled():
+    if norm.training:
+        return norm(channels_last(conv(maps)))
+    if not torch.is_grad_enabled():
         return norm(conv(maps))
     if not isinstance(conv, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d):  # an engine has folded them for good
         return norm(conv(maps))

@@ -108,7 +108,7 @@ def _boards(folders: list[Path]) -> list[Leaderboard]:
     trained = [Run.open(folder) for folder in folders if is_run(folder)]
     if untested := [run.folder for run in trained if not run.record.test]:
         raise InputError(f"{untested[0]} has no scores of test classes; runs of `vicinal train` have.")
-    boards = leaderboards([folder for folder in folders if not is_run(folder)], runs=trained)
+    boards = leaderboards([folder for folder in folders if not is_run(folder)], runs=trained, progress=True)
     if trained:
         _check_trained([[run for run in board.runs if run in trained] for board in boards])
     return boards

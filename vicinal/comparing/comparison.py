@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,7 +15,8 @@ from vicinal.budget import Budget, read_budget
 from vicinal.comparing.baselines import run_baselines
 from vicinal.comparing.best_folder import heal_best, keep_best
 from vicinal.comparing.conditions import comparison_folder, conditions
-from vicinal.comparing.grid_runs import Execution, climb_rates, run_grid, say, search_settings
+from vicinal.comparing.executor import Processes
+from vicinal.comparing.grid_runs import Execution, climb_rates, get_ready, run_grid, say, search_settings
 from vicinal.comparing.opening_words import features_in_words, opening_words
 from vicinal.comparing.planning import Way, as_names, plan
 from vicinal.comparing.repeated_call import call_in_python
@@ -160,23 +161,30 @@ def compare(
     with (
         comparison_folder(folder, conditions(planned.shared, data_hash, same_batches, rates, tune, sampler)),
         _stoppable(folder),
+        how.processes or nullcontext(),
     ):
         heal_best(folder)
+        get_ready(grid, run, how, rates=rates, tune=tune)
         recipes = [contestant.recipe for contestant in grid]
         if progress and (seconds := feature_seconds(recipes[0], whole, cache)):
             say(features_in_words(seconds))
         compute_features(recipes, whole, cache=cache, workers=workers, progress=progress)
         baselines = run_baselines(grid, run, retry_failed=retry_failed, progress=progress)
+        before = len(Journal(folder).records())
         if rates > 1:
             grid = climb_rates(grid, run, how, rates=rates, tune=tune)
+        told = len(Journal(folder).records()) > before  # how long all of it takes, when the first rates were tried
         if any(contestant.tuning_trials < tune for contestant in grid):
             search = TuneContestant(whole, folder, tune, sampler, cache, allowed_code())
             grid, broken = search_settings(grid, search, how)
             for contestant, reason in broken:
                 Journal(folder).append(run.failed(contestant, reason))
-        run_grid("runs", grid, run, how)
+        rungs = [record.key for record in Journal(folder).records() if record.role == "rung"]
+        run_grid("runs", grid, run, how, estimate=not told)
+        for key in rungs:  # whose settings a search has changed
+            run.forget(key)
         keys = [*baselines, *(run.key(contestant) for contestant in grid)]
-        board = leaderboards([folder], keys=keys)[0]
+        board = leaderboards([folder], keys=keys, progress=progress)[0]
         if board.entries and board.best.has_model:
             keep_best(board, folder)
         return board
@@ -193,7 +201,9 @@ def _execution(
         )
     if jobs is None:
         jobs = 1 if stays_here or torch.cuda.is_available() else min(4, cores())
-    return Execution(jobs, max(1, cores() // jobs), ray, retry_failed, progress)
+    threads = max(1, cores() // jobs)
+    processes = Processes(jobs, threads) if jobs > 1 and ray is None else None
+    return Execution(jobs, threads, ray, retry_failed, progress, processes)
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, final
 
 from vicinal.errors import Interrupted
 from vicinal.plain_warnings import warn_plainly
 
-__all__ = ["Ended", "run_here", "run_in_processes"]
+__all__ = ["Ended", "Processes", "run_here"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -41,78 +41,111 @@ def run_here(
         yield Ended(task, work(task))
 
 
-def run_in_processes(
-    tasks: Sequence[Task],
-    work: Callable[[Task], Result],
-    started: Callable[[Task], None],
-    *,
-    jobs: int,
-    threads: int,
-) -> Iterator[Ended[Task, Result]]:
-    """Do tasks in several new processes, each of which receives `work`, with all its data, once.
+@final
+class Processes:
+    """Processes that do tasks side by side, and wait in between: to start one takes seconds, most of them for imports.
 
     A process that dies takes only its task with it: the task ends with an error, and a new process does the rest. Who
     was killed from outside is given a second chance, since a run goes on from its last checkpoint.
+
+    Args:
+        jobs: How many at most; they are started when there is something to do, or by `start`.
+        threads: Of each.
     """
-    waiting = list(reversed(tasks))
-    given_again: set[int] = set()
-    pool = [_Process(work, threads) for _ in range(min(jobs, len(tasks)))]
-    try:
-        while waiting or any(process.task is not None for process in pool):
-            for place, process in enumerate(pool):
-                if process.task is None and waiting:
-                    task = waiting.pop()
-                    started(task)
-                    if not process.takes(task):  # it died while it had nothing to do
-                        pool[place] = _Process(work, threads)
-                        pool[place].takes(task)
-            busy = {process.connection: process for process in pool if process.task is not None}
-            for connection in wait(list(busy)):
-                process = busy[connection]  # type: ignore[index]
-                task, process.task = process.task, None
-                try:
-                    result = process.connection.recv()
-                except (EOFError, ConnectionError):
-                    pool[pool.index(process)] = _Process(work, threads)
-                    reason = process.last_words()
-                    if process.was_killed and id(task) not in given_again:
-                        given_again.add(id(task))
-                        waiting.append(task)
-                        continue
-                    yield Ended(task, None, reason)
-                    continue
-                if result is None:
-                    raise Interrupted("A trial was stopped.")  # noqa: TRY301 (handled with Ctrl-C)
-                yield Ended(task, result)
-    except (KeyboardInterrupt, Interrupted):
-        for process in pool:
-            process.ask_to_stop()
-        raise
-    finally:
-        for process in pool:
+
+    def __init__(self, jobs: int, threads: int) -> None:
+        self._jobs, self._threads = jobs, threads
+        self._pool: list[_Process] = []
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._pool:
             process.end()
+        self._pool = []
+
+    def start(self, work: Callable[[Any], Any], tasks: int) -> None:
+        """Start processes for tasks that are to come; they get ready while this one does something else.
+
+        Args:
+            work: What will be done; its `get_ready`, if it has one, is called in each of them.
+            tasks: How many there will be.
+        """
+        self._fill(tasks)
+        for process in self._pool:
+            process.gets_ready(work)
+
+    def _fill(self, tasks: int) -> None:
+        self._pool += [_Process(self._threads) for _ in range(min(self._jobs, tasks) - len(self._pool))]
+
+    def run(
+        self, tasks: Sequence[Task], work: Callable[[Task], Result], started: Callable[[Task], None]
+    ) -> Iterator[Ended[Task, Result]]:
+        """Do tasks; each process receives `work`, with all its data, once."""
+        waiting = list(reversed(tasks))
+        given_again: set[int] = set()
+        self._fill(len(tasks))
+        pool = self._pool
+        try:
+            while waiting or any(process.task is not None for process in pool):
+                for place, process in enumerate(pool):
+                    if process.task is None and waiting:
+                        task = waiting.pop()
+                        started(task)
+                        if not process.takes(task, work):  # it died while it had nothing to do
+                            pool[place] = _Process(self._threads)
+                            pool[place].takes(task, work)
+                busy = {process.connection: process for process in pool if process.task is not None}
+                for connection in wait(list(busy)):
+                    process = busy[connection]  # type: ignore[index]
+                    task, process.task = process.task, None
+                    try:
+                        result = process.connection.recv()
+                    except (EOFError, ConnectionError):
+                        pool[pool.index(process)] = _Process(self._threads)
+                        reason = process.last_words()
+                        if process.was_killed and id(task) not in given_again:
+                            given_again.add(id(task))
+                            waiting.append(task)
+                            continue
+                        yield Ended(task, None, reason)
+                        continue
+                    if result is None:
+                        raise Interrupted("A trial was stopped.")  # noqa: TRY301 (handled with Ctrl-C)
+                    yield Ended(task, result)
+        except (KeyboardInterrupt, Interrupted):
+            for process in pool:
+                process.ask_to_stop()
+            raise
 
 
 class _Process:
     """One worker process, the pipe to it, and the task it is at."""
 
-    def __init__(self, work: Callable[[Any], Any], threads: int) -> None:
+    def __init__(self, threads: int) -> None:
         context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
         self.connection, theirs = context.Pipe()
         self.task: Any = None
+        self._work: Any = None
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, threads))
         with _deaf_to_interrupts():
             self.process.start()
         theirs.close()
-        # Not as an argument: to one that is killed while it starts, Python would write for ever.
-        with suppress(OSError):
-            self.connection.send(work)
 
-    def takes(self, task: Any) -> bool:
-        """Give it a task; False if it is gone."""
+    def gets_ready(self, work: Callable[[Any], Any]) -> None:
+        """Tell it what will be done."""
+        self._work = work
+        with suppress(OSError):  # one that is gone is replaced when there is a task for it
+            self.connection.send((work,))
+
+    def takes(self, task: Any, work: Callable[[Any], Any]) -> bool:
+        """Give it a task, and what is to be done to it unless it knows; False if it is gone."""
         self.task = task
         try:
-            self.connection.send(task)
+            # Not as an argument of the process: to one that is killed while it starts, Python would write for ever.
+            self.connection.send((None if self._work is work else work, task))
+            self._work = work
         except OSError:
             return False
         return True
@@ -169,15 +202,18 @@ def _serve(connection: Connection, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says when to stop
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    try:
-        work = connection.recv()
-    except (EOFError, OSError):
-        return
+    work = None
     while True:
         try:
-            task = connection.recv()
+            other_work, *tasks = connection.recv()
         except (EOFError, OSError):
             return
+        work = other_work or work
+        assert work is not None  # which comes with the first task, or before it
+        if not tasks:
+            getattr(work, "get_ready", lambda: None)()
+            continue
+        (task,) = tasks
         try:
             result = work(task)
         except Interrupted:

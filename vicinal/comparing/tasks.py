@@ -19,6 +19,7 @@ from vicinal.fitting import train
 from vicinal.named_code import allow_code
 from vicinal.results import Journal, Record, RunFiles
 from vicinal.results.searches import search_name
+from vicinal.training.processes import import_fabric
 from vicinal.tuning import Tuned, search_space, tune
 from vicinal.tuning.ladder import FAR, NEAR
 
@@ -56,6 +57,10 @@ class RunContestant:
     allowed: tuple[str, ...] = ()
     same_batches: bool = False
 
+    def get_ready(self) -> None:
+        """Import what the first run in a process of its own needs."""
+        import_fabric()
+
     def key(self, contestant: Contestant) -> str:
         """Return what the run of a contestant is called in the journal."""
         return contestant.recipe.key(self.data_hash, contestant.name)
@@ -65,7 +70,10 @@ class RunContestant:
         return RunFiles(Journal(self.out).run_folder(self.key(contestant))).log
 
     def __call__(self, contestant: Contestant) -> Record:
-        """Run one contestant; a run that was interrupted goes on from its last checkpoint."""
+        """Run one contestant; a run that was interrupted goes on from its last checkpoint.
+
+        A rung is trained and not tested. Its checkpoint stays: the run that it may become goes on from there.
+        """
         allow_code(*self.allowed)
         files = RunFiles(Journal(self.out).run_folder(self.key(contestant)))
         try:
@@ -78,15 +86,22 @@ class RunContestant:
                 cache=self.cache,
                 progress=False,
                 keep_model=self.keep_models,
+                tests=contestant.role != "rung",
                 facts=self.facts(contestant),
             )
         except Interrupted:
             raise
         except Exception as error:  # whatever it is, the others go on
             return self.failed(contestant, error)
-        for checkpoint in (files.last, files.best, files.former_best):  # which only an unfinished run needs
-            checkpoint.unlink(missing_ok=True)
+        if contestant.role != "rung":
+            self.forget(run.record.key)
         return run.record
+
+    def forget(self, key: str) -> None:
+        """Delete the checkpoints of a run, which only an unfinished one needs."""
+        files = RunFiles(Journal(self.out).run_folder(key))
+        for checkpoint in (files.last, files.best, files.former_best):
+            checkpoint.unlink(missing_ok=True)
 
     def failed(self, contestant: Contestant, error: BaseException | str) -> Record:
         """Return the record of a run that failed, and leave the traceback in its folder."""
@@ -108,7 +123,7 @@ class RunContestant:
         )
 
     def again(self, contestant: Contestant, record: Record) -> Record:
-        """Return the record of a rung as that of a run: its training is the same, and is not repeated."""
+        """Return the record of a rung as that of a run: one that failed, or that an earlier version has tested."""
         # What was noted of its training stays: that the budget was next to nothing, say.
         notes = tuple(dict.fromkeys([*self.notes, *record.notes]))
         return record.model_copy(update={**self.facts(contestant), "notes": notes})

@@ -60,6 +60,8 @@ def runs_seconds(
         jobs: Runs at a time.
         threads: Of each.
     """
+    import lightning_fabric  # noqa: F401  (takes seconds, which are no part of a run)
+
     ways = {_way(recipe): recipe for recipe in recipes}
     measured = list(ways.items())[:MOST]
     former = torch.get_num_threads()

@@ -58,7 +58,8 @@ def to_tensor(image: Image.Image, pixels: str) -> Float[Tensor, "c h w"]:
         [[[1.0, 1.0], [1.0, 1.0]]]
     """
     how = look_up("pixel preset", pixels, PIXELS)
-    bands = (image if image.mode == how.mode else image.convert(how.mode)).split()
+    converted = image if image.mode == how.mode else image.convert(how.mode)
+    bands = (converted,) if how.mode == "L" else converted.split()  # which would copy it
     # Band by band is faster than transposing height x width x channel, and numpy than torch's threads.
     values = np.empty((len(bands), image.height, image.width), dtype=np.float32)
     for channel, band in enumerate(reversed(bands) if how.bgr else bands):

@@ -157,9 +157,10 @@ class RandomAffine:
         """Transform one image; what comes in from outside has the colour of the corners."""
         opened = open_image(image)
         small = cut(opened, (0, 0, *opened.size), (self.size, self.size), _mode(self.pixels))
-        turn, shear = np.radians(rng.uniform(-self.degrees, self.degrees, size=2))
+        # Plain numbers: with numpy's the few sums below would cost more than the picture.
+        turn, shear = np.radians(rng.uniform(-self.degrees, self.degrees, size=2)).tolist()
         factor = 1 / rng.uniform(*self.scale)
-        x, y = self.size / 2 + self.size * rng.uniform(-self.shift, self.shift, size=2)
+        x, y = (self.size / 2 + self.size * move for move in rng.uniform(-self.shift, self.shift, size=2).tolist())
         a, b = factor * math.cos(turn), factor * (math.sin(turn) + math.tan(shear))
         d, e = -factor * math.sin(turn), factor * math.cos(turn)
         # Pillow maps each place of the result back to its place in the image.

@@ -43,17 +43,21 @@ class GroupCounts:
 
 
 def count_pairs(
-    items: ScoredItems, *, progress: Callable[[float], None] = lambda fraction: None
+    items: ScoredItems, *, exact: bool = True, progress: Callable[[float], None] = lambda fraction: None
 ) -> tuple[PairCounts, GroupCounts]:
     """Count all pairs of a query and a reference that are not ignored; of items among themselves each pair once.
 
     Args:
         items: What is compared.
+        exact: Whether few pairs are compared exactly; many never are.
         progress: Called with the fraction done so far.
     """
     sides = Sides.of(items)
     few = len(items.queries) * len(items.references) // (2 if items.ignored.itself else 1) <= FEW_PAIRS
-    counter: ExactSimilarities | RoundedSimilarities = ExactSimilarities(sides) if few else RoundedSimilarities(sides)
+    kept_exactly = exact and few
+    counter: ExactSimilarities | RoundedSimilarities = (ExactSimilarities if kept_exactly else RoundedSimilarities)(
+        sides
+    )
     edges = counter.place_edges(_edges(counter, sides))
     groups = len(sides.starts) - 1
     blocks = [(a, b) for a in range(groups) for b in range(a if sides.itself else 0, groups)]

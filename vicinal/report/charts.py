@@ -100,7 +100,7 @@ def line_chart(
             for value in curve.points:
                 drawing.dot(x(value[0]), y(value[1]), curve.style, radius=2.6, title=f"{name}: {value[1]:.2f}")
     wanted = [y(curve.points[-1][1]) for _, curve in ordered]
-    for (name, curve), place in zip(ordered, spread(wanted, 13.5, 8, height - 44), strict=True):
+    for (name, curve), place in zip(ordered, spread(wanted, 14.5, 10, height - 44), strict=True):
         end = curve.points[-1]
         drawing.line([(x(end[0]) + 4, y(end[1])), (right + 8, place)], "grid")
         drawing.text(right + 11, place + 4, name, f"name {curve.style}")

@@ -14,6 +14,7 @@ __all__ = ["LETTER", "Drawing", "Real", "Scale", "number", "spread"]
 
 Real = float | int
 LETTER = 6.2  # mean width of a letter at the usual size, in units of the drawing
+DIGIT, APART = 7.4, 2.0  # of a digit on an axis as phones show it, and the room between two numbers
 
 
 @final
@@ -109,13 +110,23 @@ class Drawing:
     def x_axis(
         self, scale: Scale, y: Real, label: str = "", *, ticks: Sequence[Real] | None = None, top: Real = 0
     ) -> None:
-        """Draw numbers along the bottom, and faint lines up to `top` where it is given."""
+        """Draw numbers along the bottom, and faint lines up to `top` where it is given.
+
+        A number that would touch the one before it is left out, and a label that is longer than its axis stays on the
+        page.
+        """
+        taken = -math.inf
         for value in scale.ticks() if ticks is None else ticks:
             if top:
                 self.line([(scale(value), top), (scale(value), y)], "grid")
-            self.text(scale(value), y + 13, number(value), "tick", anchor="middle")
+            half = DIGIT * len(number(value)) / 2
+            if scale(value) - half >= taken:
+                self.text(scale(value), y + 13, number(value), "tick", anchor="middle")
+                taken = scale(value) + half + APART
         if label:
-            self.text((scale.start + scale.end) / 2, y + 30, label, "label", anchor="middle")
+            half = 1.2 * LETTER * len(label) / 2  # as phones show it
+            middle = max(half, min((scale.start + scale.end) / 2, self.width - half))
+            self.text(middle, y + 30, label, "label", anchor="middle")
 
     def y_axis(self, scale: Scale, x: Real, right: Real, *, ticks: Sequence[Real] | None = None) -> None:
         """Draw numbers at the left and faint lines across."""

@@ -77,21 +77,22 @@ def write_report(
         DataError: Where the page cannot be written.
     """
     places = [Path(folder) for folder in folders]
-    boards = leaderboards(places)
+    boards = leaderboards(places, progress=progress)
     out = places[0] / "report.html" if out is None else Path(out)
     told(*chapters)
     named = {name: find("chapter", name, CHAPTERS) for name in (name_of("chapter", one, CHAPTERS) for one in chapters)}
     every: dict[str, Callable[[Leaderboard], list[Chapter]]] = CHAPTERS | brought_along("chapter") | named
+    scored = [bool(board.entries) for board in boards]  # joins folds, under a bar of its own
     bar = Progress(console=Console(stderr=True), disable=not progress, transient=True)
     parts = []
     with bar:
         task = bar.add_task("report", total=len(boards) * len(every))
-        for number, board in enumerate(boards):
+        for number, (board, has_scores) in enumerate(zip(boards, scored, strict=True)):
             written: list[Chapter] = []
             for name, chapter in every.items():
                 bar.update(task, description=name)
                 # Without a single score there is nothing to say but what went wrong.
-                written += chapter(board) if board.entries or name == "failed runs" else []
+                written += chapter(board) if has_scores or name == "failed runs" else []
                 bar.advance(task)
             parts.append(_part(number, board, written))
     values = {"parts": parts, "written": datetime.now(UTC).strftime("%d %B %Y")}

@@ -83,8 +83,11 @@ def rates_in_words(board: Leaderboard) -> str | None:
     climbed = [entry for entry in board.of_network() if entry.records[0].rates] if board.entries else []
     if not climbed:
         return None
-    told = [f"{entry.name} {rate_in_words(entry.records[0])}" for entry in climbed]
-    at_an_end = any("lowest" in text or "highest" in text for text in told)
+    alike: dict[str, list[str]] = {}
+    for entry in climbed:
+        alike.setdefault(rate_in_words(entry.records[0]), []).append(entry.name)
+    told = [f"{listed(names)} {rate}" for rate, names in alike.items()]
+    at_an_end = any("lowest" in rate or "highest" in rate for rate in alike)
     longer = f"; --rates {len(climbed[0].records[0].rates) + 2} would look beyond the ends" if at_an_end else ""
     return f"Learning rates, chosen on validation classes: {'; '.join(told)}{longer}."
 

@@ -21,6 +21,7 @@ import torch
 
 from vicinal.errors import DataError
 from vicinal.evaluation import concatenate
+from vicinal.live_bar import LiveBar
 from vicinal.pairs import to_ball
 from vicinal.phrasing import counted, listed
 from vicinal.results.item_scores import queries_by_class, recall_at, score_test_items, scores_by_class
@@ -49,7 +50,9 @@ class JoinedFolds:
     reasons: list[str] = field(default_factory=list)
 
 
-def join_folds(runs: Iterable[Run], folders: Sequence[Path] = ()) -> dict[tuple[str, Network], JoinedFolds]:
+def join_folds(
+    runs: Iterable[Run], folders: Sequence[Path] = (), *, progress: bool = False
+) -> dict[tuple[str, Network], JoinedFolds]:
     """Score the joined embeddings of all folds, once for each method, network and seed.
 
     A seed is joined only if all of its folds are done and their test items were kept.
@@ -57,6 +60,7 @@ def join_folds(runs: Iterable[Run], folders: Sequence[Path] = ()) -> dict[tuple[
     Args:
         runs: Of one question; those of protocols that do not join folds are passed over.
         folders: Of the comparisons they belong to. What is joined is kept there, and not computed again.
+        progress: Whether to show a bar.
     """
     groups: dict[tuple[str, Network, int], list[Run]] = {}
     for run in runs:
@@ -66,25 +70,35 @@ def join_folds(runs: Iterable[Run], folders: Sequence[Path] = ()) -> dict[tuple[
     journals = [Journal(folder / JOINED) for folder in folders]
     kept = {record.key: record for journal in journals for record in journal.records()}
     outcome: dict[tuple[str, Network], JoinedFolds] = {}
-    for (name, network, seed), members in sorted(groups.items(), key=lambda item: item[0][2]):
-        of_method = outcome.setdefault((name, network), JoinedFolds())
-        members.sort(key=lambda run: run.record.fold or 0)
-        reason = _incomplete([run.record for run in members])
-        if reason:
-            of_method.reasons.append(f"seed {seed}: {reason}")
-            continue
-        key = hashlib.sha256("".join([SCHEME, *(run.record.key for run in members)]).encode()).hexdigest()[:16]
-        if key not in kept:
-            joined = _join(members, key)
+    with LiveBar(shown=progress and bool(groups), transient=True) as bar:
+        task = bar.add_task("joining folds", total=len(groups))
+        for (name, network, seed), members in sorted(groups.items(), key=lambda item: item[0][2]):
+            joined = _joined_once(members, kept, journals)
+            of_method = outcome.setdefault((name, network), JoinedFolds())
             if isinstance(joined, str):
                 of_method.reasons.append(f"seed {seed}: {joined}")
-                continue
-            kept[key] = joined
-            if journals:
-                with suppress(DataError):  # a folder that is only to be read is read all the same
-                    journals[0].append(joined)
-        of_method.runs.append(Run(kept[key]))
+            else:
+                of_method.runs.append(Run(joined))
+            bar.advance(task)
     return outcome
+
+
+def _joined_once(members: list[Run], kept: dict[str, Record], journals: Sequence[Journal]) -> Record | str:
+    """Return the record of all folds of a seed, kept or made and kept; or why there is none."""
+    members.sort(key=lambda run: run.record.fold or 0)
+    reason = _incomplete([run.record for run in members])
+    if reason:
+        return reason
+    key = hashlib.sha256("".join([SCHEME, *(run.record.key for run in members)]).encode()).hexdigest()[:16]
+    if key not in kept:
+        joined = _join(members, key)
+        if isinstance(joined, str):
+            return joined
+        kept[key] = joined
+        if journals:
+            with suppress(DataError):  # a folder that is only to be read is read all the same
+                journals[0].append(joined)
+    return kept[key]
 
 
 def _incomplete(records: Sequence[Record]) -> str:

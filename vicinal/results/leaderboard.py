@@ -72,10 +72,12 @@ class Leaderboard:
     Attributes:
         runs: Done and failed; at least one.
         folders: Of the comparisons they belong to, where joined folds are kept.
+        progress: Whether to show how far it is with the folds, which take seconds each when they are first joined.
     """
 
     runs: tuple[Run, ...]
     folders: tuple[Path, ...] = ()
+    progress: bool = False
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -152,7 +154,7 @@ class Leaderboard:
         for run in self.runs:
             if run.record.status == "done" and run.record.role == role:
                 groups.setdefault((run.record.name, run.record.network), []).append(run)
-        joined = join_folds([run for run in self.runs if run.record.role == "run"], self.folders)
+        joined = self._joined if role == "run" else {}
         entries = []
         for (name, network), runs in groups.items():
             runs.sort(key=lambda run: (run.record.seed, run.record.fold or 0))
@@ -160,6 +162,10 @@ class Leaderboard:
             together = Entry(name, network, tuple(folds.runs)) if folds.runs else None
             entries.append(Entry(name, network, tuple(runs), together, tuple(folds.reasons)))
         return sorted(entries, key=lambda entry: (-entry.mean(self.score), entry.name, _size(entry.network)))
+
+    @cached_property
+    def _joined(self) -> dict[tuple[str, Network], JoinedFolds]:
+        return join_folds([run for run in self.runs if run.record.role == "run"], self.folders, progress=self.progress)
 
     @cached_property
     def networks(self) -> list[Network]:
@@ -327,7 +333,11 @@ class Leaderboard:
 
 
 def leaderboards(
-    folders: Sequence[str | Path], *, keys: Collection[str] | None = None, runs: Sequence[Run] = ()
+    folders: Sequence[str | Path],
+    *,
+    keys: Collection[str] | None = None,
+    runs: Sequence[Run] = (),
+    progress: bool = False,
 ) -> list[Leaderboard]:
     """Read the journals of folders and sort their runs into questions.
 
@@ -338,6 +348,7 @@ def leaderboards(
         folders: That `vicinal compare` wrote; those of several machines are put together.
         keys: Of the records to take, by default all.
         runs: More of them, which belong to no comparison: what `vicinal train` made.
+        progress: Whether to show how far it is where folds are joined.
 
     Raises:
         InputError: Where a folder holds no journal, or no run is in any.
@@ -356,7 +367,7 @@ def leaderboards(
             alike = (known for known, members in groups.items() if _same_task(members[0].record, run.record))
             question = next(alike, question)
         groups.setdefault(question, []).append(run)
-    return [Leaderboard(tuple(members), tuple(map(Path, folders))) for members in groups.values()]
+    return [Leaderboard(tuple(members), tuple(map(Path, folders)), progress) for members in groups.values()]
 
 
 def _question(record: Record) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -14,7 +15,7 @@ from vicinal.phrasing import fraction, listed
 from vicinal.results.chances import budget_in_words, rates_in_words, rising_in_words
 from vicinal.results.entry import Entry
 from vicinal.results.gain import usable
-from vicinal.results.record import Network
+from vicinal.results.record import Network, Record
 from vicinal.results.run_notes import foreign_batch
 from vicinal.statistics import Interval
 
@@ -105,13 +106,35 @@ def scored_classes(board: Leaderboard) -> list[str]:
 
 
 def notes(board: Leaderboard) -> list[str]:
-    """What a reader of the scores has to know, with the methods that it is true of unless it is of all."""
-    said: dict[str, dict[str, None]] = {}
-    names = dict.fromkeys(record.name for record in board.records)
+    """What a reader of the scores has to know, with the methods that it is true of unless it is of all.
+
+    Where it is true of some runs of a method alone, their seeds and folds are said, too.
+    """
+    runs: dict[str, list[str]] = {}
+    said: dict[str, dict[str, list[str]]] = {}
     for record in board.records:
+        which = _which_run(record, several=len(board.networks) > 1)
+        runs.setdefault(record.name, []).append(which)
         for note in record.notes:
-            said.setdefault(note, {})[record.name] = None
-    return [f"Note{'' if len(who) == len(names) else f' ({listed(list(who))})'}: {note}" for note, who in said.items()]
+            said.setdefault(note, {}).setdefault(record.name, []).append(which)
+    return [f"Note{_about(who, runs)}: {note}" for note, who in said.items()]
+
+
+def _which_run(record: Record, *, several: bool) -> str:
+    network = [network_in_words(record.network)] if several else []
+    fold = [] if record.fold is None else [f"fold {record.fold}"]
+    return ", ".join([*network, f"seed {record.seed}", *fold])
+
+
+def _about(who: Mapping[str, list[str]], runs: Mapping[str, list[str]]) -> str:
+    """Whom a note is about, in brackets; nothing where it is about all."""
+    if who == runs:
+        return ""
+    alike = {tuple(which) for which in who.values()}
+    if who.keys() == runs.keys() and len(alike) == 1:
+        return f" ({'; '.join(*alike)})"
+    named = [name if which == runs[name] else f"{name}: {'; '.join(which)}" for name, which in who.items()]
+    return f" ({listed(named)})"
 
 
 def demands(board: Leaderboard) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +14,7 @@ from vicinal.training.settings import Settings
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["is_first_process", "start_processes"]
+__all__ = ["import_fabric", "is_first_process", "start_processes"]
 
 
 def start_processes(settings: Settings) -> Fabric:
@@ -41,6 +42,22 @@ def start_processes(settings: Settings) -> Fabric:
         ) from None
     fabric.launch()
     return fabric
+
+
+def import_fabric() -> None:
+    """Import what `start_processes` needs, in a process of our own.
+
+    Fabric looks at torchmetrics where that is installed, which brings all of its own along and takes twice as long as
+    Fabric itself. Nothing here uses it; in a user's process it is left to Fabric, whose `SpikeDetection` does.
+    """
+    seen_before = "torchmetrics" in sys.modules
+    if not seen_before:
+        sys.modules["torchmetrics"] = None  # type: ignore[assignment]  # as if it were not installed
+    try:
+        import lightning_fabric  # noqa: F401
+    finally:
+        if not seen_before:
+            del sys.modules["torchmetrics"]
 
 
 def is_first_process() -> bool:
