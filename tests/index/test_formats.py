@@ -31,7 +31,7 @@ def test_an_index_of_a_former_version_is_read(kept, tmp_path):
 
 def test_an_index_of_a_later_version_is_refused_with_what_to_do(tmp_path):
     with Index.of_vectors(tmp_path / "x.index", [[1.0]]) as index:
-        path = index._generation / "items.sqlite"
+        path = index._generations.latest().folder / "items.sqlite"
     connection = sqlite3.connect(path)
     content = connection.execute("SELECT content FROM header").fetchone()[0].replace('"version": 1', '"version": 2')
     connection.execute("UPDATE header SET content = ?, seal = ?", (content, _seal(content)))

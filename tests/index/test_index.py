@@ -207,7 +207,7 @@ def test_an_empty_index_answers(tmp_path, model, photos):
 
 
 def test_a_damaged_model_is_reported(built):
-    path = built._generation / "model" / "model.safetensors"
+    path = built._generations.latest().folder / "model" / "model.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
