@@ -15,9 +15,9 @@ Those processes take turns, so that a slow moment of the machine hits all; times
 table. Recall is against the exact answer of faiss flat, by similarity, so that ties count for nobody.
 
 Memory is what the searching process, and the server where there is one, has grown by from its imports to the end of
-its searches: what it holds by itself, and that together with the pages of its files that it has mapped, which the
-system takes back when it needs them (both by `smaps_rollup` of Linux, what is shared counted by halves). Files that are
-read without being mapped count nowhere. A side's disk is its folder, for PostgreSQL its table with its indexes.
+its searches: what it holds by itself, and that together with the pages of files that it has mapped, which the system
+takes back when it needs them (as Linux counts them in /proc; what a server's processes share counts once). Files that
+are read without being mapped count nowhere. A side's disk is its folder, for PostgreSQL its table with its indexes.
 """
 
 from __future__ import annotations
@@ -51,14 +51,20 @@ def unit(rows: Points) -> Points:
     return (rows / np.linalg.norm(rows, axis=-1, keepdims=True)).astype(np.float32)
 
 
+def clusters(n: int, rng: np.random.Generator) -> tuple[Points, NDArray[np.int64]]:
+    """Unit vectors around centres drawn at random, and the centre of each."""
+    centres = unit(rng.standard_normal((min(CLUSTERS, n), DIM), dtype=np.float32))
+    chosen = rng.integers(0, len(centres), n)
+    made = centres[chosen]
+    made += SPREAD / DIM**0.5 * rng.standard_normal((n, DIM), dtype=np.float32)
+    return unit(made), chosen
+
+
 def vectors(kind: str, n: int, rng: np.random.Generator) -> Points:
     if kind == "noise":
         return unit(rng.standard_normal((n, DIM), dtype=np.float32))
     if kind == "clusters":
-        centres = unit(rng.standard_normal((min(CLUSTERS, n), DIM), dtype=np.float32))
-        made = centres[rng.integers(0, len(centres), n)]
-        made += SPREAD / DIM**0.5 * rng.standard_normal((n, DIM), dtype=np.float32)
-        return unit(made)
+        return clusters(n, rng)[0]
     with np.load(kind, allow_pickle=False) as content:
         return unit(np.asarray(content["embeddings"], dtype=np.float32)[:n])
 
@@ -84,16 +90,22 @@ def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def held(server: int) -> tuple[float, float]:
     """MiB that this process and a server's processes hold by themselves, and with the pages of files."""
-    own = everything = 0.0
+    of_files = kilobytes(f"/proc/{os.getpid()}/status").get("RssFile", 0.0)
+    own = 0.0
     for process in [os.getpid(), *below(server)]:
         try:
-            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
+            parts = kilobytes(f"/proc/{process}/smaps_rollup")
         except OSError:  # it has ended
             continue
-        parts = {line.split(":")[0]: float(line.split()[1]) / 1024 for line in lines}
         own += parts["Pss_Anon"] + parts["Pss_Shmem"]
-        everything += parts["Pss"]
-    return own, everything
+        of_files += parts["Pss_File"] if process != os.getpid() else 0.0
+    return own / 1024, (own + of_files) / 1024
+
+
+def kilobytes(file: str) -> dict[str, float]:
+    """The sizes in a file of /proc."""
+    lines = [line.split() for line in Path(file).read_text().splitlines() if line.endswith(" kB")]
+    return {words[0].removesuffix(":"): float(words[1]) for words in lines}
 
 
 def below(process: int) -> Iterator[int]:
