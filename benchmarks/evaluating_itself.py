@@ -19,31 +19,42 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 from evaluation import machine
-from index import clusters, vectors
+from index import CLUSTERS, clusters, vectors
 from numpy.typing import NDArray
 
 AT = [1, 2, 4, 8]  # of R@k
 
 
-def items(kind: str, n: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def items(kind: str, n: int, classes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Vectors and their classes; in noise these are as large as clusters, and no help."""
-    points, codes = clusters(n, np.random.default_rng(0))
+    points, codes = clusters(n, np.random.default_rng(0), classes)
     return (points if kind == "clusters" else vectors(kind, n, np.random.default_rng(1))), codes
 
 
-def evaluated(points: NDArray[np.float32], codes: NDArray[np.int64]) -> dict[str, object]:
+def now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def since(start: tuple[float, float]) -> dict[str, float]:
+    """Seconds of the clock, and of all cores of this process."""
+    clock, cpu = now()
+    return {"seconds": clock - start[0], "cpu": cpu - start[1]}
+
+
+def evaluated(points: NDArray[np.float32], codes: NDArray[np.int64]) -> dict[str, Any]:
     from vicinal.evaluation import evaluate
 
     evaluate(points[:2000], codes[:2000], k=AT, full_ranking=False)  # imports and thread pools are not what is measured
-    start = time.perf_counter()
+    start = now()
     scores = evaluate(points, codes, k=AT, full_ranking=False)
-    return {"seconds": time.perf_counter() - start, "scores": dict(scores.overall)}
+    return {**since(start), "scores": dict(scores.overall)}
 
 
-def found_by_faiss(points: NDArray[np.float32], codes: NDArray[np.int64], sample: int) -> dict[str, object]:
+def found_by_faiss(points: NDArray[np.float32], codes: NDArray[np.int64], sample: int) -> dict[str, Any]:
     import faiss
 
     k = int(np.bincount(codes).max())  # with the item itself, which faiss finds first
@@ -51,19 +62,20 @@ def found_by_faiss(points: NDArray[np.float32], codes: NDArray[np.int64], sample
     index.add(points)
     chosen = points[np.random.default_rng(2).permutation(len(points))[:sample]]
     index.search(chosen[:64], k)
-    start = time.perf_counter()
+    start = now()
     index.search(chosen, k)
-    return {"seconds": (time.perf_counter() - start) * len(points) / len(chosen), "sampled": len(chosen), "k": k}
+    taken = {name: value * len(points) / len(chosen) for name, value in since(start).items()}
+    return {**taken, "sampled": len(chosen), "k": k}
 
 
 def child(side: str, options: argparse.Namespace) -> None:
-    points, codes = items(options.data, options.n)
+    points, codes = items(options.data, options.n, options.classes)
     found = evaluated(points, codes) if side == "vicinal" else found_by_faiss(points, codes, options.sample)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # kilobytes on Linux
     print(json.dumps({**found, "peak": peak}))
 
 
-def measure(side: str) -> dict[str, object]:
+def measure(side: str) -> dict[str, Any]:
     done = subprocess.run([sys.executable, *sys.argv, "--child", side], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{side} failed:\n{done.stderr}")
@@ -74,6 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=1_000_000)
     parser.add_argument("--data", choices=["clusters", "noise"], default="clusters")
+    parser.add_argument("--classes", type=int, default=CLUSTERS)
     parser.add_argument("--sample", type=int, default=8192, help="items that faiss is timed on")
     parser.add_argument("--child", choices=["vicinal", "faiss"], help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -82,16 +95,19 @@ def main() -> None:
         return
     print(machine(), flush=True)
     before, mine, after = (measure(side) for side in ("faiss", "vicinal", "faiss"))
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in mine["scores"].items())  # type: ignore[attr-defined]
-    theirs = [float(run["seconds"]) for run in (before, after)]  # type: ignore[arg-type]
-    taken = float(mine["seconds"])  # type: ignore[arg-type]
-    print(f"\n{options.n:,} vectors ({options.data}) against each other: {scores}\n")
-    print("| | seconds | peak memory, GB |\n|---|---:|---:|")
-    print(f"| vicinal evaluate | {taken:.1f} | {mine['peak']:.2f} |")
-    for when, run, seconds in zip(("before", "after"), (before, after), theirs, strict=True):
-        how = f"{before['k']} neighbours, from {before['sampled']:,} items, {when}"
-        print(f"| faiss flat, {how} | {seconds:.1f} | {run['peak']:.2f} |")
-    print(f"\nvicinal / faiss: {taken / statistics.mean(theirs):.3f} of the time")
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in mine["scores"].items())
+    print(f"\n{options.n:,} vectors ({options.data}), {options.classes:,} classes, against each other: {scores}\n")
+    print("| | seconds | CPU seconds | peak memory, GB |\n|---|---:|---:|---:|")
+    print(row("vicinal evaluate", mine))
+    for when, run in (("before", before), ("after", after)):
+        print(row(f"faiss flat, {run['k']} neighbours, from {run['sampled']:,} items, {when}", run))
+    for name, what in (("seconds", "time"), ("cpu", "CPU time")):
+        theirs = statistics.mean(float(run[name]) for run in (before, after))
+        print(f"\nvicinal / faiss: {float(mine[name]) / theirs:.3f} of the {what}")
+
+
+def row(name: str, run: dict[str, Any]) -> str:
+    return f"| {name} | {run['seconds']:.1f} | {run['cpu']:.1f} | {run['peak']:.2f} |"
 
 
 if __name__ == "__main__":

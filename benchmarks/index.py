@@ -51,9 +51,9 @@ def unit(rows: Points) -> Points:
     return (rows / np.linalg.norm(rows, axis=-1, keepdims=True)).astype(np.float32)
 
 
-def clusters(n: int, rng: np.random.Generator) -> tuple[Points, NDArray[np.int64]]:
+def clusters(n: int, rng: np.random.Generator, many: int = CLUSTERS) -> tuple[Points, NDArray[np.int64]]:
     """Unit vectors around centres drawn at random, and the centre of each."""
-    centres = unit(rng.standard_normal((min(CLUSTERS, n), DIM), dtype=np.float32))
+    centres = unit(rng.standard_normal((min(many, n), DIM), dtype=np.float32))
     chosen = rng.integers(0, len(centres), n)
     made = centres[chosen]
     made += SPREAD / DIM**0.5 * rng.standard_normal((n, DIM), dtype=np.float32)
