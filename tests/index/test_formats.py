@@ -10,7 +10,7 @@ import pytest
 
 from vicinal.errors import DataError
 from vicinal.index import Index
-from vicinal.index.catalogue import _seal
+from vicinal.index.sealed_rows import seal
 
 FORMATS = Path(__file__).parent / "formats"
 
@@ -34,7 +34,7 @@ def test_an_index_of_a_later_version_is_refused_with_what_to_do(tmp_path):
         path = index._generations.latest().folder / "items.sqlite"
     connection = sqlite3.connect(path)
     content = connection.execute("SELECT content FROM header").fetchone()[0].replace('"version": 1', '"version": 2')
-    connection.execute("UPDATE header SET content = ?, seal = ?", (content, _seal(content)))
+    connection.execute("UPDATE header SET content = ?, seal = ?", (content, seal(content)))
     connection.commit()
     connection.close()
     with pytest.raises(DataError, match=r"format version 2; this vicinal reads version 1[\s\S]*--export"):
