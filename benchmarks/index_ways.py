@@ -2,6 +2,8 @@
 
 Whoever opens has never seen the vectors: a way keeps all that it needs in its folder. Vectors have unit length, so that
 inner product and cosine are the same, and ids are their places.
+
+    python benchmarks/index_ways.py                     # which of them are installed
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -370,3 +373,14 @@ WAYS = {
     ),
     "qdrant local": Way(("qdrant_client",), build_qdrant, open_qdrant, most=20_000),
 }
+
+
+def main() -> None:
+    """Say which ways can be compared here."""
+    for name, way in WAYS.items():
+        missing = [package for package in way.packages if find_spec(package.split(".")[0]) is None]
+        print(f"{name}: {'not installed: ' + ', '.join(missing) if missing else 'installed'}")
+
+
+if __name__ == "__main__":
+    main()
