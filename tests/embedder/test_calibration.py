@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from vicinal.embedder import Calibration, Embedder
+from vicinal.embedder.query_embedding import embed_queries
 from vicinal.errors import DataError, InputError
 
 pytestmark = pytest.mark.unit
@@ -60,7 +61,7 @@ def test_same_agrees_with_cosines_and_distances(embedder, images):
     with pytest.raises(InputError, match="vicinal calibrate"):
         embedder.same(images[0], images[1])
     embedder.calibration = replace(RULE, embedder=embedder.identity())
-    rows = np.concatenate([embedder.encode(image) for image in images[:2]]).astype(np.float64)
+    rows = embed_queries(embedder, images[:2]).astype(np.float64)
     verdict = embedder.same(images[0], images[1])
     cosine = rows[0] @ rows[1] / np.linalg.norm(rows[0]) / np.linalg.norm(rows[1])
     assert verdict.similarity == pytest.approx(cosine, abs=1e-12)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from vicinal.embedder import Calibration
+from vicinal.embedder.query_embedding import embed_queries
 from vicinal.errors import InputError
 from vicinal.index import Index
 
@@ -59,3 +60,19 @@ def test_an_index_that_is_there_takes_a_calibration(tmp_path, model, calibrated,
         assert index.calibration == calibrated.calibration
         index.compact()
         assert index.calibration == calibrated.calibration
+
+
+def test_calibrating_an_index_leaves_the_embedder_that_it_was_built_with_as_it_is(tmp_path, model, photos):
+    mine = copy.deepcopy(model)
+    with Index.build(tmp_path / "x.index", mine, photos) as index:
+        index.calibrate(replace(RULE, embedder=mine.identity()))
+        assert index.embedder().calibration == index.calibration is not None
+        assert mine.calibration is None
+
+
+def test_the_verdict_on_two_files_is_that_of_their_vectors_in_an_index(tmp_path, calibrated, photos):
+    one, other = (str(photos / name) for name in ("a/1.png", "b/1.png"))
+    rows = [embed_queries(calibrated, path)[0] for path in (one, other)]
+    with Index.of_vectors(tmp_path / "x.index", rows, ids=["one", "other"], embedder=calibrated) as index:
+        hit = index.search(one, k=1, where="id = 'other'")[0]
+        assert hit.similarity == pytest.approx(calibrated.same(one, other).similarity, abs=1e-13)

@@ -122,7 +122,7 @@ def test_an_index_that_could_not_be_made_is_not_there(tmp_path, monkeypatch):
 def test_a_second_writer_is_refused_with_a_sentence(tmp_path):
     with Index.of_vectors(tmp_path / "x.index", np.eye(2)) as mine:
         other = Index.open(tmp_path / "x.index")
-        with mine._folder.writing():
+        with mine._generations.writing():
             with pytest.raises(InputError, match="is being written by another process"):
                 other.remove("id = 0")
             assert len(other.search([1.0, 0.0])) == 2

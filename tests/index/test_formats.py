@@ -6,11 +6,12 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vicinal.errors import DataError
 from vicinal.index import Index
-from vicinal.index.catalogue import _seal
+from vicinal.index.sealed_rows import seal
 
 FORMATS = Path(__file__).parent / "formats"
 
@@ -29,12 +30,29 @@ def test_an_index_of_a_former_version_is_read(kept, tmp_path):
         assert len(index) == 3
 
 
+def test_one_with_embedder_calibration_and_improvement_is_read(tmp_path):
+    shutil.copytree(FORMATS / "with-embedder-1.index", tmp_path / "x.index")
+    with Index.open(tmp_path / "x.index") as index:
+        assert index.verify() == []
+        assert index.embedder().identity() == index.embedder_hash
+        assert index.improvement.augment == 1
+        assert index.calibration.threshold == 0.9
+        hits = index.search(np.float32([1, 0, 0]), k=3)
+        assert [(hit.id, hit.label, dict(hit.metadata), hit.same) for hit in hits] == [
+            ("set/0", "wren", {}, True),
+            ("set/1", "crow", {"year": 2020}, False),
+            ("set/3", "wren", {}, False),
+        ]
+        assert [hit.similarity for hit in hits] == pytest.approx([1, 0.2193322, -0.8518918], abs=1e-6)
+        assert index.store.dead() == 2  # one was removed, one has other values
+
+
 def test_an_index_of_a_later_version_is_refused_with_what_to_do(tmp_path):
     with Index.of_vectors(tmp_path / "x.index", [[1.0]]) as index:
-        path = index._generation / "items.sqlite"
+        path = index._generations.latest().folder / "items.sqlite"
     connection = sqlite3.connect(path)
     content = connection.execute("SELECT content FROM header").fetchone()[0].replace('"version": 1', '"version": 2')
-    connection.execute("UPDATE header SET content = ?, seal = ?", (content, _seal(content)))
+    connection.execute("UPDATE header SET content = ?, seal = ?", (content, seal(content)))
     connection.commit()
     connection.close()
     with pytest.raises(DataError, match=r"format version 2; this vicinal reads version 1[\s\S]*--export"):

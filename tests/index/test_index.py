@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 
@@ -207,11 +208,21 @@ def test_an_empty_index_answers(tmp_path, model, photos):
 
 
 def test_a_damaged_model_is_reported(built):
-    path = built._generation / "model" / "model.safetensors"
+    path = built._generations.latest().folder / "model" / "model.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
     assert "model/ cannot be read" in built.verify()[0]
+
+
+def test_training_goes_on_without_changing_what_an_index_embeds_with(tmp_path, model, photos):
+    mine = copy.deepcopy(model)
+    with Index.build(tmp_path / "t.index", mine, photos) as index:
+        with torch.no_grad():
+            for weight in mine.parameters():
+                weight.add_(torch.randn_like(weight))
+        assert index.search(photos / "a" / "1.png", k=1)[0].similarity == pytest.approx(1.0, abs=1e-6)
+        assert index.embedder().identity() == index.embedder_hash != mine.identity()
 
 
 def test_it_measures_itself(tmp_path):

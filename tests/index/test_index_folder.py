@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import DataError
-from vicinal.index import Index, catalogue
+from vicinal.index import Index, sqlite_file
 from vicinal.index.index_folder import IndexFolder
 
 pytestmark = pytest.mark.unit
@@ -189,7 +189,7 @@ def test_who_may_not_write_searches_all_the_same(guarded):
 def test_a_file_that_changes_under_a_reader_who_cannot_be_told_is_noticed(tmp_path, monkeypatch):
     path = tmp_path / "x.index"
     made(path).close()
-    monkeypatch.setattr(catalogue.os, "access", lambda *_: False)
+    monkeypatch.setattr(sqlite_file.os, "access", lambda *_: False)
     with Index.open(path) as reader:
         assert len(reader) == 3
         items = path / "generation-1" / "items.sqlite"

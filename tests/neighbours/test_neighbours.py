@@ -246,6 +246,11 @@ def test_every_row_is_handed_over_once_and_progress_ends_at_one():
 def test_precision_is_chosen_by_the_processor(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
     assert fastest_precision() == "bfloat16"
+    both = {"avx2": True, "avx512_bf16": True, "avx512_vnni": True}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: both, raising=False)
+    assert fastest_precision() == "int8"
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {**both, "amx_bf16": True}, raising=False)
+    assert fastest_precision() == "bfloat16"
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True}, raising=False)
     assert fastest_precision() == "int8"
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)

@@ -47,6 +47,7 @@ from vicinal.embedder.head import Head, Normalisation, Pooling, pool
 from vicinal.embedder.inputs import Inputs, prepare, reader
 from vicinal.embedder.lora import merged
 from vicinal.embedder.onnx import export_onnx
+from vicinal.embedder.query_embedding import embed_queries
 from vicinal.embedder.transform import default_transform, describe_transform, restore_transform
 from vicinal.errors import DataError, InputError
 from vicinal.named_code import allow_code as allow
@@ -265,7 +266,8 @@ class Embedder(nn.Module):
                 "This embedder has no threshold yet: calibrate it on classes that it was not trained on "
                 "(vicinal calibrate MODEL DATA)."
             )
-        first, second = (torch.from_numpy(self.encode(item)) for item in (one, other))
+        # Each by itself, as an index embeds its queries: the verdict does not depend on what was embedded before.
+        first, second = (torch.from_numpy(embed_queries(self, item)) for item in (one, other))
         if len(first) != 1 or len(second) != 1:
             raise InputError(f"same() compares one item with one other; got {len(first)} and {len(second)}.")
         left, right = vectors(first, second, distance=self.distance)

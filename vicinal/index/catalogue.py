@@ -8,15 +8,12 @@ a reader that has begun sees one of them, whole.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
-from urllib.parse import quote
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +21,12 @@ from numpy.typing import NDArray
 from vicinal.errors import DataError
 from vicinal.index.columns import BUILT_IN, Kind, check_condition
 from vicinal.index.item import Header, Id, Item, widened
+from vicinal.index.sealed_rows import FIXED, item_of, read_value, row_of, seal
+from vicinal.index.sqlite_file import DAMAGE, RESTORE, connect, connect_to_read, stamp_of, unreadable
 from vicinal.index.where import Condition, Value
 from vicinal.index.where_sql import to_sql
 
 __all__ = ["Block", "Catalogue", "State"]
-
-Stamp: TypeAlias = tuple[tuple[int, ...], bool]
 
 VERSION = 1
 SCHEMA = """
@@ -43,7 +40,6 @@ CREATE TABLE items (
     seal INTEGER NOT NULL
 );
 """
-FIXED = len(BUILT_IN) + 2  # columns of `items` before metadata: position, those of every item, seal
 
 
 @dataclass(frozen=True)
@@ -89,12 +85,12 @@ class Catalogue:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.connection, self._unchanged = _connect_to_read(path)
+        self.connection, self._unchanged = connect_to_read(path)
         try:
             self.header = self._read_header()
         except sqlite3.Error as error:
             self.connection.close()
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         except BaseException:
             self.connection.close()
             raise
@@ -104,17 +100,17 @@ class Catalogue:
     def create(cls, path: Path, header: Header) -> Catalogue:
         """Make an empty file."""
         content = json.dumps({"format": "vicinal-index", "version": VERSION, **asdict(header)}, sort_keys=True)
-        connection = _connect(path)
+        connection = connect(path)
         try:
             connection.executescript(f"PRAGMA journal_mode = wal; BEGIN; {SCHEMA}")
-            connection.execute("INSERT INTO header VALUES (?, ?)", (content, _seal(content)))
-            connection.execute("INSERT INTO state VALUES (0, 0, ?)", (_seal(0, 0),))
+            connection.execute("INSERT INTO header VALUES (?, ?)", (content, seal(content)))
+            connection.execute("INSERT INTO state VALUES (0, 0, ?)", (seal(0, 0),))
             for place, name in enumerate(BUILT_IN):
                 kind = None if name in ("id", "label") else "text"
-                connection.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", (name, kind, place, _seal(name, kind)))
+                connection.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", (name, kind, place, seal(name, kind)))
             connection.execute("COMMIT")
         except DAMAGE as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         finally:
             connection.close()
         return cls(path)
@@ -122,23 +118,6 @@ class Catalogue:
     def close(self) -> None:
         """End the connection; the last one of all processes moves everything into the one file."""
         self.connection.close()
-
-    @staticmethod
-    def in_use(path: Path) -> bool:
-        """Whether anybody has the file open, in this process or another; for one that is about to be removed.
-
-        SQLite leaves the write-ahead log for good only where nobody else has the file open.
-        """
-        if not path.is_file():
-            return False
-        try:
-            connection = sqlite3.connect(path, isolation_level=None, timeout=0)
-            try:
-                return bool(connection.execute("PRAGMA journal_mode = delete").fetchone()[0] == "wal")
-            finally:
-                connection.close()
-        except sqlite3.Error as error:
-            return "locked" in str(error)  # a damaged file is of no use to anybody
 
     @contextmanager
     def reading(self) -> Iterator[State]:
@@ -153,10 +132,10 @@ class Catalogue:
             failed = None
         except DAMAGE as error:
             failed = error
-        if self._unchanged is not None and self._unchanged != _stamp(self.path):
+        if self._unchanged is not None and self._unchanged != stamp_of(self.path):
             raise DataError(f"{self.path} was changed while it was read.", hint="Try again.") from failed
         if failed is not None:
-            raise _unreadable(self.path, failed) from failed
+            raise unreadable(self.path, failed) from failed
 
     @contextmanager
     def writing(self) -> Iterator[State]:
@@ -172,23 +151,17 @@ class Catalogue:
                 self._columns = (-1, {})
                 raise
         except DAMAGE as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
 
     def insert(self, state: State, items: Sequence[Item], blocks: Sequence[Block]) -> None:
         """Add items whose vectors are the rows from `state.finish` on, in place of items of the same id."""
         if state.finish:
             self._mark_dead(*_member("id", tuple(item.id for item in items)))
         columns = self._widened(items)
-        places = {name: place for place, name in enumerate(columns) if name not in BUILT_IN}
-        marks = ", ".join("?" * (FIXED + len(places)))
-
-        def rows() -> Iterator[list[Any]]:
-            for position, item in enumerate(items, start=state.finish):
-                own = [item.id, item.path, _stored(item.label), item.source, item.stamp, item.hash]
-                extra = [_stored(item.metadata.get(name)) for name in places]
-                yield [position, *own, _item_seal(position, own, extra), *extra]
-
-        self.connection.executemany(f"INSERT INTO items VALUES ({marks})", rows())
+        metadata = [name for name in columns if name not in BUILT_IN]
+        marks = ", ".join("?" * (FIXED + len(metadata)))
+        rows = (row_of(position, item, metadata) for position, item in enumerate(items, start=state.finish))
+        self.connection.executemany(f"INSERT INTO items VALUES ({marks})", rows)
         self.connection.executemany(
             "INSERT INTO blocks VALUES (?, ?, ?, ?)", [(b.first, b.many, b.longest, b.sha256) for b in blocks]
         )
@@ -241,7 +214,7 @@ class Catalogue:
             "SELECT * FROM items WHERE position IN (SELECT value FROM json_each(?))", (wanted,)
         )
         columns = self.columns()
-        return {row[0]: _item(row, columns) for row in found}
+        return {row[0]: item_of(row, columns) for row in found}
 
     def ordered(
         self, condition: Condition | None = None, limit: int = -1, offset: int = 0
@@ -251,7 +224,7 @@ class Catalogue:
         columns = self.columns()
         asked = f"SELECT * FROM items WHERE {sql} ORDER BY id LIMIT ? OFFSET ?"
         for row in self.connection.execute(asked, [*values, limit, offset]):
-            yield row[0], _item(row, columns)
+            yield row[0], item_of(row, columns)
 
     def blocks(self) -> list[Block]:
         """All blocks of the vector file, in order."""
@@ -265,7 +238,7 @@ class Catalogue:
         """The labels that items have, in order, and at most so many."""
         kind = self.columns()["label"]
         asked = "SELECT DISTINCT label FROM items WHERE label IS NOT NULL ORDER BY label LIMIT ?"
-        return [_read(label, kind) for (label,) in self.connection.execute(asked, (most,))]
+        return [read_value(label, kind) for (label,) in self.connection.execute(asked, (most,))]
 
     def path_range(self) -> tuple[str, str] | None:
         """The first and the last path of items in the order of texts; None if no item has one."""
@@ -276,48 +249,16 @@ class Catalogue:
         """What each column holds, those of every item first; None for one that is empty so far."""
         return {name: kind for name, (kind, _) in self._places().items()}
 
-    def problems(self) -> list[str]:
-        """What is wrong with the file: pages, seals of the rows, rows that two items have or none."""
-        try:
-            found = [f"items.sqlite: {line}" for (line,) in self.connection.execute("PRAGMA integrity_check")]
-            return [line for line in found if line != "items.sqlite: ok"] + list(self._broken())
-        except (sqlite3.DatabaseError, OverflowError, ValueError, TypeError, IndexError, KeyError) as error:
-            return [f"items.sqlite cannot be read: {error}"]
-
-    def _broken(self) -> Iterator[str]:
-        version, finish, seal = self.connection.execute("SELECT * FROM state").fetchone()
-        if seal != _seal(version, finish):
-            yield "items.sqlite: the end of the vectors is not what was written"
-        for name, kind, _, seal in self.connection.execute("SELECT * FROM columns"):
-            if seal != _seal(name, kind):
-                yield f"items.sqlite: the column {name!r} is not what was written"
-        many, dead = 0, set(self.dead().tolist())
-        for row in self.connection.execute("SELECT * FROM items"):
-            many += 1
-            if row[FIXED - 1] != _item_seal(row[0], list(row[1 : FIXED - 1]), list(row[FIXED:])):
-                yield f"items.sqlite: item {row[1]!r} is not what was written"
-            if row[0] in dead or not 0 <= row[0] < finish:
-                yield f"items.sqlite: item {row[1]!r} has the row {row[0]}, which does not exist"
-        if many + len(dead) != finish:
-            yield f"items.sqlite: {finish} rows exist, but {many} items and {len(dead)} dead rows are listed"
-        expected = 0
-        for block in self.blocks():
-            if block.first != expected or block.many < 1:
-                yield f"items.sqlite: the block at row {block.first} does not follow the one before"
-            expected = block.first + block.many
-        if expected != finish:
-            yield f"items.sqlite: blocks end at row {expected}, the vectors at {finish}"
-
     def _look_again(self) -> None:
         """Read what is there now, where SQLite was told that nothing changes."""
-        if self._unchanged is not None and self._unchanged != _stamp(self.path):
+        if self._unchanged is not None and self._unchanged != stamp_of(self.path):
             self.connection.close()
-            self.connection, self._unchanged = _connect_to_read(self.path)
+            self.connection, self._unchanged = connect_to_read(self.path)
             self._columns = (-1, {})
 
     def _read_header(self) -> Header:
-        content, seal = self.connection.execute("SELECT content, seal FROM header").fetchone()
-        if seal != _seal(content):
+        content, written = self.connection.execute("SELECT content, seal FROM header").fetchone()
+        if written != seal(content):
             raise DataError(f"{self.path} is damaged: its header is not what was written.", hint=RESTORE)
         fields = json.loads(content)
         if fields.pop("format") != "vicinal-index" or (version := fields.pop("version")) != VERSION:
@@ -333,7 +274,7 @@ class Catalogue:
 
     def _set_state(self, version: int, finish: int) -> None:
         self.connection.execute(
-            "UPDATE state SET version = ?, finish = ?, seal = ?", (version, finish, _seal(version, finish))
+            "UPDATE state SET version = ?, finish = ?, seal = ?", (version, finish, seal(version, finish))
         )
 
     def _mark_dead(self, sql: str, values: list[Any]) -> int:
@@ -350,11 +291,11 @@ class Catalogue:
     ) -> dict[str, Kind | None]:
         for place, (name, kind) in enumerate(after.items()):
             if name not in before:
-                row = (name, kind, place, _seal(name, kind))
+                row = (name, kind, place, seal(name, kind))
                 self.connection.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", row)
                 self.connection.execute(f"ALTER TABLE items ADD COLUMN c{place}")
             elif kind != before[name]:
-                change = (kind, _seal(name, kind), name)
+                change = (kind, seal(name, kind), name)
                 self.connection.execute("UPDATE columns SET kind = ?, seal = ? WHERE name = ?", change)
         self._columns = (-1, {})
         return self.columns()
@@ -373,96 +314,5 @@ class Catalogue:
         return to_sql(condition, {name: sql for name, (_, sql) in self._places().items()}, _member)
 
 
-# SQLite quotes what it cannot read in its message, which then need not be text.
-DAMAGE = (sqlite3.Error, UnicodeDecodeError)
-RESTORE = "Restore it from a copy, or build it again; `vicinal index FOLDER --rollback` goes back to what was before."
-
-
-def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
-    """A connection, to write as well where one may; and a stamp, if it is right only while the file has that one."""
-    if not path.is_file():
-        raise DataError(f"{path} is missing.", hint=RESTORE)
-    here = os.access(path.parent, os.W_OK)
-    if here and os.access(path, os.W_OK):
-        return _connect(path), None
-    stamp = _stamp(path)
-    if here or stamp[1]:  # the log of a writer is there, or what tells of it can be made
-        return _connect(path, "?mode=ro"), None
-    return _connect(path, "?mode=ro&immutable=1"), stamp
-
-
-def _stamp(path: Path) -> Stamp:
-    """What changes when the file does, or is about to: a writer has a log beside it."""
-    try:
-        status = path.stat()
-    except OSError:
-        return (), False
-    log = path.with_name(f"{path.name}-wal")
-    return (status.st_ino, status.st_size, status.st_mtime_ns), log.is_file() and log.stat().st_size > 0
-
-
-def _connect(path: Path, how: str = "") -> sqlite3.Connection:
-    address = f"file:{quote(str(path.absolute()))}{how}"
-    try:
-        connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, timeout=60)
-    except sqlite3.Error as error:
-        raise _unreadable(path, error) from error
-    try:
-        connection.execute("PRAGMA synchronous = full")
-    except DAMAGE as error:
-        connection.close()
-        raise _unreadable(path, error) from error
-    return connection
-
-
 def _member(column: str, values: tuple[Value, ...]) -> tuple[str, list[Any]]:
     return f"{column} IN (SELECT value FROM json_each(?))", [json.dumps(values)]
-
-
-def _stored(value: Value | None) -> Value | None:
-    return int(value) if isinstance(value, bool) else value
-
-
-def _seal(*values: Any) -> int:
-    return zlib.crc32(repr(values).encode())
-
-
-def _item_seal(position: int, own: list[Any], metadata: list[Any]) -> int:
-    """Of an item's values; columns that were added later, of which it has none, leave it as it is."""
-    there = [(place, value) for place, value in enumerate(metadata) if value is not None]
-    return _seal(position, own, there)
-
-
-def _item(row: Sequence[Any], columns: Mapping[str, Kind | None]) -> Item:
-    _, key, path, label, source, stamp, digest, _, *extra = row
-    names = list(columns)[len(BUILT_IN) :]
-    metadata = {
-        name: _read(value, columns[name]) for name, value in zip(names, extra, strict=False) if value is not None
-    }
-    return Item(key, path, _read(label, columns["label"]), metadata, source, stamp, digest)
-
-
-def _read(value: Any, kind: Kind | None) -> Any:
-    if value is None:
-        return None
-    return bool(value) if kind == "boolean" else float(value) if kind == "number" else value
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    if "locked" in str(error):
-        return DataError(f"{path} is busy: {error}.", hint="Try again when the other program is done.")
-    if "readonly" in str(error):
-        return DataError(
-            f"{path} cannot be written: you have no permission to, or its disk is read-only.",
-            hint="Searching is possible; changes are for who may write to the folder.",
-        )
-    if "unable to open" in str(error):
-        return DataError(
-            f"{path} cannot be opened: {error}.",
-            hint="A writer may have been killed: who may write to the folder has to search it once.",
-        )
-    if "full" in str(error):
-        return DataError(
-            f"{path} cannot be written: {error}.", hint="Free some space; all that was added before is safe."
-        )
-    return DataError(f"{path} cannot be used: {error}.", hint=RESTORE)

@@ -7,12 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 from vicinal.errors import DataError, InputError, VicinalError
-from vicinal.index.catalogue import Catalogue
 from vicinal.index.durable_files import sync_file
 from vicinal.index.embedded_store import CATALOGUE, EmbeddedStore
 from vicinal.index.item import Header
 from vicinal.index.milvus_store import MilvusStore
 from vicinal.index.postgres_store import PostgresStore
+from vicinal.index.sqlite_file import in_use
 from vicinal.index.store import Store
 from vicinal.masking import masked
 from vicinal.reading import read_json
@@ -72,7 +72,7 @@ def discard_store(folder: Path) -> bool:
     found again.
     """
     if not (folder / ELSEWHERE).is_file():
-        return not Catalogue.in_use(folder / CATALOGUE)
+        return not in_use(folder / CATALOGUE)
     try:
         url, name = _named(folder)
         server = _server(url)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from vicinal.errors import DataError
 from vicinal.index.catalogue import Catalogue, State
+from vicinal.index.catalogue_check import problems_of
 from vicinal.index.columns import Kind
 from vicinal.index.fast_codes import FastCodes
 from vicinal.index.item import Header, Id, Item, check_dim
@@ -212,7 +213,7 @@ class EmbeddedStore:
         """Everything in the two files that is not as it was written, one sentence each."""
         catalogue = self._catalogue
         with catalogue.reading() as state:
-            problems = catalogue.problems()
+            problems = problems_of(catalogue)
             try:
                 rows = self._mapped(state)
                 for block in damaged_blocks(rows, catalogue.blocks()):

@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float32, Float64
 from numpy.typing import NDArray
 
-from vicinal.data.readers.layout import images_below
 from vicinal.embedder import Calibration, Embedder
-from vicinal.embedder.query_embedding import embed_queries
 from vicinal.errors import InputError, look_up
-from vicinal.index.better_search import KeptReranker, expanded_rows, without
-from vicinal.index.choosing_store import open_store
-from vicinal.index.columns import plain_value
+from vicinal.index.changing import check_file, follow_source, plain_values, put_rows, put_values, to_remove
 from vicinal.index.embedded_store import EmbeddedStore
-from vicinal.index.exchange import ForeignVectors, export_items, prepare_export, read_vectors
-from vicinal.index.first_generation import check_claims, hash_of, header_of, make_index
-from vicinal.index.given_rows import add_rows, as_rows, check_dim, check_directions, checked_rows, source_of_rows
+from vicinal.index.embedder_check import check_made_by, check_query_made_by, other_embedder
+from vicinal.index.exchange import export_items, prepare_export, read_vectors
+from vicinal.index.finding import KeptForSearch, embedded, find_nearest, vector_of
+from vicinal.index.first_generation import check_claims, header_of, make_index
+from vicinal.index.generations import Generation, Generations
+from vicinal.index.given_rows import as_rows, check_directions, checked_rows, source_of_rows
 from vicinal.index.hits import Changes, as_hits
-from vicinal.index.improved_store import ImprovedStore, ImprovedStores
 from vicinal.index.improvement import Improvement, as_improvement, carry_over
-from vicinal.index.index_folder import IndexFolder, is_index
+from vicinal.index.index_folder import is_index
 from vicinal.index.item import Header, Id, Item
 from vicinal.index.kept_model import KeptModel, has_model, keep_model
 from vicinal.index.measurement import Measurement, measure_store
 from vicinal.index.milvus_store import MilvusStore
 from vicinal.index.new_generation import write_compacted, write_reembedded
 from vicinal.index.postgres_store import PostgresStore
-from vicinal.index.sources import Source, as_source, described
-from vicinal.index.store import Answer, Store
+from vicinal.index.sources import Source, as_source
+from vicinal.index.store import Store
 from vicinal.index.taking_in import take_in
-from vicinal.index.where import Compare, Condition, In, Where, as_condition
+from vicinal.index.where import Where, as_condition
 from vicinal.neighbours.reranking import Reranking
 from vicinal.neighbours.similarity import DISTANCES
 
 __all__ = ["Index"]
-
-ATTEMPTS = 5  # to search improved vectors of an index that changes meanwhile
 
 
 @final
@@ -73,16 +65,9 @@ class Index:
     """
 
     def __init__(self, path: str | Path, *, follow: bool = True) -> None:
-        self._folder = IndexFolder(path)
-        self._generation = self._folder.current()
-        self._store = open_store(self._generation)
-        self._follow = follow
-        self._changing = threading.Lock()
-        self._model = KeptModel(self._folder.path)
-        self._reranker = KeptReranker()
-        self._improved = ImprovedStores()
-        # Another thread may go on to the next generation while this one searches.
-        self._folder_of: WeakKeyDictionary[Store, Path] = WeakKeyDictionary({self._store: self._generation})
+        self._generations = Generations(path, follow)
+        self._model = KeptModel(self.path)
+        self._kept = KeptForSearch()
 
     @classmethod
     def open(cls, path: str | Path, *, follow: bool = True) -> Index:
@@ -120,10 +105,10 @@ class Index:
         if is_index(path):
             index = cls(path)
             if index.embedder_hash != known:
-                raise index._other_embedder("was built with")
+                raise other_embedder("was built with", index.embedder_hash, index.path)
             if not index.can_embed:
-                with index._writing():
-                    keep_model(index._generation, known, model)
+                with index._generations.writing() as generation:
+                    keep_model(generation.folder, known, model)
             if model.calibration is not None and model.calibration != index.calibration:
                 index.calibrate(model.calibration)
         else:
@@ -199,7 +184,7 @@ class Index:
         source = source_of_rows(rows, found.ids, found.labels, found.metadata)
         if is_index(path):
             index = cls(path)
-            index._check_file(file, found)
+            check_file(file, found, index.distance, index.path)
             index.changes = index._add_rows(source, rows, found.files, model or found.embedder or None)
             return index
         usual = "cosine" if model is None else model.distance
@@ -214,46 +199,46 @@ class Index:
     @property
     def path(self) -> Path:
         """Its folder."""
-        return self._folder.path
+        return self._generations.index.path
 
     @property
     def dim(self) -> int:
         """Numbers in a vector."""
-        return self._latest().header.dim
+        return self.store.header.dim
 
     @property
     def distance(self) -> str:
         """How vectors are compared: "cosine" or "euclidean"."""
-        return self._latest().header.distance
+        return self.store.header.distance
 
     @property
     def embedder_hash(self) -> str:
         """`Embedder.identity` of the embedder that made the vectors; empty if they come from elsewhere."""
-        return self._latest().header.embedder
+        return self._generations.latest().embedder
 
     @property
     def can_embed(self) -> bool:
         """Whether it has its embedder, so that queries may be more than vectors."""
-        return bool(self._latest().header.embedder) and has_model(self._generation)
+        generation = self._generations.latest()
+        return bool(generation.embedder) and has_model(generation.folder)
 
     @property
     def store(self) -> Store:
         """Where its items are kept."""
-        return self._latest()
+        return self._generations.latest().store
 
     @property
     def generation(self) -> str:
         """A name of what is in it now: another after every change."""
-        store = self._latest()
-        return f"{self._generation.name.rpartition('-')[2]}.{store.version()}"
+        return self._generations.latest().state()
 
     @property
     def columns(self) -> dict[str, str | None]:
         """What can be asked for in a filter, and what kind of values each column holds."""
-        return dict(self._latest().columns())
+        return dict(self.store.columns())
 
     def __len__(self) -> int:
-        return self._latest().count()
+        return self.store.count()
 
     def __repr__(self) -> str:
         made = f"embedder {self.embedder_hash[:12]}" if self.embedder_hash else "vectors from elsewhere"
@@ -268,16 +253,17 @@ class Index:
 
     def close(self) -> None:
         """Let go of its files."""
-        self._store.close()
+        self._generations.close()
 
     def embedder(self) -> Embedder:
         """The index's own copy of its embedder."""
-        return self._embedder_of(self._latest())
+        return self._embedder_of(self._generations.latest())
 
     @property
     def calibration(self) -> Calibration | None:
         """From which similarity on a hit counts as the same; None if its embedder was not calibrated."""
-        return self._calibration_of(self._latest())
+        generation = self._generations.latest()
+        return self._model.calibration(generation.folder, generation.embedder)
 
     def calibrate(self, calibration: Calibration) -> None:
         """Give the index's copy of its embedder a calibration, by which hits are called the same or not.
@@ -285,15 +271,15 @@ class Index:
         Args:
             calibration: Of the same embedder, as `vicinal calibrate` makes it.
         """
-        with self._writing() as store:
-            if calibration.embedder != store.header.embedder:
-                raise self._other_embedder("has")
-            self._model.calibrate(self._generation, store.header.embedder, calibration)
+        with self._generations.writing() as generation:
+            if calibration.embedder != generation.embedder:
+                raise other_embedder("has", generation.embedder, self.path)
+            self._model.calibrate(generation.folder, generation.embedder, calibration)
 
     @property
     def improvement(self) -> Improvement | None:
         """What every search does for better neighbours; None if it goes by the vectors as they are."""
-        known = self._improved.improvement.of(self._folder_of[self._latest()])
+        known = self._kept.improved.improvement.of(self._generations.latest().folder)
         return None if known is None else known[0]
 
     def improve(self, *, whiten: Any = None, augment: int = 0, embedder: Embedder | str | None = None) -> None:
@@ -311,11 +297,12 @@ class Index:
             augment: Neighbours that each item is drawn towards.
             embedder: What made the vectors to learn from, or its hash: another than the index's own is refused.
         """
-        with self._writing() as store:
-            self._check_made_by(store, embedder)
+        with self._generations.writing() as generation:
+            store, folder = generation.store, generation.folder
+            check_query_made_by(embedder, generation.embedder, self.path)
             wanted = as_improvement(whiten, augment, store.header.dim, store.header.distance)
-            self._improved.improvement.keep(self._generation, wanted)
-            self._improved.of(store, self._generation)
+            self._kept.improved.improvement.keep(folder, wanted)
+            self._kept.improved.of(store, folder)
 
     def search(
         self,
@@ -351,19 +338,22 @@ class Index:
         if sum(given is not None for given in (query, vector, item)) != 1:
             raise InputError("Give one of query, vector and item.")
         _check_k(k)
-        store = self._latest()
+        generation = self._generations.latest()
+        header = generation.store.header
         condition = None if where is None else as_condition(where)
-        self._check_made_by(store, embedder)
+        check_query_made_by(embedder, header.embedder, self.path)
         key, single = None, True
         if item is not None:
-            key, rows = self._vector_of(store, item)
-        elif vector is None:
-            rows, single = self._encoded(store, query)
+            key, rows = vector_of(generation.store, item, self.path)
+        elif vector is None and header.embedder:
+            rows, single = embedded(self._embedder_of(generation), query)
         else:
-            rows, single = as_rows(vector, store.header.dim)
-        check_directions(rows, store.header.distance)
-        answer = self._found(store, rows, k, condition, key=key, fast=fast, expand=expand, rerank=rerank)
-        answers = as_hits(answer, self._calibration_of(store))
+            rows, single = as_rows(query if vector is None else vector, header.dim)
+        check_directions(rows, header.distance)
+        answer = find_nearest(
+            generation, self._kept, rows, k, condition, key=key, fast=fast, expand=expand, rerank=rerank
+        )
+        answers = as_hits(answer, self._model.calibration(generation.folder, header.embedder))
         return answers[0] if single else answers
 
     def nearest(
@@ -384,22 +374,23 @@ class Index:
             embedder: What made the vectors, or its hash: another than the index's own is refused.
             fast: See `search`.
         """
-        store = self._latest()
-        self._check_made_by(store, embedder)
-        rows, _ = as_rows(queries, store.header.dim)
-        check_directions(rows, store.header.distance)
+        generation = self._generations.latest()
+        header = generation.store.header
+        check_query_made_by(embedder, header.embedder, self.path)
+        rows, _ = as_rows(queries, header.dim)
+        check_directions(rows, header.distance)
         _check_k(k)
         condition = None if where is None else as_condition(where)
-        answer = self._found(store, rows, k, condition, fast=fast, items=False)
+        answer = find_nearest(generation, self._kept, rows, k, condition, fast=fast, items=False)
         return answer.ids, answer.similarities
 
     def get(self, where: Where | None = None, *, vectors: bool = True) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
         """The items that pass a filter in the order of their ids, and their vectors unless these are not wanted."""
-        return self._latest().get(None if where is None else as_condition(where), vectors=vectors)
+        return self.store.get(None if where is None else as_condition(where), vectors=vectors)
 
     def count(self, where: Where | None = None) -> int:
         """How many items pass a filter."""
-        return self._latest().count(None if where is None else as_condition(where))
+        return self.store.count(None if where is None else as_condition(where))
 
     def add(
         self,
@@ -428,13 +419,13 @@ class Index:
         if (items is None) == (vectors is None):
             raise InputError("Give items or vectors.")
         if vectors is None:
-            with self._writing() as store:
-                model = self._embedder_of(store)
+            with self._generations.writing() as generation:
+                model = self._embedder_of(generation)
                 keys = None if ids is None else list(ids)
                 source = as_source(items, ids=keys, labels=labels, metadata=metadata)
                 if ids is None and len(source) and not source.paths:
                     raise InputError("Items that are not files need ids, by which they can be found and removed again.")
-                return take_in(store, model, replace(source, name=None), progress)
+                return take_in(generation.store, model, replace(source, name=None), progress)
         rows = checked_rows(vectors, "vectors")
         if ids is None:
             raise InputError("Vectors need ids, by which they can be found and removed again.")
@@ -451,15 +442,9 @@ class Index:
         Returns:
             How many there were.
         """
-        fixed = sorted(set(values) & {"id", "path", "source", "stamp", "hash"})
-        if fixed:
-            raise InputError(f"{', '.join(fixed)} cannot be changed; remove the items and add them anew.")
-        plain = {name: plain_value(value, name) for name, value in values.items()}
-        described(Source([], [], metadata={name: [] for name in plain if name != "label"}))
-        with self._writing() as store:
-            items, rows = store.get(as_condition(where))
-            store.add([_changed(item, plain) for item in items], rows)
-            return len(items)
+        plain = plain_values(values)
+        with self._generations.writing() as generation:
+            return put_values(generation.store, as_condition(where), plain)
 
     def remove(self, where: Where | None = None, *, ids: Iterable[Id] | None = None) -> int:
         """Remove the items that pass a filter, or those of some ids.
@@ -467,11 +452,9 @@ class Index:
         Returns:
             How many there were.
         """
-        if (where is None) == (ids is None):
-            raise InputError("Give a filter, or ids.")
-        condition: Condition = as_condition(where) if where is not None else In("id", _plain_ids(ids or ()))
-        with self._writing() as store:
-            return store.delete(condition)
+        condition = to_remove(where, ids)
+        with self._generations.writing() as generation:
+            return generation.store.delete(condition)
 
     def refresh(
         self,
@@ -494,26 +477,20 @@ class Index:
             progress: Whether to show a bar on standard error.
         """
         source = as_source(data, labels=labels, metadata=metadata)
-        with self._writing() as store:
-            changes = take_in(store, self._embedder_of(store), source, progress)
-            if source.name is None:
-                return changes
-            before, _ = store.get(Compare("source", "=", source.name), vectors=False)
-            gone = {item.id for item in before} - set(source.ids)
-            removed = store.delete(In("id", tuple(gone))) if gone else 0
-            return replace(changes, removed=removed)
+        with self._generations.writing() as generation:
+            return follow_source(generation.store, self._embedder_of(generation), source, progress)
 
     def verify(self) -> list[str]:
         """Everything that is not as it was written, one sentence each; nothing if all is well."""
-        store = self._latest()
-        problems = store.verify()
-        problems += self._model.problems(self._generation, store.header.embedder)
-        return problems + self._improved.improvement.problems(self._generation)
+        generation = self._generations.latest()
+        problems = generation.store.verify()
+        problems += self._model.problems(generation.folder, generation.embedder)
+        return problems + self._kept.improved.improvement.problems(generation.folder)
 
     def measure(self, k: int = 10, seed: int = 0) -> Measurement:
         """Time exact and fast search on the index's own items, and say how often the fast way is right."""
         _check_k(k)
-        store = self._latest()
+        store = self.store
         if not isinstance(store, EmbeddedStore | PostgresStore | MilvusStore):
             raise InputError(f"The store of {self.path} does not say what it takes; there is nothing to measure it by.")
         return measure_store(store, k, seed)
@@ -529,7 +506,8 @@ class Index:
         Returns:
             The recall of the fast way, as measured on the index's own items.
         """
-        with self._writing() as store:
+        with self._generations.writing() as generation:
+            store = generation.store
             if not isinstance(store, PostgresStore | MilvusStore):
                 raise InputError(
                     f"The items of {self.path} are in its own folder, where the first search with fast=True makes "
@@ -545,7 +523,7 @@ class Index:
         """
         prepare_export(Path(path))
         items, vectors = self.get(where)
-        export_items(Path(path), self._latest().header, items, vectors)
+        export_items(Path(path), self.store.header, items, vectors)
         return len(items)
 
     def compact(self) -> int:
@@ -554,13 +532,16 @@ class Index:
         Returns:
             How many rows that saved.
         """
-        with self._writing() as store:
-            dead = self._embedded(store).dead()
-            building = self._folder.building("compact", anew=True)
+        with self._generations.writing() as generation:
+            store = generation.store
+            if not isinstance(store, EmbeddedStore):
+                raise InputError(f"The items of {self.path} are kept by a server, which looks after them itself.")
+            dead = store.dead()
+            building = self._generations.index.building("compact", anew=True)
             write_compacted(store, building)
-            self._model.carry_over(self._generation, store.header.embedder, building)
-            carry_over(self._generation, building)
-            self._folder.finish(building)
+            self._model.carry_over(generation.folder, generation.embedder, building)
+            carry_over(generation.folder, building)
+            self._generations.index.finish(building)
             return dead
 
     def reembed(self, embedder: Embedder | str | Path, data: Any = None, *, progress: bool = False) -> Changes:
@@ -576,83 +557,23 @@ class Index:
         """
         model = embedder if isinstance(embedder, Embedder) else Embedder.load(embedder)
         known = model.identity()
-        with self._writing() as store:
-            if known == store.header.embedder:
+        with self._generations.writing() as generation:
+            if known == generation.embedder:
                 raise InputError(f"{self.path} has this embedder already; there is nothing to embed anew.")
-            building = self._folder.building(known[:16])
-            changes = write_reembedded(store, building, self.path, model, data, progress)
+            building = self._generations.index.building(known[:16])
+            changes = write_reembedded(generation.store, building, self.path, model, data, progress)
             keep_model(building, known, model)
-            self._folder.finish(building)
+            self._generations.index.finish(building)
             self._model.remember(known, model)
             return changes
 
     def rollback(self) -> None:
         """Go back to what the index was before `compact` or `reembed`; what was changed since then is not in it."""
-        with self._folder.writing():
-            self._folder.rollback()
+        with self._generations.index.writing():
+            self._generations.index.rollback()
 
-    def _latest(self) -> Store:
-        """The generation that serves now; who searches in the one before goes on there, and lets go of it at last."""
-        if not self._follow:
-            return self._store
-        with self._changing:
-            current = self._folder.current()
-            if current != self._generation:
-                self._generation, self._store = current, open_store(current)
-                self._folder_of[self._store] = current
-            return self._store
-
-    def _embedded(self, store: Store) -> EmbeddedStore:
-        if not isinstance(store, EmbeddedStore):
-            raise InputError(f"The items of {self.path} are kept by a server, which looks after them itself.")
-        return store
-
-    @contextmanager
-    def _writing(self) -> Iterator[Store]:
-        with self._folder.writing():
-            yield self._latest()
-
-    def _embedder_of(self, store: Store) -> Embedder:
-        return self._model.embedder(self._generation, store.header.embedder)
-
-    def _calibration_of(self, store: Store) -> Calibration | None:
-        return self._model.calibration(self._generation, store.header.embedder)
-
-    def _found(
-        self,
-        store: Store,
-        rows: Float32[np.ndarray, "n d"],
-        k: int,
-        where: Condition | None,
-        *,
-        key: Id | None = None,
-        fast: bool = False,
-        expand: int = 0,
-        rerank: Reranking | None = None,
-        items: bool = True,
-    ) -> Answer:
-        """What is nearest to rows, of which a single one may be the item `key`, by whatever the index is told to do."""
-        for _ in range(ATTEMPTS):
-            better = self._improved.of(store, self._folder_of[store])
-            if rerank is not None and better is not None and better.improvement.augment:
-                raise InputError("Re-ranking orders the nearest alone: it goes without the augmented vectors here.")
-            searched: Store | ImprovedStore = store if better is None else better
-            asked = rows if better is None else better.improvement.of_queries(rows)
-            if expand:
-                asked = expanded_rows(searched, asked, expand, where, key)
-            many = k if rerank is None else max(k, rerank.shortlist)
-            answer = searched.search(asked, many + (key is not None), where, fast=fast, items=items)
-            answer = without(answer, key)
-            if rerank is not None:
-                state = self.generation if better is None else better.state
-                answer = self._reranker.reordered(searched, state, asked, answer, rerank, None if expand else key)
-            answer = replace(answer, ids=answer.ids[:, :k], similarities=answer.similarities[:, :k])
-            if better is None:
-                return answer
-            answer = better.as_they_are(rows, answer, items=items)
-            if better.is_current():
-                return answer
-        raise InputError("The index changes faster than it can be searched; search when it is at rest.")
+    def _embedder_of(self, generation: Generation) -> Embedder:
+        return self._model.embedder(generation.folder, generation.embedder)
 
     def _add_rows(
         self,
@@ -661,82 +582,11 @@ class Index:
         files: Mapping[str, Sequence[Any]],
         embedder: Embedder | str | None,
     ) -> Changes:
-        with self._writing() as store:
-            self._check_embedder(store, embedder)
-            check_dim(rows, store.header.dim)
-            before = store.count(In("id", tuple(source.ids)))
-            add_rows(store, source, rows, files)
-            return Changes(added=len(rows) - before, updated=before)
-
-    def _check_file(self, file: str | Path, found: ForeignVectors) -> None:
-        if found.distance and found.distance != self.distance:
-            raise InputError(
-                f"The vectors of {file} are compared by {found.distance}, those of {self.path} by {self.distance}; "
-                "one index has one distance."
-            )
-        if found.ids is None:
-            raise InputError(f"{file} has no ids, by which vectors that are added can be found and removed again.")
-
-    def _encoded(self, store: Store, query: Any) -> tuple[Float32[np.ndarray, "n d"], bool]:
-        """Queries as vectors, and whether there is one alone."""
-        if not store.header.embedder:
-            return as_rows(query, store.header.dim)
-        if isinstance(query, str | os.PathLike) and Path(query).is_dir():
-            query = list(images_below(Path(query)))
-            if not query:
-                raise InputError("That folder has no images to search for.")
-        model = self._embedder_of(store)
-        rows = embed_queries(model, query)
-        if isinstance(query, str | os.PathLike) or not hasattr(query, "__len__"):
-            single = True
-        else:
-            single = hasattr(query, "ndim") and len(rows) == 1 and len(query) != 1  # one image or vector as an array
-        return checked_rows(rows, "the embeddings of the queries"), single
-
-    def _vector_of(self, store: Store, key: Id) -> tuple[Id, Float32[np.ndarray, "1 d"]]:
-        names: list[Id] = [key, os.path.abspath(key)] if isinstance(key, str) else [key]
-        for name in names:
-            rows = store.get(Compare("id", "=", name))[1]
-            if len(rows):
-                return name, rows
-        raise InputError(f"{self.path} has no item {key!r}; search for it as a query, or add it first.")
-
-    def _check_made_by(self, store: Store, embedder: Embedder | str | None) -> None:
-        """Refuse queries of another embedder, where both are known."""
-        if embedder and store.header.embedder and hash_of(embedder) != store.header.embedder:
-            raise self._other_embedder("has the vectors of")
-
-    def _check_embedder(self, store: Store, embedder: Embedder | str | None) -> None:
-        """Refuse items of another embedder, or of one that nobody knows."""
-        known = store.header.embedder
-        given = hash_of(embedder)
-        if known and not given:
-            raise InputError(
-                f"{self.path} has an embedder, so that vectors must say which one made them: pass embedder=, "
-                "or pass items, which it embeds by itself."
-            )
-        if given != known:
-            raise self._other_embedder("has the vectors of")
-
-    def _other_embedder(self, how: str) -> InputError:
-        known = self.embedder_hash
-        mine = f"the embedder {known[:12]}" if known else "no embedder, its vectors come from elsewhere"
-        return InputError(
-            f"{self.path} {how} {mine}; what another embedder makes cannot be compared with that. To change all of "
-            f"it to the other one: vicinal index {self.path} --model FOLDER (or index.reembed(embedder))."
-        )
-
-
-def _changed(item: Item, values: Mapping[str, Any]) -> Item:
-    metadata = {**item.metadata, **{name: value for name, value in values.items() if name != "label"}}
-    kept = {name: value for name, value in metadata.items() if value is not None}
-    return replace(item, label=values.get("label", item.label), metadata=kept)
+        with self._generations.writing() as generation:
+            check_made_by(embedder, generation.embedder, self.path)
+            return put_rows(generation.store, source, rows, files)
 
 
 def _check_k(k: int) -> None:
     if k < 1:
         raise InputError(f"k must be at least 1, got {k}.")
-
-
-def _plain_ids(ids: Iterable[Id]) -> tuple[Id, ...]:
-    return tuple(described(Source([], list(dict.fromkeys(ids)))).ids)

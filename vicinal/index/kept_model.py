@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from pathlib import Path
 from typing import final
@@ -53,8 +54,8 @@ class KeptModel:
         self._calibration: tuple[Path, tuple[int, int], Calibration | None] | None = None
 
     def remember(self, known: str, model: Embedder) -> None:
-        """Take an embedder that is open already."""
-        self._embedder = (known, model)
+        """Take a copy of an embedder that is open already: whoever has it may go on training it."""
+        self._embedder = (known, copy.deepcopy(model))
 
     def calibrate(self, generation: Path, known: str, calibration: Calibration) -> None:
         """Give the copy a calibration."""

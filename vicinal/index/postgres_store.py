@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any, final
 
@@ -23,10 +23,10 @@ from jaxtyping import Float32
 from vicinal.errors import DataError, InputError
 from vicinal.index.columns import BUILT_IN, Kind, check_condition
 from vicinal.index.fast_codes import CHANGED, NEIGHBOURS, TRIED, now
-from vicinal.index.float64_similarity import similarities
 from vicinal.index.item import Header, Item, check_dim, widened
 from vicinal.index.postgres_connections import Connections, connect, psycopg
-from vicinal.index.postgres_rows import column_of, item_of, member, rows_of, text_of, unit
+from vicinal.index.postgres_rows import column_of, item_of, member, rows_of, text_of
+from vicinal.index.postgres_search import Scan, nearest
 from vicinal.index.store import Answer
 from vicinal.index.where import Condition
 from vicinal.index.where_sql import to_sql
@@ -40,32 +40,8 @@ TYPES: dict[Kind, str] = {
     "text": 'text COLLATE "C"',
     "boolean": "boolean",
 }
-# What float32 cannot tell comes first and is compared by float64: cosines of vectors whose squares leave its range.
-FAR = {
-    "cosine": "CASE WHEN vector_norm(vector) BETWEEN 1e-15 AND 1e15 "
-    "THEN coalesce(nullif(vector <=> %s::vector, 'NaN'), 1) WHEN vector_norm(vector) = 0 THEN 1 ELSE -1 END",
-    "euclidean": "vector <-> %s::vector",
-}
-LARGEST = 1.8446742e19  # distance whose square float32 has; it is infinity to the server beyond that
-SMALLEST = 2.0**-126  # square that float32 has all digits of
-SPARE = 8  # candidates beyond k
 GOING = 2000  # milliseconds that a server may take to notice that somebody has left
 EF_SEARCH = 200  # candidates that HNSW looks at
-
-
-@dataclass(frozen=True)
-class Scan:
-    """How one search goes about it.
-
-    Attributes:
-        passing: SQL of the filter.
-        values: Bound to it.
-        hnsw: The kind of vectors in the HNSW index that is used; empty for none.
-    """
-
-    passing: str
-    values: list[Any]
-    hnsw: str = ""
 
 
 @final
@@ -208,7 +184,7 @@ class PostgresStore:
             k = min(k, self._count(connection, scan))
             if not k or not len(queries):
                 return Answer(np.empty((len(queries), k), dtype=object), np.empty((len(queries), k)))
-            found = [self._nearest(connection, query, k, scan) for query in queries]
+            found = [nearest(connection, self._table, self.header, query, k, scan) for query in queries]
             ids = np.array([[key for key, _ in row] for row in found])
             values = np.array([[value for _, value in row] for row in found])
             known = {item.id: item for item in self._of_ids(connection, np.unique(ids).tolist())} if items else {}
@@ -341,35 +317,6 @@ class PostgresStore:
             self._write_about(connection, "columns", [[name, kind] for name, kind in after.items()])
         return after
 
-    def _nearest(self, connection: Any, query: Float32[np.ndarray, " d"], k: int, scan: Scan) -> list[Any]:
-        """Ids and similarities of the k nearest: candidates by the server's float32, the order by float64."""
-        asked = text_of(unit(query) if self.header.distance == "cosine" else query)
-        sign = "<=>" if self.header.distance == "cosine" else "<->"
-        order = f"vector::{scan.hnsw} {sign} %s::{scan.hnsw}" if scan.hnsw else "far"
-        wanted = k + SPARE
-        while True:
-            found = connection.execute(
-                f"SELECT id, vector::text, {FAR[self.header.distance]} AS far FROM {self._table} "
-                f"WHERE {scan.passing} ORDER BY {order} LIMIT %s",
-                [asked, *scan.values, *([asked] if scan.hnsw else []), wanted],
-            ).fetchall()
-            if scan.hnsw and len(found) < k:  # it gave up before it had enough that pass the filter
-                scan, order = Scan(scan.passing, scan.values), "far"
-                continue
-            rows = rows_of([row[1] for row in found], self.header.dim)
-            close = similarities(query[None], rows[None], self.header.distance)[0]
-            ranked = sorted(zip((-close).tolist(), (row[0] for row in found), strict=True))[:k]
-            if len(found) < wanted or scan.hnsw or self._clearly_farther(found[-1][2], -ranked[-1][0]):
-                return [(key, 0.0 - value) for value, key in ranked]
-            wanted *= 4
-
-    def _clearly_farther(self, last: float, kth: float) -> bool:
-        """Whether what the server did not propose is farther than the k-th nearest, in spite of float32."""
-        error = (self.header.dim + 8) * 2.0**-22
-        if self.header.distance == "cosine":
-            return last > (1 - kth) + error
-        return min(last, LARGEST) ** 2 > kth**2 * (1 + 2 * error) + self.header.dim * SMALLEST
-
     def _hnsw(self, connection: Any) -> str:
         """The kind of vectors in the HNSW index, made ready to be used in this transaction; empty without one."""
         if not connection.execute("SELECT to_regclass(%s)", (f"{self._table}_hnsw",)).fetchone()[0]:
@@ -395,7 +342,8 @@ class PostgresStore:
         ways = Scan("TRUE", []), Scan("TRUE", [], self._hnsw(connection))
         shares = []
         for query in self._drawn(connection, TRIED):
-            exact, fast = ({key for key, _ in self._nearest(connection, query, NEIGHBOURS, way)} for way in ways)
+            found = (nearest(connection, self._table, self.header, query, NEIGHBOURS, way) for way in ways)
+            exact, fast = ({key for key, _ in pairs} for pairs in found)
             shares.append(len(exact & fast) / len(exact))
         return float(np.mean(shares)) if shares else 1.0
 

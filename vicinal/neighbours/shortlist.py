@@ -103,7 +103,7 @@ class Shortlist:
         with self.lock:
             self.waiting.append((rows, columns.int(), values))
             self.waiting_count += len(rows)
-            if self.waiting_count >= self.k * len(self.bar):
+            if 2 * self.waiting_count >= self.k * len(self.bar):
                 self.settle()
 
     def settle(self) -> None:
