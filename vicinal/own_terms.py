@@ -11,7 +11,7 @@ from vicinal.objectives import ALIASES
 from vicinal.recipe import Recipe
 from vicinal.sampling import composition
 
-__all__ = ["TERMS", "USUAL", "OwnTerms", "on_own_terms", "own_batch"]
+__all__ = ["BATCHES", "TERMS", "USUAL", "OwnTerms", "on_own_terms", "own_batch"]
 
 # What losses declare about themselves, and the settings by which somebody says it instead.
 TERMS = {
@@ -23,6 +23,7 @@ TERMS = {
 # Losses that are another loss without this.
 USUAL: dict[str, dict[str, Any]] = {"soft_triple": {"proxies_per_class": 2}}
 LONGEST_WARM_UP = 0.1  # of all steps
+BATCHES = "batches of"  # what words on the composition of batches begin with
 
 
 class OwnTerms(NamedTuple):
@@ -79,9 +80,9 @@ def _batch(recipe: Recipe, classes: int) -> tuple[dict[str, Any], str]:
     if own is None or (own == shared and own[1] == wanted):
         return {}, ""
     if own == shared:
-        return {}, f"batches of {own[0]} classes x {own[1]}, as near to its paper's {wanted} as {classes} classes allow"
+        return {}, f"{BATCHES} {own[0]} classes x {own[1]}, as near to its paper's {wanted} as {classes} classes allow"
     why = "as its paper has them" if own[1] == wanted else f"as near to its paper's {wanted} as {classes} classes allow"
-    told = f"batches of {own[0]} classes x {own[1]} instead of {shared[0]} x {shared[1]}, {why}"
+    told = f"{BATCHES} {own[0]} classes x {own[1]} instead of {shared[0]} x {shared[1]}, {why}"
     return {"classes_per_batch": own[0], "samples_per_class": own[1]}, told
 
 

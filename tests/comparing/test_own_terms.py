@@ -5,7 +5,7 @@ import pytest
 
 from vicinal.budget import Budget
 from vicinal.comparing import compare
-from vicinal.comparing.contestants import contestants
+from vicinal.comparing.contestants import contestants, demands_after_search
 from vicinal.comparing.planning import plan
 from vicinal.comparing.starting_point import in_own_terms
 from vicinal.data import arrays
@@ -55,6 +55,17 @@ def test_batches_that_few_classes_allow_are_told_as_such():
     assert "batches of 4 classes x 5, as near to its paper's 1 as 4 classes allow" in entry.demands
     (entry,) = own("proxy_anchor", classes=100, base={"classes_per_batch": 20, "samples_per_class": 1})
     assert not any("batches" in word for word in entry.demands)
+
+
+def test_batches_and_proxies_are_told_as_a_search_left_them():
+    (entry,) = own("proxy_anchor", base={**BASE, "learning_rate": 1e-3})
+    assert "batches of 64 classes x 1 instead of 16 x 4, as its paper has them" in entry.demands
+    assert demands_after_search(entry, entry.recipe) == entry.demands
+    best = entry.recipe.changed(batch="8x8", learning_rate=2e-3)
+    assert demands_after_search(entry, best) == (
+        "proxies, 1 per class, at a learning rate of 0.02",
+        "batches of 8 classes x 8, which the search found better than 64 x 1",
+    )
 
 
 def test_a_recipe_that_composes_its_batches_keeps_them(tmp_path):

@@ -11,11 +11,11 @@ from vicinal.errors import InputError, UnknownName, VicinalError
 from vicinal.mining import MINERS
 from vicinal.named_code import is_code, known_name, short_name
 from vicinal.objectives import ALIASES, OBJECTIVES
-from vicinal.own_terms import TERMS, USUAL
+from vicinal.own_terms import BATCHES, TERMS, USUAL
 from vicinal.recipe import Recipe, flat, laid_over, read_tables, without_choice_on_test
 from vicinal.recipes import expand
 
-__all__ = ["Contestant", "contestants", "described", "is_recipe", "needs"]
+__all__ = ["Contestant", "contestants", "demands_after_search", "described", "is_recipe", "needs"]
 
 # What belongs to a loss; everything else is a condition that all losses share.
 OF_THE_LOSS = (
@@ -226,6 +226,17 @@ def needs(recipe: Recipe) -> list[str]:
         rate = recipe.proxy_multiplier * recipe.training.learning_rate
         words.append(f"proxies, {recipe.proxies_per_class} per class, at a learning rate of {rate:.3g}")
     return words
+
+
+def demands_after_search(contestant: Contestant, best: Recipe) -> tuple[str, ...]:
+    """What a contestant asks for after a search, which may have changed what it brings along and its batches."""
+    own = contestant.recipe
+    kept = [words for words in contestant.demands if words not in needs(own)]
+    if best.batch != own.batch:
+        kept = [words for words in kept if not words.startswith(BATCHES)]
+        shape = f"{best.classes_per_batch} classes x {best.samples_per_class}"
+        kept.append(f"{BATCHES} {shape}, which the search found better than {own.batch.replace('x', ' x ')}")
+    return (*needs(best), *kept)
 
 
 def _demands(recipe: Recipe, common: Recipe) -> list[str]:

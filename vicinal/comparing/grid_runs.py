@@ -10,7 +10,7 @@ from typing import Any, final
 from rich.console import Console
 
 from vicinal.budget import images_per_step
-from vicinal.comparing.contestants import Contestant, needs
+from vicinal.comparing.contestants import Contestant, demands_after_search
 from vicinal.comparing.executor import Ended, Processes, run_here
 from vicinal.comparing.opening_words import time_in_words
 from vicinal.comparing.progress import Shown
@@ -106,11 +106,11 @@ def search_settings(
         if isinstance(found, str):
             broken.append((contestant, f"The search for its settings failed: {found}"))
             continue
-        best, former = found.recipe, needs(own)  # the search may have changed what these say
-        demands = (*needs(best), *(word for word in contestant.demands if word not in former))
+        best = found.recipe
         recipe = best.changed(seed=own.training.seed, fold=own.fold, backbone=own.backbone, dim=own.dim)
         spent = contestant.tuning_images + found.steps * images_per_step(own)
         trials = search.trials
+        demands = demands_after_search(contestant, best)
         ready.append(replace(contestant, recipe=recipe, demands=demands, tuning_trials=trials, tuning_images=spent))
     return ready, broken
 
