@@ -96,7 +96,7 @@ def tables(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
     folds = [one for one in runs if one["fold"] is not None]
     if folds:
-        yield "\n| loss | folds | validation | test | Pearson over folds | test of the best on validation | best on test |"
+        yield "\n| loss | folds | validation | test | Pearson over folds | test of the best on validation | best test |"
         yield "|---|---|---|---|---|---|---|"
     for loss in dict.fromkeys(one["loss"] for one in folds):
         validation, test, _ = np.array([chosen(one) for one in folds if one["loss"] == loss]).T
