@@ -117,7 +117,7 @@ def _together(relations: Relations) -> Iterator[Int[Tensor, " m"]]:
         yield torch.arange(len(relations.positive))
         return
     order = relations.labels.argsort(stable=True)
-    yield from order.split(relations.labels.bincount().tolist())
+    yield from torch.split(order, relations.labels.bincount().tolist())
 
 
 def _indices(name: str, rows: Any, width: int, points: int) -> Int[Tensor, "_ _"]:
