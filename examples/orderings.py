@@ -15,22 +15,31 @@ from pathlib import Path
 
 from vicinal.results import Entry, Leaderboard, leaderboards
 from vicinal.results.entry import shared_scores
+from vicinal.results.record import Network
 from vicinal.statistics import PairTest, compare_pairs
 
 # What is said to be better, and than what; the names are those of `vicinal compare --losses`.
 CLAIMS = [
     ("multi_similarity + valid_triplets", "multi_similarity", "RAW + VTHM over RAW"),
     ("multi_similarity", "binomial_deviance", "RAW over binomial deviance"),
+    # The recipes pair-weighting/losses.
+    ("raw-vthm", "raw", "RAW + VTHM over RAW"),
+    ("raw-vthm", "vthm", "RAW + VTHM over VTHM alone"),
+    ("raw-vthm", "raw-semi_hard", "VTHM over semi-hard mining"),
+    ("raw-vthm", "raw-distance_weighted", "VTHM over distance-weighted sampling"),
+    ("raw-vthm", "binomial-vthm", "RAW over binomial deviance, both with VTHM"),
+    ("raw", "binomial", "RAW over binomial deviance"),
 ]
+FIRST = ("proxy_anchor", "raw-vthm")
 LAST = ("n_pair", "triplet + semi_hard")
 
 
-def leaderboard(board: Leaderboard) -> Iterator[str]:
-    """Yield a Markdown table of all losses: the mean of the folds' models, and the models joined."""
+def leaderboard(board: Leaderboard, network: Network) -> Iterator[str]:
+    """Yield a Markdown table of the losses with a network: the mean of the folds' models, and the models joined."""
     score = board.score
     yield f"| loss | {score} | ± seeds | P@1 | joined | joined - separate | classes gained | p | validation |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for entry in board.of_network():
+    for entry in board.of_network(network):
         over_seeds, validation = entry.over_seeds(score), entry.validation(score)
         reach = "" if over_seeds is None else f"{(over_seeds.high - over_seeds.low) / 2:.4f}"
         cells = ["", "", "", ""]
@@ -76,22 +85,23 @@ def joined_over_separate(separate: Entry, joined: Entry, score: str) -> tuple[st
     return f"{sign * test.difference:+.4f}", f"{(1 + sign * test.effect) / 2:.0%}", f"{test.p_single:.2g}"
 
 
-def claims(board: Leaderboard) -> Iterator[str]:
-    """Yield a line on each ordering."""
-    pairs = {frozenset((pair.first, pair.second)): pair for pair in board.pairs()}
-    order = [entry.name for entry in board.of_network()]
-    if "proxy_anchor" in order and len(order) > 1:
-        rank = order.index("proxy_anchor") + 1
-        pair = pairs.get(frozenset(("proxy_anchor", order[0] if rank > 1 else order[1])))
-        yield f"proxy_anchor is {rank} of {len(order)}: {_told(pair)}"
+def claims(board: Leaderboard, network: Network) -> Iterator[str]:
+    """Yield a line on each ordering, with one network."""
+    pairs = {frozenset((pair.first, pair.second)): pair for pair in board.pairs(network)}
+    order = [entry.name for entry in board.of_network(network)]
+    for name in FIRST:
+        if name in order and len(order) > 1:
+            rank = order.index(name) + 1
+            pair = pairs.get(frozenset((name, order[0] if rank > 1 else order[1])))
+            yield f"{name} is {rank} of {len(order)}: {_told(pair)}"
     for name in LAST:
         if name in order:
             yield f"{name} is {order.index(name) + 1} of {len(order)}"
     for better, worse, claim in CLAIMS:
         if better in order and worse in order:
             yield f"{claim}: {_told(pairs.get(frozenset((better, worse))))}"
-    yield f"verdict: {board.verdict()}"
-    yield f"validation -> test: {board.correlation()}"
+    yield f"verdict: {board.verdict(network)}"
+    yield f"validation -> test: {board.correlation(network)}"
 
 
 def _told(pair: PairTest | None) -> str:
@@ -108,9 +118,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     for board in leaderboards([parser.parse_args().folder]):
-        print(f"\n{board.title}: {len(board.records)} runs\n")
-        print("\n".join(leaderboard(board)), end="\n\n")
-        print("\n".join(f"- {line}" for line in claims(board)))
+        print(f"\n{board.title}: {len(board.records)} runs")
+        for network in board.networks:
+            backbone, dim = network
+            print(f"\n{backbone}, {dim}-D\n")
+            print("\n".join(leaderboard(board, network)), end="\n\n")
+            print("\n".join(f"- {line}" for line in claims(board, network)))
         if len(board.networks) > 1:
             print("\n" + "\n".join(networks(board)))
 

@@ -188,6 +188,8 @@ def test_targets_are_the_nearest_of_the_own_class(problem: Any) -> None:
     kept = nearest_positives(points, known, 2)
     assert kept.sum(1).tolist() == [2] * 11 + [0]
     assert not (kept & ~known.positive).any()
+    without_classes = Relations(known.positive, known.negative)  # which then searches among all points
+    assert torch.equal(kept, nearest_positives(points, without_classes, 2))
 
 
 @pytest.mark.peer
@@ -203,9 +205,11 @@ def test_nca_minimises_what_scikit_learn_minimises(wine: Any, dim: int | None) -
     np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * np.abs(b).max())
 
 
-def test_nca_by_its_formula_is_nca(problem: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("whole", [0, 2**20])
+def test_nca_by_its_formula_is_nca(problem: Any, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     points, known = problem  # whose last class has a single point, which is no anchor
     monkeypatch.setattr("vicinal.classical.nca.ENTRIES", 30)
+    monkeypatch.setattr("vicinal.classical.nca.WHOLE", whole)
     for scale in (0.1, 1.0, 30.0):
         moved = scale * points
         value, forces = over_neighbours(known.positive, known.negative)(moved, points)
@@ -247,3 +251,21 @@ def test_lmnn_from_its_impostors_alone_is_lmnn(
         assert value == pytest.approx(expected[0], rel=1e-10)
         torch.testing.assert_close(forces, expected[1], rtol=1e-9, atol=1e-11)
     assert 0 < len(searches) < 30  # of 30 evaluations: the list, or the whole matrix, did for the rest
+
+
+@pytest.mark.parametrize(("scale", "away"), [(1.0, 0.0), (1.0, 300.0), (1e-3, 0.0), (1e17, 0.0)])
+def test_impostors_are_found_in_single_precision_however_large_or_far_the_points(scale: float, away: float) -> None:
+    random = np.random.RandomState(1)
+    labels = np.repeat(np.arange(10), 20)
+    points = torch.from_numpy(scale * (4.0 * random.randn(10, 6)[labels] + random.randn(200, 6)) + away)
+    known = from_labels(labels)
+    apart = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").square()
+    reach = apart.masked_fill(~known.positive, torch.inf).amin(1) * 3.0
+    listed = impostors._ListedNegatives(known.negative, torch.ones(200, dtype=torch.bool))
+    found = listed.inside(points, reach)
+    assert found is not None
+    anchors, others, distances = found
+    expected = (known.negative & (apart < reach.unsqueeze(1))).nonzero()
+    assert len(expected) > 20
+    assert torch.equal(torch.stack([anchors, others], 1), expected)
+    torch.testing.assert_close(distances, apart[anchors, others], rtol=1e-12, atol=0.0)

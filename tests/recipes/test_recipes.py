@@ -320,6 +320,14 @@ def test_pair_weighting_is_as_in_its_section_6(data: str, samples: int) -> None:
     assert (recipe.data, recipe.protocol, recipe.select_on_test) == (data, "default", True)
 
 
+def test_pair_weighting_on_two_cores_keeps_what_belongs_to_the_study() -> None:
+    small, whole = read("pair-weighting/cub-trunk"), read("pair-weighting/cub")
+    for name in ("dim", "pooling", "batch", "optimiser", "weight_decay", "clip_value", "freeze_batch_norm"):
+        assert small.value(name) == whole.value(name), name
+    assert (small.freeze, small.train_stages, small.select_on_test) == ("trunk", 1, False)
+    assert len(losses_beside("pair-weighting/cub-trunk")) == 7
+
+
 # Found by name.
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = ["over_impostors"]
 BEYOND = 1.1  # how far around a ball negatives are kept in mind, over its radius
 MANY = 0.05  # of all pairs: with more negatives in mind a list of them is slower than the whole matrix
 PATIENCE = 8  # evaluations of the whole matrix before a list is tried again
+LARGEST_SINGLE = 1e30  # of squares that single precision can add up
 
 
 def over_impostors(
@@ -35,16 +37,20 @@ def over_impostors(
         push: As in `lmnn`.
         margin: As in `lmnn`.
     """
-    plain = over_masks(lambda *matrix: lmnn(*matrix, push=push, margin=margin), targets, negative, by_anchor=True)
-    usable = targets.any(1) & negative.any(1)
+    plain: Cost | None = None
+    usable = _any_in_row(targets) & _any_in_row(negative)
     total = max(1, int(usable.sum()))
-    near = _Targets(targets & usable.unsqueeze(1))
-    listed = _ListedNegatives(negative & usable.unsqueeze(1))
+    near = _Targets(targets, usable)
+    listed = _ListedNegatives(negative, usable)
 
     def cost(at: Tensor, on: Tensor) -> tuple[float, Tensor]:
+        nonlocal plain
         distances, reach = near.distances(at, margin)
         impostors = listed.inside(at, reach)
         if impostors is None:
+            if plain is None:  # which few data need
+                every = partial(lmnn, push=push, margin=margin)
+                plain = over_masks(every, targets, negative, by_anchor=True)
             return plain(at, on)
         anchors, others, far = impostors
         excess = (margin + distances[anchors] - far.unsqueeze(1)).clamp_min(0.0)
@@ -64,12 +70,18 @@ def over_impostors(
 class _Targets:
     """The targets of every anchor as indices, filled up with the anchor itself where there are fewer."""
 
-    def __init__(self, targets: Bool[Tensor, "n n"]) -> None:
-        most = max(1, int(targets.sum(1).max()))
-        known, columns = targets.to(torch.uint8).topk(most, dim=1)
-        self.anchors = torch.arange(len(targets)).unsqueeze(1).expand(-1, most)
-        self.known = known.to(torch.float64)
-        self.columns = torch.where(known > 0, columns, self.anchors)
+    def __init__(self, targets: Bool[Tensor, "n n"], usable: Bool[Tensor, " n"]) -> None:
+        n = len(targets)
+        rows, columns = np.divmod(np.flatnonzero(targets.numpy()), n)
+        kept = usable.numpy()[rows]
+        rows, columns = rows[kept], columns[kept]
+        counts = np.bincount(rows, minlength=n)
+        place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        filled = np.repeat(np.arange(n)[:, None], max(1, int(counts.max())), axis=1)
+        self.anchors = torch.from_numpy(filled.copy())
+        filled[rows, place] = columns
+        self.columns = torch.from_numpy(filled)
+        self.known = (self.columns != self.anchors).to(torch.float64)
 
     def distances(self, at: Tensor, margin: float) -> tuple[Float[Tensor, "n k"], Float[Tensor, " n"]]:
         """Return squared distances to targets, -inf where there is none, and how far the largest ball reaches."""
@@ -86,8 +98,8 @@ class _Targets:
 class _ListedNegatives:
     """Negatives near enough to anchors to matter soon, and how it is known that no others do."""
 
-    def __init__(self, negative: Bool[Tensor, "n n"]) -> None:
-        self._negative, self._anchors = negative, negative.any(1)
+    def __init__(self, negative: Bool[Tensor, "n n"], usable: Bool[Tensor, " n"]) -> None:
+        self._negative, self._anchors = negative, usable
         self._most = MANY * negative.numel()
         self._pairs: tuple[Int[Tensor, " p"], Int[Tensor, " p"]] | None = None
         self._then = self._radius = torch.empty(0)
@@ -100,13 +112,11 @@ class _ListedNegatives:
             return None
         radius = reach.clamp_min(0.0).sqrt()
         if self._pairs is None or not self._holds(at, radius):
-            distances = self._search(at, radius)
-        else:
-            first, second = (at.index_select(0, ends) for ends in self._pairs)
-            distances = first.sub_(second).square_().sum(1)
-        if self._pairs is None or distances is None:
+            self._search(at, radius)
+        if self._pairs is None:
             return None
         anchors, others = self._pairs
+        distances = _squared_distances(at, anchors, others)
         counts = (distances < reach[anchors]).nonzero().squeeze(1)
         return anchors[counts], others[counts], distances[counts]
 
@@ -121,29 +131,46 @@ class _ListedNegatives:
         moved = (at - scale * self._then).norm(dim=1)
         return bool((radius + moved + moved.max() <= scale * self._radius)[self._anchors].all())
 
-    def _search(self, at: Tensor, radius: Tensor) -> Tensor | None:
-        """List the negatives in a larger ball around each anchor, and return their squared distances."""
+    def _search(self, at: Tensor, radius: Tensor) -> None:
+        """List the negatives in a larger ball around each anchor; None are listed where they are too many.
+
+        Single precision is enough, since the ball is enlarged by all that it may be wrong by.
+        """
         self._then, self._radius, self._pairs = at.clone(), BEYOND * radius, None
-        anchors, others, distances, count = [], [], [], 0
         squares = at.square().sum(1)
-        limits = self._radius.square() - squares
+        single = at.float() if squares.max() < LARGEST_SINGLE else at
+        error = (2 * at.shape[1] + 8) * torch.finfo(single.dtype).eps * (squares + squares.max())
+        # Of |x|^2 + |y|^2 - 2 xy the anchor's own square is on the other side: one pass over memory less.
+        limits = torch.where(self._anchors, self._radius.square() - squares + error, -torch.inf).to(single.dtype)
+        lengths, anchors, others, count = squares.to(single.dtype), [], [], 0
         rows = max(1, min(ROWS, ENTRIES // len(at)))
         for first in range(0, len(at), rows):
             here = slice(first, first + rows)
-            # Squared distances but for the anchor's own square, in one pass over memory.
-            matrix = torch.addmm(squares, at[here], at.T, alpha=-2.0)
-            kept = (matrix < limits[here].unsqueeze(1)) & self._negative[here]
-            flat = torch.from_numpy(np.flatnonzero(kept.numpy()))
-            row = flat.div(len(at), rounding_mode="floor")
+            matrix = torch.addmm(lengths, single[here], single.T, alpha=-2.0)
+            kept = (matrix <= limits[here].unsqueeze(1)).logical_and_(self._negative[here])
+            row, column = np.divmod(np.flatnonzero(kept.numpy()), len(at))
             anchors.append(row + first)
-            others.append(flat - row * len(at))
-            distances.append(matrix.view(-1)[flat] + squares[anchors[-1]])
-            count += len(flat)
+            others.append(column)
+            count += len(row)
             if count > self._most:
                 self._wait = PATIENCE
-                return None
-        self._pairs = torch.cat(anchors), torch.cat(others)
-        return torch.cat(distances).clamp_min_(0.0)
+                return
+        self._pairs = torch.from_numpy(np.concatenate(anchors)), torch.from_numpy(np.concatenate(others))
+
+
+def _any_in_row(mask: Bool[Tensor, "n n"]) -> Bool[Tensor, " n"]:
+    return torch.from_numpy(mask.numpy().any(axis=1))
+
+
+def _squared_distances(at: Tensor, first: Int[Tensor, " p"], second: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
+    """Return squared distances of pairs of points, some pairs at a time: they are more than the points."""
+    found = at.new_empty(len(first))
+    pairs = max(1, ENTRIES // at.shape[1])
+    for start in range(0, len(first), pairs):
+        here = slice(start, start + pairs)
+        apart = at.index_select(0, first[here]).sub_(at.index_select(0, second[here]))
+        torch.linalg.vecdot(apart, apart, out=found[here])
+    return found
 
 
 def _forces(rows: Tensor, columns: Tensor, weights: Tensor, on: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ from vicinal.objectives.stable import FAR
 
 __all__ = ["NCA", "over_neighbours"]
 
+WHOLE = 2**20  # entries of a matrix of weights that is kept whole, so that two products become one
+
 
 class NCA(MetricLearner):
     """Learn the map under which a random neighbour, drawn the more often the nearer it is, has the own class.
@@ -64,21 +66,28 @@ def over_neighbours(positive: Bool[Tensor, "n n"], negative: Bool[Tensor, "n n"]
     n, usable = len(positive), positive.any(1) & negative.any(1)
     anchors, neither = max(1, int(usable.sum())), ~(positive | negative)
     rows = max(1, min(ROWS, ENTRIES // n))
+    # Made once: fresh memory costs more than what is computed in it.
+    whole, both = torch.empty(2, n, n, dtype=torch.float64) if n * n <= WHOLE else (None, None)
 
     def cost(at: Tensor, on: Tensor) -> tuple[float, Tensor]:
         value, forces, squares = 0.0, torch.zeros_like(on), at.square().sum(1)
         for first in range(0, n, rows):
             here = slice(first, first + rows)
-            logits = torch.addmm(squares, at[here], at.T, beta=-1.0, alpha=2.0)
+            logits = torch.addmm(
+                squares, at[here], at.T, beta=-1.0, alpha=2.0, out=None if whole is None else whole[here]
+            )
             chances = logits.masked_fill_(neither[here], -FAR).softmax(1)
-            weights = torch.where(positive[here], 1.0 / anchors, torch.zeros((), dtype=at.dtype))
-            right = torch.einsum("ij,ij->i", chances, weights)
+            weights = logits.copy_(positive[here]).mul_(1.0 / anchors)  # in the memory of what is used up
+            right = torch.linalg.vecdot(chances, weights)
             value += float((1.0 / anchors - right)[usable[here]].sum())
             weights.sub_(right.unsqueeze(1)).mul_(chances)
             if not usable[here].all():
                 weights.mul_(usable[here].unsqueeze(1))
-            forces[here] -= weights @ on
-            forces += weights.sum(0).unsqueeze(1) * on - weights.T @ on[here]
+            if whole is None:
+                forces[here] -= weights @ on
+                forces += weights.sum(0).unsqueeze(1) * on - weights.T @ on[here]
+        if whole is not None:
+            forces = whole.sum(0).unsqueeze(1) * on - torch.add(whole, whole.T, out=both) @ on
         return value, 2.0 * forces
 
     return cost

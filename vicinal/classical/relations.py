@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,9 +101,23 @@ def nearest_positives(points: Tensor, relations: Relations, neighbours: int) -> 
     """
     if neighbours < 1:
         raise InputError(f"n_neighbors must be at least 1; got {neighbours}.")
-    far = squared_euclidean(points, points).masked_fill(~relations.positive, torch.inf)
-    nearest = far.topk(min(neighbours, len(points)), dim=1, largest=False).indices
-    return torch.zeros_like(relations.positive).scatter_(1, nearest, True) & relations.positive
+    kept = torch.zeros_like(relations.positive)
+    for members in _together(relations):
+        here = points[members]
+        positive = relations.positive[members[:, None], members]
+        far = squared_euclidean(here, here).masked_fill_(~positive, torch.inf)
+        nearest = far.topk(min(neighbours, len(here)), dim=1, largest=False).indices
+        kept[members.unsqueeze(1), members[nearest]] = positive.gather(1, nearest)
+    return kept
+
+
+def _together(relations: Relations) -> Iterator[Int[Tensor, " m"]]:
+    """Yield groups of points that have positives only among themselves: classes, where classes are known."""
+    if relations.labels is None:
+        yield torch.arange(len(relations.positive))
+        return
+    order = relations.labels.argsort(stable=True)
+    yield from torch.split(order, relations.labels.bincount().tolist())
 
 
 def _indices(name: str, rows: Any, width: int, points: int) -> Int[Tensor, "_ _"]:
