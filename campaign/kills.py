@@ -4,10 +4,9 @@
 
 Each trial starts the work in a process of its own, ends it by KILL, TERM or INT, starts it again, and so on until it
 comes to its end; then all that it left is compared with the work that was never disturbed. It is ended after a random
-time, or when it touches its folder or database for the n-th time (opens, renames, removes, syncs, executes, commits:
-where most can be lost). A signal
-is sent to the process alone, to all of its group, or to one of its workers alone. A trial counts once; the number of
-kills is in the name of its row.
+time, or when it touches its folder or its database for the n-th time (opens, renames, removes, syncs, executes,
+commits: where most can be lost). A signal is sent to the process alone, to all of its group, or to one of its workers
+alone. A trial counts once; the number of kills is in the name of its row.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ forks = multiprocessing.get_context("fork")  # a new interpreter would take seco
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 EXPLAINED, INTERRUPTED = 2, 130  # the exit codes of the command line; 1 is a traceback, and a fault
 CLOCKS = {"seconds", "finished", "peak_memory_mib", "images_per_second", "command", "call", "sha256"}
-SHARE = 0.25  # of the time, and of the touches, of undisturbed work: a kill comes before so much is done
+SHARE = 0.15  # of the time, and of the touches, of undisturbed work: a kill comes before so much is done
 MOST = 40  # kills of one trial
 PATIENCE = 300  # seconds after which work that nobody disturbs hangs
 Work = Callable[[Path], None]
@@ -123,7 +122,7 @@ WORKS: dict[str, tuple[Work, float]] = {  # and how many trials of each there ar
     "train, 2 workers": (train_with_workers, 0.5),
     "tune": (search, 1.0),
     "compare": (contest, 0.5),
-    "compare, 2 jobs": (contest_in_processes, 0.1),
+    "compare, 2 jobs": (contest_in_processes, 0.05),
 }
 
 
