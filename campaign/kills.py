@@ -1,6 +1,7 @@
 """Kill training, searches and comparisons at random moments, and go on: nothing may be lost or different.
 
     python campaign/kills.py --trials 40
+    python campaign/kills.py --trials 1 --seed 3001 --only tune "compare, 2 jobs"
 
 Each trial starts the work in a process of its own, ends it by KILL, TERM or INT, starts it again, and so on until it
 comes to its end; then all that it left is compared with the work that was never disturbed. It is ended after a random
@@ -325,5 +326,5 @@ def every(trials: int, seed: int, names: tuple[str, ...] = tuple(WORKS)) -> list
 
 
 if __name__ == "__main__":
-    flags = options(__doc__ or "", usual=40)
-    finish(every(flags.trials, flags.seed))
+    flags = options(__doc__ or "", usual=40, only=tuple(WORKS))
+    finish(every(flags.trials, flags.seed, tuple(flags.only)))
