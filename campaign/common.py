@@ -9,7 +9,7 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -95,11 +95,13 @@ def told_of(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]} ({place.filename.rpartition('/')[2]}:{place.lineno})"
 
 
-def options(about: str, usual: int) -> argparse.Namespace:
-    """Read the flags that all kinds have."""
+def options(about: str, usual: int, only: Sequence[str] = ()) -> argparse.Namespace:
+    """Read the flags that all kinds have, and the subjects to try where not all of them are."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--trials", type=int, default=usual, help="of each subject")
     parser.add_argument("--seed", type=int, default=0, help="of the first trial; the others follow")
+    if only:
+        parser.add_argument("--only", nargs="+", choices=only, default=list(only), help="subjects")
     return parser.parse_args()
 
 

@@ -1,17 +1,21 @@
 """Kill training, searches and comparisons at random moments, and go on: nothing may be lost or different.
 
     python campaign/kills.py --trials 40
+    python campaign/kills.py --trials 1 --seed 3001 --only tune "compare, 2 jobs"
 
-Each trial starts the work in a process of its own, ends it after a random time by KILL, TERM or INT, starts it again,
-and so on until it comes to its end; then all that it left is compared with the work that was never disturbed. A signal
-is sent to the process alone, to all of its group, or to one of its workers alone. A trial counts once; the number of
-kills is in the name of its row.
+Each trial starts the work in a process of its own, ends it by KILL, TERM or INT, starts it again, and so on until it
+comes to its end; then all that it left is compared with the work that was never disturbed. It is ended after a random
+time, or when it touches its folder or its database for the n-th time (opens, renames, removes, syncs, executes,
+commits: where most can be lost). A signal is sent to the process alone, to all of its group, or to one of its workers
+alone. A trial counts once; the number of kills is in the name of its row.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -21,6 +25,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,7 @@ import numpy as np
 import psutil
 import torch
 from common import SOUND, WRONG, Tally, finish, options, timed
+from sqlalchemy import Engine, event
 
 from vicinal.comparing import compare
 from vicinal.data import Split, arrays, digits, split
@@ -43,6 +49,9 @@ forks = multiprocessing.get_context("fork")  # a new interpreter would take seco
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 EXPLAINED, INTERRUPTED = 2, 130  # the exit codes of the command line; 1 is a traceback, and a fault
 CLOCKS = {"seconds", "finished", "peak_memory_mib", "images_per_second", "command", "call", "sha256"}
+SHARE = 0.15  # of the time, and of the touches, of undisturbed work: a kill comes before so much is done
+MOST = 40  # kills of one trial
+PATIENCE = 300  # seconds after which work that nobody disturbs hangs
 Work = Callable[[Path], None]
 
 
@@ -114,7 +123,7 @@ WORKS: dict[str, tuple[Work, float]] = {  # and how many trials of each there ar
     "train, 2 workers": (train_with_workers, 0.5),
     "tune": (search, 1.0),
     "compare": (contest, 0.5),
-    "compare, 2 jobs": (contest_in_processes, 0.1),
+    "compare, 2 jobs": (contest_in_processes, 0.05),
 }
 
 
@@ -152,11 +161,31 @@ def _timeless(value: Any) -> Any:
     return [_timeless(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _in_process(work: Work, folder: Path) -> Any:
+@dataclass
+class Undisturbed:
+    """What work leaves that nobody ends, how long it takes, and how often it touches its folder."""
+
+    expected: dict[str, Any]
+    seconds: float
+    touches: int
+
+
+def _in_process(work: Work, folder: Path, touched: Callable[[], None] | None = None, notes: Path | None = None) -> Any:
+    """Start work in a process and a group of its own.
+
+    Args:
+        work: To be done.
+        folder: In which.
+        touched: Called whenever the work is about to open, rename, remove or list something in its folder, or to sync.
+        notes: Of a file that takes the names of the modules which the work has imported.
+    """
+
     def child() -> None:
         os.setpgid(0, 0)
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
+        if touched is not None:
+            _watch(str(folder), touched)
         try:
             work(folder)
         except (Interrupted, KeyboardInterrupt):
@@ -164,10 +193,65 @@ def _in_process(work: Work, folder: Path) -> Any:
         except VicinalError as error:  # explained, as the command line does
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             os._exit(EXPLAINED)
+        if notes is not None:
+            notes.write_text("\n".join(sys.modules))
 
     process = forks.Process(target=child)
     process.start()
     return process
+
+
+def _watch(folder: str, touched: Callable[[], None]) -> None:
+    """Call a function before this process touches a folder or a database, and before and after each of its syncs."""
+    sync = os.fsync
+
+    def syncing(file: int) -> None:
+        touched()
+        sync(file)
+        touched()
+
+    def heard(_: str, words: tuple[Any, ...]) -> None:
+        if any(isinstance(word, str) and word.startswith(folder) for word in words[:2]):
+            touched()
+
+    os.fsync = syncing
+    sys.addaudithook(heard)
+    for moment in ("before_cursor_execute", "commit"):  # SQLite opens and syncs its files by itself
+        event.listen(Engine, moment, lambda *_: touched())
+
+
+def _ending(chosen: signal.Signals, after: int, group: bool, struck: Any) -> Callable[[], None]:
+    """What ends the process that calls it for the n-th time, alone or with all of its group, and notes that it does."""
+    calls = itertools.count(1)
+
+    def touched() -> None:
+        if next(calls) == after:
+            struck.value = 1
+            os.kill(0 if group else os.getpid(), chosen)
+
+    return touched
+
+
+def undisturbed(work: Work) -> Undisturbed:
+    """Do work to its end, twice: the first time tells what it imports, which need not be done again after each kill."""
+    with tempfile.TemporaryDirectory() as place, tempfile.NamedTemporaryFile(mode="r") as notes:
+        _in_process(work, Path(place), notes=Path(notes.name)).join()
+        imported = notes.read().split()
+    for name in imported:
+        with contextlib.suppress(Exception):  # some can be imported by others only
+            importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as place:
+        touches = forks.RawValue("i", 0)
+
+        def touched() -> None:
+            touches.value += 1
+
+        began = time.perf_counter()
+        process = _in_process(work, Path(place), touched)
+        process.join()
+        seconds = time.perf_counter() - began
+        assert process.exitcode == 0, f"work that nobody disturbs ends with exit code {process.exitcode}"
+        return Undisturbed(left(Path(place)), seconds, touches.value)
 
 
 def _workers(process: Any) -> list[psutil.Process]:
@@ -190,27 +274,32 @@ def _end(process: Any, chosen: signal.Signals, rng: np.random.Generator) -> None
         os.kill(process.pid, chosen)
 
 
-def disturbed(work: Work, folder: Path, longest: float, rng: np.random.Generator) -> tuple[int, str]:
+def disturbed(work: Work, folder: Path, usual: Undisturbed, rng: np.random.Generator) -> tuple[int, str]:
     """Do work with interruptions until it is done; return how many there were, and what went wrong."""
-    kills = 0
-    for _ in range(60):
-        process = _in_process(work, folder)
-        chosen = SIGNALS[int(rng.integers(3))]
-        process.join(float(rng.uniform(0.0, longest)))
-        allowed = {EXPLAINED, INTERRUPTED}
-        if process.exitcode is None and kills < 20:
-            kills += 1
-            allowed.add(-chosen)
-            _end(process, chosen, rng)
-        process.join(120)
+    kills, share = 0, SHARE
+    for _ in range(3 * MOST):
+        chosen, struck = SIGNALS[int(rng.integers(3))], forks.RawValue("i", 0)
+        if kills >= MOST:
+            process = _in_process(work, folder)
+        elif rng.integers(2):
+            after = 1 + int(rng.integers(1 + int(share * usual.touches)))
+            process = _in_process(work, folder, _ending(chosen, after, bool(rng.integers(2)), struck))
+        else:
+            process = _in_process(work, folder)
+            process.join(float(rng.uniform(0.0, share * usual.seconds)))
+            if process.exitcode is None:
+                struck.value = 1
+                _end(process, chosen, rng)
+        process.join(PATIENCE)
+        kills += struck.value
         if process.exitcode is None:
             os.killpg(process.pid, signal.SIGKILL)
             return kills, "it hangs"
         if process.exitcode == 0:
             return kills, ""
-        if process.exitcode not in allowed:
+        if process.exitcode not in {EXPLAINED, INTERRUPTED, *([-chosen] if struck.value else [])}:
             return kills, f"exit code {process.exitcode}"
-        longest *= 1.15  # so that a slow machine comes to its next checkpoint sooner or later
+        share *= 1.15  # so that a slow machine comes to its next checkpoint sooner or later
     return kills, "it does not come to its end"
 
 
@@ -220,26 +309,22 @@ def every(trials: int, seed: int, names: tuple[str, ...] = tuple(WORKS)) -> list
     with timed(tally):
         for name in names:
             work, share = WORKS[name]
-            with tempfile.TemporaryDirectory() as place:
-                began = time.perf_counter()
-                process = _in_process(work, Path(place))
-                process.join()
-                seconds = time.perf_counter() - began
-                expected = left(Path(place))
+            usual = undisturbed(work)
             kills, outcomes = 0, []
             for trial in range(seed, seed + max(1, round(trials * share))):
                 with tempfile.TemporaryDirectory() as place:
                     rng = np.random.default_rng([trial, 4])
-                    count, fault = disturbed(work, Path(place), 0.5 * seconds, rng)
+                    count, fault = disturbed(work, Path(place), usual, rng)
                     found = left(Path(place))
-                different = [key for key in {**expected, **found} if expected.get(key) != found.get(key)]
+                different = [key for key in {**usual.expected, **found} if usual.expected.get(key) != found.get(key)]
                 kills += count
                 outcomes.append((WRONG if fault or different else SOUND, f"seed {trial}: {fault} {different}"))
+                print(f"{name}: {kills:,} kills, {outcomes[-1]}", file=sys.stderr, flush=True)
             for outcome, detail in outcomes:
                 tally.note(f"{name}: {kills:,} kills", outcome, detail)
     return [tally]
 
 
 if __name__ == "__main__":
-    flags = options(__doc__ or "", usual=40)
-    finish(every(flags.trials, flags.seed))
+    flags = options(__doc__ or "", usual=40, only=tuple(WORKS))
+    finish(every(flags.trials, flags.seed, tuple(flags.only)))

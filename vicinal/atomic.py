@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vicinal.errors import DataError
+from vicinal.machine import is_gone, this_process
 
 __all__ = ["prepare_output", "remove_partial_files", "replacing", "replacing_path", "sync_folder", "write_atomically"]
 
@@ -49,6 +51,7 @@ def replacing_path(path: Path) -> Iterator[Path]:
     """
     partial = _beside(path)
     try:
+        _sweep(path)
         with partial.open("xb") as file:
             mode = os.fstat(file.fileno()).st_mode & 0o777
         yield partial
@@ -98,9 +101,26 @@ def remove_partial_files(folder: Path) -> None:
             partial.unlink(missing_ok=True)
 
 
+def _sweep(path: Path) -> None:
+    """Remove what processes that were killed while they wrote this file have left of it; all others may be at work."""
+    prefix = _prefix(path)
+    for name in os.listdir(path.parent):
+        if name.startswith(prefix) and name.endswith(".partial"):
+            writer = name.removeprefix(prefix).rpartition("-")[0]
+            if is_gone(writer.replace("-", " ")):
+                with suppress(OSError):
+                    path.with_name(name).unlink(missing_ok=True)
+
+
 def _beside(path: Path) -> Path:
     # With a number of its own, as two runs, or two threads, may write the same features at the same time.
-    return path.with_name(f".{path.name[:200]}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    return path.with_name(f"{_prefix(path)}{this_process().replace(' ', '-')}-{secrets.token_hex(4)}.partial")
+
+
+def _prefix(path: Path) -> str:
+    # The name of a file may have 255 bytes, of which what follows here takes up to 70.
+    too_long = len(os.fsencode(path.name)) > 180
+    return f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16] if too_long else path.name}."
 
 
 def _reason(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import sys
@@ -67,7 +68,8 @@ def _system() -> str:
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")
-    return f"{socket.gethostname()}/{boot}/{namespace}".replace(" ", "_")
+    # As a few digits that fit into the name of a file.
+    return hashlib.sha256(f"{socket.gethostname()}/{boot}/{namespace}".encode()).hexdigest()[:12]
 
 
 def _started(number: int) -> str | None:

@@ -154,6 +154,11 @@ def test_clusters_get_names(embeddings: Path, tmp_path: Path) -> None:
     refused = run("clusters", str(embeddings), "--names", str(names), "--out", str(out))
     assert isinstance(refused.exception, DataError)
     assert "other clusters" in str(refused.exception)
+    header = "cluster,items,example,name"
+    for content in (b"caf\xe9", b"", b"a,b\n", f"{header}\n0,5\n".encode(), f"{header}\nx,5,e,n\n".encode()):
+        names.write_bytes(content)  # refused before the work, whatever is wrong with it
+        assert isinstance(run("clusters", str(tmp_path / "not there"), "--names", str(names)).exception, DataError)
+    assert "a folder" in str(run("clusters", str(embeddings), "--names", str(tmp_path)).exception)
 
 
 def test_what_is_missing_is_said(photos: Path, embeddings: Path, tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import signal
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +133,41 @@ def test_an_error_of_the_transform_is_not_blamed_on_the_file(photos: Dataset) ->
 
     with pytest.raises(ValueError, match=r"^mine$"):
         all_of(batches(photos, wrong, [[0]], skip_bad=True))
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """Kills the process that reads a certain item: the first time, or every time."""
+
+    item: torch.Tensor
+    marks: Path
+    always: bool = False
+
+    def __call__(self, image, rng=None) -> torch.Tensor:
+        drawn = Fit(8)(image)
+        if torch.equal(drawn, self.item) and (self.always or not self.marks.exists()):
+            self.marks.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return drawn
+
+
+def test_a_worker_that_is_killed_is_replaced(photos: Dataset, tmp_path: Path) -> None:
+    deadly = Deadly(Fit(8)(photos.image(9)), tmp_path / "marks")
+    order = np.arange(16).reshape(8, 2)
+    before = signal.getsignal(signal.SIGCHLD)
+    found = all_of(batches(photos, deadly, order, workers=2))
+    assert deadly.marks.exists()
+    assert same(found, all_of(batches(photos, Fit(8), order)))
+    assert signal.getsignal(signal.SIGCHLD) == before  # nobody is interrupted in the middle of something else
+
+
+def test_what_kills_every_worker_is_named(photos: Dataset, tmp_path: Path) -> None:
+    deadly = Deadly(Fit(8)(photos.image(9)), tmp_path / "marks", always=True)
+    found = batches(photos, deadly, np.arange(16).reshape(8, 2), workers=2)
+    assert [next(found).indices.tolist() for _ in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    with pytest.raises(DataError, match="killed 3 times over the same batch") as told:
+        next(found)
+    assert told.value.problems == (str(photos.item(8)), str(photos.item(9)))
 
 
 def test_workers_read_from_a_zip(tmp_path: Path, photos: Dataset) -> None:

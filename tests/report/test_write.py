@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from vicinal.errors import DataError, InputError
 from vicinal.report import write_report
+from vicinal.report.page import _environment
 
 Make, Fail = Callable[..., Path], Callable[..., None]
 VOID = {"meta", "link", "img", "br"}
@@ -213,3 +214,8 @@ def test_the_network_shown_is_the_best_by_validation_not_by_test(tmp_path: Path,
         line["validation"]["MAP@R"] = 1.0 if line["recipe"]["dim"] == 2 else 0.0
     journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert "All of this is for convnet, 2 dimensions" in write_report([tmp_path], progress=False).read_text()
+
+
+def test_names_are_no_markup_in_the_twin() -> None:
+    shown = _environment(html=False).from_string("{{ name }}").render(name="[x](https://elsewhere) <script>")
+    assert shown == r"[x]\(https://elsewhere) &lt;script>"

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from vicinal.atomic import remove_partial_files, write_atomically
+from vicinal.atomic import remove_partial_files, replacing, write_atomically
 from vicinal.errors import DataError
 from vicinal.results import RunFiles
 from vicinal.training import checkpoint
@@ -202,6 +204,31 @@ def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
     write_atomically(tmp_path / "record.json", json.dumps({}))
     remove_partial_files(tmp_path)
     assert os.listdir(tmp_path) == ["record.json"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from vicinal.atomic import replacing
+with replacing(Path(sys.argv[1])):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("name", ["record.json", "\u00e4" * 120])  # and one that is too long to be a part of another
+def test_who_writes_a_file_removes_what_killed_processes_left_of_it(tmp_path: Path, name: str) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / name)], check=False)
+    (left,) = os.listdir(tmp_path)
+    elsewhere = left.replace(left.split(".")[-2].split("-")[0], "0123456789ab")  # of a machine that may be at work
+    (tmp_path / elsewhere).touch()
+    with replacing(tmp_path / name) as file:
+        (own,) = set(os.listdir(tmp_path)) - {elsewhere}
+        assert own != left
+        write_atomically(tmp_path / name, "of a thread that was faster")
+        assert set(os.listdir(tmp_path)) == {elsewhere, own, name}
+        file.write(b"whole")
+    assert set(os.listdir(tmp_path)) == {elsewhere, name}
+    assert (tmp_path / name).read_bytes() == b"whole"
 
 
 def test_generators_go_on_where_they_were() -> None:

@@ -15,11 +15,13 @@ import numpy as np
 import optuna
 import pytest
 import sqlalchemy
+from optuna.exceptions import StorageInternalError
 
 from vicinal.data import Split
 from vicinal.errors import DataError
 from vicinal.recipe import Recipe
 from vicinal.tuning import Range, Tuned, tune
+from vicinal.tuning.storage import explained
 
 WORKER = Path(__file__).parent / "worker.py"
 SPACE = {"loss_options.margin": Range(0.0, 1.0, step=0.1), "learning_rate": Range(1e-5, 1e-2, log=True)}
@@ -139,6 +141,15 @@ def test_a_storage_that_cannot_be_used(blobs: Split, recipe: Recipe, tmp_path: P
     assert len(toy_fit) == 1
     with pytest.raises(DataError, match=r"(?s)me:\*\*\*@host/name: No module named.*Install the driver"):
         search(blobs, recipe, "random", "postgresql+psycopg2://me:secret@host/name")
+
+
+def test_a_driver_may_quote_a_password_in_pieces() -> None:
+    address = "postgresql://me:hu@sh/h@host/trials"
+    with pytest.raises(DataError) as told, explained(address):
+        raise StorageInternalError("no host named 'sh'\n\tIs it up?")
+    assert str(told.value).startswith(
+        "Cannot use the storage of trials postgresql://me:***@host/trials: no host named '***' Is it up."
+    )
 
 
 def test_a_full_disk_stops_the_search_and_loses_nothing(

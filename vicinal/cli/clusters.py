@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,6 +15,8 @@ from vicinal.errors import DataError
 from vicinal.phrasing import counted
 
 __all__ = ["clusters"]
+
+COLUMNS = ["cluster", "items", "example", "name"]
 
 
 def clusters(
@@ -39,7 +42,8 @@ def clusters(
     from vicinal.decisions import propose_clusters
 
     prepare_outputs(out, sheet)
-    if names is not None and not names.exists():
+    filled_in = None if names is None or not os.path.lexists(names) else _read_names(names)
+    if filled_in is None:
         prepare_output(names)
     found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
     proposed = propose_clusters(found.embedded(), least=least, distance=found.distance)
@@ -51,11 +55,13 @@ def clusters(
     if not as_json:
         alone = int((proposed.codes < 0).sum())
         typer.echo(f"{counted(len(proposed), 'cluster')} of {counted(len(found), 'item')}; {alone:,} are in none.")
-    if names is not None and not names.exists():
+    if filled_in is not None and [name.example for name in filled_in] != examples:
+        raise DataError(f"{names} names other clusters than these.", hint="Delete it, and fill in the new one.")
+    if names is not None and filled_in is None:
         rows = [[cluster, len(proposed.members(cluster)), example, ""] for cluster, example in enumerate(examples)]
-        write_rows(names, ("cluster", "items", "example", "name"), rows)
+        write_rows(names, COLUMNS, rows)
     if out is not None:
-        label_of = {} if names is None else _read_names(names, examples)
+        label_of = {name.cluster: name.name for name in filled_in or () if name.name}
         labelled = [
             [found.names[place], label_of.get(code, f"cluster-{code}")]
             for place, code in enumerate(proposed.codes.tolist())
@@ -70,13 +76,26 @@ def clusters(
         write_sheet(sheet, rows_of)
 
 
-def _read_names(path: Path, examples: list[str]) -> dict[int, str]:
-    """The names that were filled in, by cluster; of other clusters than these they are refused."""
+class _Named(NamedTuple):
+    """A line of the file of names."""
+
+    cluster: int
+    example: str
+    name: str
+
+
+def _read_names(path: Path) -> list[_Named]:
+    """The names that were filled in, if any, one line per cluster."""
     from vicinal.reading import read_csv
 
     header, *rows = [row for row in read_csv(path) if row] or [[]]
-    if header != ["cluster", "items", "example", "name"]:
-        raise DataError(f"{path} must have the columns cluster, items, example and name; got {', '.join(header)}.")
-    if [row[2] for row in rows] != examples:
-        raise DataError(f"{path} names other clusters than these.", hint="Delete it, and fill in the new one.")
-    return {int(row[0]): row[3].strip() for row in rows if row[3].strip()}
+    if header != COLUMNS:
+        raise DataError(f"{path} must have the columns {', '.join(COLUMNS)}; got {', '.join(header) or 'none'}.")
+    broken = [f"line {at}: {','.join(row)}" for at, row in enumerate(rows, 2) if len(row) != 4 or row[0] != str(at - 2)]
+    if broken:
+        raise DataError(
+            f"Some lines of {path} are not as they were written.",
+            broken,
+            "Change nothing but names; or delete the file.",
+        )
+    return [_Named(int(row[0]), row[2], row[3].strip()) for row in rows]

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from vicinal.cli.values import asked_budget, given, whole_numbers, words
+from vicinal.masking import masked
 
 __all__ = ["compare"]
 
@@ -137,7 +138,7 @@ def compare(
         keep_models=models,
         retry_failed=retry_failed,
         progress=progress,
-        command=shlex.join(["vicinal", *sys.argv[1:]]),
+        command=masked(shlex.join(["vicinal", *sys.argv[1:]])),
         **changes,
     )
     console = Console(stderr=as_json)  # standard output is for the JSON alone

@@ -203,7 +203,7 @@ def main() -> None:
         _say(escape(str(interrupted) or "Stopped."))
         sys.exit(INTERRUPTED)
     except VicinalError as error:
-        _say(f"[bold red]error:[/] {escape(printable(error))}")
+        _say(f"[bold red]error:[/] {escape(masked(printable(error)))}")
         sys.exit(2)
     except BrokenPipeError:  # who read what is printed has gone away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from vicinal.data.dataset import Dataset
-from vicinal.data.files import IMAGE_ERRORS, archive_of, file_size, map_files, open_header, read_bytes
+from vicinal.data.files import IMAGE_ERRORS, archive_of, fault_of_image, file_size, map_files, open_header, read_bytes
 from vicinal.errors import DataError, InputError
 from vicinal.plain_warnings import warn_caller
 from vicinal.reading import fault_of_file
@@ -199,5 +199,5 @@ def _fault(path: str, *, decode: bool) -> str | None:
     except Image.DecompressionBombError as error:
         return f"too large ({error})"
     except IMAGE_ERRORS as error:
-        return f"unreadable ({type(error).__name__})"
+        return f"unreadable ({fault_of_image(error)})"
     return None

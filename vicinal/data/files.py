@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from vicinal.errors import DataError
 from vicinal.reading import fault_of_file, printable, reading
@@ -112,6 +112,13 @@ def _open_archive(path: str, process: int, size: int, changed: int) -> zipfile.Z
         return zipfile.ZipFile(path)
 
 
+def fault_of_image(error: Exception) -> str:
+    """Say why an image cannot be read, in a few words."""
+    if isinstance(error, UnidentifiedImageError):  # whose own words name an object in memory
+        return type(error).__name__
+    return f"{type(error).__name__}: {printable(error).partition(chr(10))[0][:200].rstrip('.')}"
+
+
 @contextmanager
 def decoding(path: object) -> Iterator[None]:
     """Name the image that cannot be decoded."""
@@ -119,7 +126,7 @@ def decoding(path: object) -> Iterator[None]:
         yield
     except IMAGE_ERRORS as error:
         raise DataError(
-            f"{printable(path)} cannot be read as an image: {type(error).__name__}: {printable(error)}",
+            f"{printable(path)} cannot be read as an image: {fault_of_image(error)}",
             hint="Mend it, or leave it out with skip_bad=True (--skip-bad).",
         ) from error
 

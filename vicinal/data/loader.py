@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast, final, runtime_checkable
 
@@ -21,6 +23,7 @@ from vicinal.data.transforms import Transform
 from vicinal.errors import DataError, InputError
 from vicinal.plain_warnings import warn_caller
 
+LOSSES = 3  # times that processes which decode may be killed over one batch
 Indices = Sequence[int] | npt.NDArray[np.int64]
 
 
@@ -153,20 +156,94 @@ def _fetch(
     if isinstance(transform, OfRows) and dataset.kind == "vectors":
         return _batches_of_rows(np.asarray(dataset.items), transform, keys, seed)
     if transform is not None:
-        return DataLoader(
-            _Items(dataset, as_transform(transform), seed),  # type: ignore[arg-type]
-            batch_sampler=keys,  # type: ignore[arg-type]
-            num_workers=workers,
-            collate_fn=_collate,
-            pin_memory=pin_memory,
-            worker_init_fn=_leave_interrupts_to_the_parent,
-            generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
-        )
+        items = _Items(dataset, as_transform(transform), seed)
+
+        def started(plan: Iterable[list[_Key]], processes: int) -> DataLoader[_Fetched]:
+            return DataLoader(
+                items,  # type: ignore[arg-type]
+                batch_sampler=plan,  # type: ignore[arg-type]
+                num_workers=processes,
+                prefetch_factor=min(2, processes) or None,  # one alone is to lose no more than one batch
+                collate_fn=_collate,
+                pin_memory=pin_memory,
+                worker_init_fn=_leave_interrupts_to_the_parent,
+                generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
+            )
+
+        return _outliving_workers(dataset, started, keys, workers) if workers else started(keys, 0)
     if dataset.kind != "vectors":
         raise InputError(f"{dataset.name} holds {dataset.kind}; they need a transform, got None.")
     rows = np.asarray(dataset.items)  # perhaps mapped from a file: only what a batch needs is read
     chosen = (torch.tensor([key.item for key in batch], dtype=torch.int64) for batch in keys)
     return ((torch.from_numpy(_wide(rows[indices.numpy()])), indices, []) for indices in chosen)
+
+
+def _outliving_workers(
+    dataset: Dataset,
+    started: Callable[[Iterable[list[_Key]], int], DataLoader[_Fetched]],
+    keys: Iterable[list[_Key]],
+    workers: int,
+) -> Iterator[_Fetched]:
+    """Fetch batches; where a process that decodes is killed, the batches that it leaves are fetched one by one.
+
+    Raises:
+        DataError: Where that does not help: naming what was due.
+    """
+    left, ahead = iter(keys), deque[list[_Key]]()  # not asked for yet; asked for, and not handed out
+
+    def asked(plan: Iterable[list[_Key]]) -> Iterator[list[_Key]]:
+        for batch in plan:
+            ahead.append(batch)
+            yield batch
+
+    losses = again = 0
+    while True:
+        fetched = _iterator(
+            started(asked(itertools.islice(left, again)), 1) if again else started(asked(left), workers)
+        )
+        try:
+            for batch in fetched:
+                ahead.popleft()
+                losses = 0
+                yield batch
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            if not _tells_of_a_loss(error):
+                raise
+            losses += 1
+            if losses == LOSSES:
+                due = [str(dataset.item(key.item)) if dataset.kind == "paths" else str(key.item) for key in ahead[0]]
+                raise DataError(
+                    f"{dataset.name}: the processes that read images were killed {losses} times over the same batch.",
+                    due,
+                    "Most often there is too little memory: give fewer workers. Or one of these files ends its reader: "
+                    "find it with `vicinal data`.",
+                ) from error
+        else:
+            if not again:
+                return
+        del fetched  # which ends the processes that are left
+        left, again = itertools.chain(tuple(ahead), left), len(ahead)
+        ahead.clear()
+
+
+def _tells_of_a_loss(error: Exception) -> bool:
+    """Whether a process is gone, or the tensors that it had promised are; what a transform raises is told otherwise."""
+    if isinstance(error, RuntimeError):
+        return str(error).startswith("DataLoader worker")
+    return not str(error).startswith("Caught ")
+
+
+def _iterator(loader: DataLoader[_Fetched]) -> Iterator[_Fetched]:
+    """Start a loader's processes; the death of one is told where its batch is due, as nowhere else it can be mended.
+
+    PyTorch raises it at once, from a handler of signals and so in the middle of anything, while a file is written too.
+    """
+    handler = getattr(signal, "SIGCHLD", None) and signal.getsignal(signal.SIGCHLD)
+    fetched = iter(loader)
+    if handler is not None:
+        with suppress(ValueError):  # not in the main thread, where PyTorch changes nothing either
+            signal.signal(signal.SIGCHLD, handler)
+    return fetched
 
 
 def _wide(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:

@@ -17,10 +17,11 @@ from torch import Tensor
 from vicinal.backbones.backbone import Input
 from vicinal.data.cutting import open_image
 from vicinal.data.dataset import Dataset
-from vicinal.data.files import IMAGE_ERRORS, check_pixels
+from vicinal.data.files import IMAGE_ERRORS, check_pixels, fault_of_image
 from vicinal.data.from_elsewhere import is_foreign, of
 from vicinal.data.transforms import CentreCrop, Fit
 from vicinal.errors import DataError, InputError
+from vicinal.reading import printable
 
 __all__ = ["Inputs", "Item", "prepare", "reader"]
 
@@ -109,7 +110,8 @@ def _image(item: Item) -> Image.Image:
 
 def _unreadable(item: Any, error: Exception) -> DataError:
     return DataError(
-        f"{_name(item)} cannot be read as an image: {type(error).__name__}: {error}", hint="Mend it or leave it out."
+        f"{printable(_name(item))} cannot be read as an image: {fault_of_image(error)}.",
+        hint="Mend it or leave it out.",
     )
 
 

@@ -126,8 +126,7 @@ def _environment(*, html: bool) -> Environment:
     environment = Environment(
         loader=PackageLoader("vicinal.report"),
         autoescape=html,
-        # Markdown passes HTML on: a class called <script> must not be one.
-        finalize=None if html else lambda value: value.replace("<", "&lt;") if isinstance(value, str) else value,
+        finalize=None if html else _plain,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -139,6 +138,11 @@ def _environment(*, html: bool) -> Environment:
     environment.filters["cell"] = lambda text: re.sub(r"([|\[\]])", r"\\\1", str(text)).replace("\n", " ")
     environment.globals["style"] = _style("figures.css") + _style("page.css")
     return environment
+
+
+def _plain(value: object) -> object:
+    """Markdown passes HTML on: a class called <script> must not be one, nor [this](https://elsewhere) a link."""
+    return value.replace("<", "&lt;").replace("](", "]\\(") if isinstance(value, str) else value
 
 
 def _anchor(title: str) -> str:

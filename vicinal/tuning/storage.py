@@ -12,7 +12,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
 
 from vicinal.errors import DataError
-from vicinal.masking import masked
+from vicinal.masking import masked, without_secrets
 
 __all__ = ["explained", "open_storage"]
 
@@ -31,7 +31,7 @@ def open_storage(where: str | Path | None) -> BaseStorage:
             return RDBStorage(address, engine_kwargs=options)
         except ValueError as error:  # a port that is no number, say
             raise DataError(
-                f"{masked(where)} is not the address of a database: {error}.",
+                f"{masked(where)} is not the address of a database: {without_secrets(error, where)}.",
                 hint="Give a file, or an address such as postgresql://user:password@host/name.",
             ) from None
         except _database_errors() as error:
@@ -56,8 +56,10 @@ def explained(where: str | Path | None) -> Iterator[None]:
             hint = "The file or its folder is read-only: make it writable, or choose another place."
         elif "full" in reason or "disk I/O" in reason:
             hint = "Free some space and start the same search again: finished trials are kept."
-        reason = reason.replace(str(where), masked(where))
-        raise DataError(f"Cannot use the storage of trials {masked(where)}: {reason}.", hint=hint) from None
+        reason = " ".join(without_secrets(reason, where).split())
+        raise DataError(
+            f"Cannot use the storage of trials {masked(where)}: {reason.rstrip('.?')}.", hint=hint
+        ) from None
 
 
 def _innermost(error: BaseException) -> str:
