@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
@@ -103,7 +103,7 @@ class PostgresStore:
             connection.execute(
                 f"INSERT INTO {table}_about VALUES ('header', %s), ('columns', %s), ('version', '0')",
                 (
-                    json.dumps({"version": 1, **asdict(header)}),
+                    json.dumps({"version": 1, **header.as_dict()}),
                     json.dumps([[name, None if name in ("id", "label") else "text"] for name in BUILT_IN]),
                 ),
             )
