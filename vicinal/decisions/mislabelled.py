@@ -13,7 +13,6 @@ from scipy.sparse import coo_array
 from scipy.special import expit, logsumexp
 
 from vicinal.decisions.class_models import fit_class_models, left_out_fits
-from vicinal.decisions.class_regression import left_out_likelihoods
 from vicinal.errors import InputError
 from vicinal.neighbours import find_neighbours
 from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
@@ -29,7 +28,6 @@ RIVALS = 12  # classes beside its own that an item is compared with: by votes, a
 STEPS = 30  # of estimating shares; each is nearer than the one before
 UNSEEN = 0.05  # votes of a class that no neighbour has
 SHARE = (2.0, 40.0)  # Beta prior of the share of wrong labels: a few in a hundred, unless the data knows better
-AFFORDABLE = 4e9  # items x numbers x classes up to which regressions are a matter of a minute or two
 BLOCK = 1 << 22  # numbers of a block of fits to classes
 
 
@@ -141,12 +139,11 @@ def doubt_labels(
 ) -> LabelDoubts:
     """Estimate for every item the probability that its label is wrong.
 
-    Three things speak of an item that is left out: its neighbours, who vote for their labels by how near they are, the
-    classes as Gaussians of one shape, and at last, where items x numbers x classes are at most 4e9, logistic
-    regressions on the other items. What each is worth, and the share of wrong labels, is fitted to the labels there
-    are, which may be wrong themselves: p(label) = (1 - share) p(class) + share / (classes - 1). Labels that are not
-    believed count less in the next round. Who labels wrongly may take any class, or one that is easily confused with
-    the right one: how often it is the latter is estimated from the items that the first rule suspects.
+    Two things speak of an item that is left out: its neighbours, who vote for their labels by how near they are, and
+    the classes as Gaussians of one shape. What each is worth, and the share of wrong labels, is fitted to the labels
+    there are, which may be wrong themselves: p(label) = (1 - share) p(class) + share / (classes - 1). Labels that are
+    not believed count less in the next round. Who labels wrongly may take any class, or one that is easily confused
+    with the right one: how often it is the latter is estimated from the items that the first rule suspects.
 
     Args:
         embeddings: One row per item.
@@ -178,12 +175,6 @@ def doubt_labels(
         weights, share = _fit(evidence[judged], weights, len(classes))
         odds, share = _log_odds(rivals, evidence @ weights, share, len(classes), judged)
         believed = np.where(judged, expit(-odds), 1.0)
-    if rows.size * len(classes) <= AFFORDABLE:
-        log_likely = np.log(left_out_likelihoods(rows, codes, believed) + UNSEEN / len(classes))
-        third = np.take_along_axis(log_likely, rivals, axis=1)[:, :, None]
-        evidence = np.concatenate([evidence, third], axis=2)
-        weights, share = _fit(evidence[judged], np.append(weights, 0.5), len(classes))
-        odds, share = _log_odds(rivals, evidence @ weights, share, len(classes), judged)
     likely = evidence @ weights
     likely[:, 0] = -np.inf
     proposed = rivals[np.arange(len(items)), likely.argmax(axis=1)]
