@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.data import digits, find_leaks, folder, leak_note, split
+from vicinal.data import arrays, digits, find_leaks, folder, leak_note, split
 
 
 @pytest.fixture
@@ -42,8 +42,19 @@ def test_a_leak(photos: Path, kind: str) -> None:
     assert note.startswith("LEAK: a picture is on both sides of the split")
 
 
-def test_images_in_memory_have_no_files() -> None:
+def test_items_in_memory() -> None:
     assert find_leaks(split(digits())) == []
+    rows = np.random.default_rng(0).normal(size=(16, 12)).astype(np.float32)
+    labels = np.repeat(np.arange(4), 4)
+    divided = split(arrays(rows, labels))
+    assert leak_note(divided) is None
+    rows[14] = rows[2]  # of the first class and of the last
+    rows[1] = rows[13] = 0.5  # which says nothing
+    leaks = find_leaks(split(arrays(rows, labels)))
+    assert leaks == [("item 2 of train", "item 6 of test")]
+    note = leak_note(split(arrays(rows, labels)))
+    assert note is not None
+    assert note.startswith("LEAK: an item is on both sides of the split, the same in every number")
 
 
 def test_what_was_not_looked_at_is_said(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 from vicinal.decisions import find_mislabelled
 from vicinal.decisions.class_models import fit_class_models, left_out_fits
-from vicinal.decisions.mislabelled import doubt_labels
+from vicinal.decisions.mislabelled import _confused, doubt_labels
 from vicinal.errors import InputError
 
 
@@ -125,3 +125,42 @@ def test_many_classes_of_few_items() -> None:
 def test_nothing_to_compare(labels: list[int], words: str) -> None:
     with pytest.raises(InputError, match=words):
         find_mislabelled([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], labels)
+
+
+def test_confusions_by_loops() -> None:
+    rng = np.random.default_rng(0)
+    rivals = np.array([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [2, 1, 0]])
+    likely = rng.dirichlet(np.ones(3), size=len(rivals))
+    found = _confused(rivals, likely, 3)
+    for item, (label, *others) in enumerate(rivals.tolist()):
+        for place, rival in enumerate(others):
+
+            def toward(one: int, other: int, but: int | None = None) -> float:
+                every = [n for n in range(len(rivals)) if rivals[n, 0] == one]
+                whole = sum(likely[n, 1:].sum() for n in every)
+                return sum(likely[n, rivals[n].tolist().index(other)] for n in every if n != but) / whole
+
+            total = sum(toward(rival, other) + toward(other, rival) for other in range(3) if other != rival)
+            expected = (toward(label, rival, but=item) + toward(rival, label)) / total
+            assert found[item, place] == pytest.approx(expected)
+
+
+def test_labels_that_are_confused_are_told_from_any_labels() -> None:
+    """Where wrong labels are those of a twin class, an item that is just hard is doubted less than one of the twin."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(20, 12))
+    centres[1::2] = centres[::2] + 0.35 * rng.normal(size=(10, 12))  # ten pairs of twins
+    labels = np.repeat(np.arange(20), 40)
+    items = centres[labels] + 0.45 * rng.normal(size=(800, 12))
+    shares = {}
+    for how in ("twin", "any"):
+        wrong = np.zeros(800, bool)
+        wrong[rng.choice(800, 40, replace=False)] = True
+        other = labels ^ 1 if how == "twin" else (labels + rng.integers(1, 20, 800)) % 20
+        given = np.where(wrong, other, labels)
+        doubts = doubt_labels(items, given, distance="euclidean")
+        first = np.argsort(-doubts.ranks)[:40]
+        shares[how] = wrong[first].mean()
+        assert (doubts.proposed[first][wrong[first]] == labels[first][wrong[first]]).mean() > 0.8
+    assert shares["twin"] > 0.55
+    assert shares["any"] > 0.9

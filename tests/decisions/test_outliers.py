@@ -34,6 +34,30 @@ def test_distances_by_a_double_loop() -> None:
         assert outlier.distance == pytest.approx(away[2][0])
 
 
+def test_distances_to_classes_by_loops() -> None:
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(120, 2)), rng.permutation([0, 1, 2] * 38 + [3] * 4 + [4, 5])
+    found = find_outliers(rows, labels, k=4, distance="euclidean", least=-np.inf)
+    assert len(found) == 120
+    for outlier in found:
+        by_class = []
+        for label in range(6):
+            others = [place for place in range(120) if labels[place] == label and place != outlier.place]
+            if others:
+                away = sorted(float(np.linalg.norm(rows[outlier.place] - rows[place])) for place in others)
+                by_class.append(away[min(4, len(away)) - 1])
+        assert outlier.distance == pytest.approx(min(by_class))
+
+
+def test_strangers_that_are_near_each_other_alone() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(20), 15)
+    rows = 4 * rng.normal(size=(20, 16))[labels] + rng.normal(size=(300, 16))
+    rows[::15] = 20.0 + 0.01 * rng.normal(size=(20, 16))  # one of each class, and all the same
+    found = find_outliers(rows, labels, distance="euclidean")
+    assert sorted(outlier.place for outlier in found[:20]) == list(range(0, 300, 15))
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 def test_what_is_near_nothing_comes_first(labelled: bool) -> None:
     rng = np.random.default_rng(0)

@@ -223,6 +223,7 @@ def _end(opened: Index, facts: Mapping[str, Any], as_json: bool, skip_bad: bool)
     """Print what was done where JSON is asked for; raise where something was skipped that should not be."""
     if as_json:
         about = {"index": str(opened.path), "items": len(opened), "dim": opened.dim, "distance": opened.distance}
+        about["numbers"] = opened.numbers
         print_json({**about, **facts})
     if facts.get("skipped") and not skip_bad:
         raise DataError(

@@ -106,6 +106,11 @@ VERBS = {
         "Propose clusters of unlabelled items, with names to fill in.",
         "vicinal clusters unsorted/ --model runs/first --names names.csv --sheet clusters.png",
     ),
+    "shorten": Verb(
+        WORK,
+        "Make a model whose embeddings take fewer bytes.",
+        "vicinal shorten runs/first --dim 64 --numbers int8 --out short",
+    ),
     "calibrate": Verb(
         WORK,
         "Choose from which similarity on two items are the same, with a promise about new classes.",

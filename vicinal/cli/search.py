@@ -56,12 +56,13 @@ def search(
     with Index.open(index) as opened:
         how = {"k": k, "where": where, "fast": fast, "expand": expand, "rerank": Reranking() if rerank else None}
         pictures, answers = _answers(opened, query, item, vector, how)
+        numbers = opened.numbers
     for (name, _), hits in zip(pictures, answers, strict=True):
         if json:
-            how_found = {"exact": hits.exact, "recall": hits.recall, "improved": hits.improved}
+            how_found = {"exact": hits.exact, "recall": hits.recall, "improved": hits.improved, "numbers": numbers}
             print(json_module.dumps({"query": name, **how_found, "hits": [hit.as_dict() for hit in hits]}))
         else:
-            _show(name, hits)
+            _show(name, hits, numbers)
     if sheet is not None:
         save_picture(draw_hits(pictures, answers), sheet)
 
@@ -92,8 +93,9 @@ def _answers(
     return [(path, path) for path in paths], opened.search(paths, **how)
 
 
-def _show(name: str, hits: Hits) -> None:
+def _show(name: str, hits: Hits, numbers: str) -> None:
     how = "exact" if hits.exact else f"fast, recall {hits.recall:.4f} (measured {hits.measured})"
+    how += "" if numbers == "float32" else f", among vectors in {numbers}"
     how += f", {hits.improved}" if hits.improved else ""
     Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"{name}: {len(hits)} found, {how}")
     for place, hit in enumerate(hits, start=1):

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.sparse import coo_array
 from scipy.special import expit, logsumexp
 
 from vicinal.decisions.class_models import fit_class_models, left_out_fits
@@ -24,6 +25,7 @@ WIDTHS = (0.1, 0.3)  # of the votes' kernels, in units of how far the last neigh
 SHRINKAGES = (0.02, 0.1, 0.3, 0.7)
 FITTED_ON = 4096  # items at most that settings are chosen by
 RIVALS = 12  # classes beside its own that an item is compared with: by votes, and again by class models
+STEPS = 30  # of estimating shares; each is nearer than the one before
 UNSEEN = 0.05  # votes of a class that no neighbour has
 SHARE = (2.0, 40.0)  # Beta prior of the share of wrong labels: a few in a hundred, unless the data knows better
 BLOCK = 1 << 22  # numbers of a block of fits to classes
@@ -140,7 +142,8 @@ def doubt_labels(
     Two things speak of an item that is left out: its neighbours, who vote for their labels by how near they are, and
     the classes as Gaussians of one shape. What each is worth, and the share of wrong labels, is fitted to the labels
     there are, which may be wrong themselves: p(label) = (1 - share) p(class) + share / (classes - 1). Labels that are
-    not believed count less in the next round.
+    not believed count less in the next round. Who labels wrongly may take any class, or one that is easily confused
+    with the right one: how often it is the latter is estimated from the items that the first rule suspects.
 
     Args:
         embeddings: One row per item.
@@ -170,8 +173,7 @@ def doubt_labels(
     for _ in range(ROUNDS):
         rivals, evidence = _evidence(rows, codes, len(classes), places, farness / unit, believed, judged)
         weights, share = _fit(evidence[judged], weights, len(classes))
-        odds = _log_odds(evidence, weights, share, len(classes))
-        odds[~judged] = -np.inf
+        odds, share = _log_odds(rivals, evidence @ weights, share, len(classes), judged)
         believed = np.where(judged, expit(-odds), 1.0)
     likely = evidence @ weights
     likely[:, 0] = -np.inf
@@ -262,12 +264,62 @@ def _fit(
 
 
 def _log_odds(
-    evidence: Float64[np.ndarray, "n r e"], weights: Float64[np.ndarray, " e"], share: float, classes: int
-) -> Float64[np.ndarray, " n"]:
-    """Return the log odds that labels are wrong."""
-    scores = evidence @ weights
-    rivals = logsumexp(scores[:, 1:], axis=1) - scores[:, 0]
-    return rivals + np.log(share / (1.0 - share) / (classes - 1))
+    rivals: Int64[np.ndarray, "n r"],
+    scores: Float64[np.ndarray, "n r"],
+    share: float,
+    classes: int,
+    judged: Bool[np.ndarray, " n"],
+) -> tuple[Float64[np.ndarray, " n"], float]:
+    """Return the log odds that labels are wrong, and the share of wrong labels.
+
+    Formula:
+        p(wrong) : p(right) = share sum_i p(i) T(i, label) : (1 - share) p(label),
+        T(i, j) = (1 - habit) / (classes - 1) + habit * (how often j is confused with i)
+
+    Args:
+        rivals: The classes that each item may be of, its own first.
+        scores: What speaks for each of them.
+        share: Of wrong labels, if any class is taken in place of the right one.
+        classes: How many there are.
+        judged: The items of which something speaks.
+    """
+    likely = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
+    own, others = np.maximum(likely[:, 0], 1e-300), likely[:, 1:]
+    anyhow = others.sum(axis=1) / (classes - 1)
+    confused = _confused(rivals[judged], likely[judged], classes)
+    suspicion = expit(np.log(share / (1.0 - share)) + np.log(anyhow + 1e-300) - np.log(own))[judged]
+    habit = 0.5
+    for _ in range(STEPS):
+        by_habit = habit * confused / (habit * confused + (1.0 - habit) / (classes - 1))
+        by_habit = (by_habit * others[judged]).sum(axis=1) / np.maximum(others[judged].sum(axis=1), 1e-300)
+        habit = float(((suspicion * by_habit).sum() + 1.0) / (suspicion.sum() + 2.0))  # as if one of each were known
+    reach = (1.0 - habit) * anyhow[judged] + habit * (others[judged] * confused).sum(axis=1)
+    ratio = np.log(reach + 1e-300) - np.log(own[judged])
+    wrong, right = SHARE
+    for _ in range(STEPS):
+        doubted = expit(np.log(share / (1.0 - share)) + ratio).sum()
+        share = float((doubted + wrong - 1.0) / (judged.sum() + wrong + right - 2.0))
+    odds = np.full(len(rivals), -np.inf)
+    odds[judged] = np.log(share / (1.0 - share)) + ratio
+    return odds, share
+
+
+def _confused(
+    rivals: Int64[np.ndarray, "n r"], likely: Float64[np.ndarray, "n r"], classes: int
+) -> Float64[np.ndarray, "n o"]:
+    """Of the items that are confused with each rival, the share that has the item's label, the item itself left out.
+
+    Left out, since a wrong label that nothing else explains would otherwise explain itself.
+    """
+    label, rival, others = rivals[:, :1], rivals[:, 1:], likely[:, 1:]
+    sums = np.maximum(np.bincount(label[:, 0], others.sum(axis=1), minlength=classes), 1e-300)
+    parts = others / sums[label]
+    places = (np.broadcast_to(label, rival.shape).ravel(), rival.ravel())
+    one_way = coo_array((parts.ravel(), places), shape=(classes, classes)).tocsr()
+    both = one_way + one_way.T
+    pairs = np.asarray(both[places[1], places[0]]).reshape(rival.shape)
+    total = np.maximum(both.sum(axis=1), 1e-300)
+    return np.maximum(pairs - parts, 0.0) / total[rival]
 
 
 def _nearest_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -36,6 +36,7 @@ from vicinal.embedder.engines import EngineName
 from vicinal.embedder.folder import (
     CONFIG,
     Config,
+    Rounding,
     identity,
     model_in,
     read_calibration,
@@ -43,7 +44,7 @@ from vicinal.embedder.folder import (
     sealed,
     write_folder,
 )
-from vicinal.embedder.head import Head, Normalisation, Pooling, pool
+from vicinal.embedder.head import Head, Normalisation, Pooling, first_numbers, pool
 from vicinal.embedder.inputs import Inputs, prepare, reader
 from vicinal.embedder.lora import merged
 from vicinal.embedder.onnx import export_onnx
@@ -52,6 +53,7 @@ from vicinal.embedder.transform import default_transform, describe_transform, re
 from vicinal.errors import DataError, InputError
 from vicinal.named_code import allow_code as allow
 from vicinal.named_code import is_code, name_of, works_elsewhere
+from vicinal.neighbours.rounded_rows import Numbers, check_numbers, middle_of
 from vicinal.neighbours.similarity import exact_pairs, readable, vectors
 from vicinal.notebook_html import html_page, html_table
 from vicinal.plain_warnings import warn_caller
@@ -118,6 +120,7 @@ class Embedder(nn.Module):
         self.transform = transform or default_transform(backbone.input)
         self.card = card or Card()
         self.frozen: tuple[str, ...] = ()
+        self.rounding: Rounding | None = None  # of its embeddings, to fewer bytes; see `shortened`
         self.calibration: Calibration | None = None  # from which similarity on two items count as the same
         self.skipped: tuple[int, ...] = ()  # places of the items that the last `encode` could not read
         self.encoded_by = ""  # the engine of the last `encode`, and why it was not another
@@ -131,6 +134,11 @@ class Embedder(nn.Module):
     def distance(self) -> str:
         """How its embeddings are compared: off the sphere lengths count too, which cosines do not see."""
         return "euclidean" if self.head.normalisation in ("ball", "none") else "cosine"
+
+    @property
+    def numbers(self) -> Numbers:
+        """What holds each number of its embeddings: "float32", "int8" or "bits"."""
+        return "float32" if self.rounding is None else self.rounding.numbers
 
     @property
     def device(self) -> torch.device:
@@ -239,13 +247,53 @@ class Embedder(nn.Module):
             chosen=self._note,
         )
         for positions, rows in runs:
-            embeddings[positions.start : positions.stop] = rows
+            embeddings[positions.start : positions.stop] = self.rounded(rows)
         self.skipped = tuple(sorted(unreadable))
         if unreadable:
             listed = "\n".join(f"  - {unreadable[position]}" for position in self.skipped[:20])
             warn_caller(f"{len(unreadable)} of {count} items are left out:\n{listed}")
             return np.delete(embeddings, list(self.skipped), axis=0)
         return embeddings
+
+    def rounded(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+        """Round what the network gives, as `shortened` was told to; as it is where nothing was said."""
+        return rows if self.rounding is None else self.rounding(rows)
+
+    def shortened(
+        self, dim: int | None = None, numbers: Numbers = "float32", *, middle: Float[np.ndarray, "n d"] | None = None
+    ) -> Embedder:
+        """Return a copy whose embeddings take fewer bytes: the first numbers alone, in 8 bits or 1 bit each.
+
+        It is scored, saved, calibrated and indexed as any other; its embeddings are float32 arrays that a file or an
+        index keeps in fewer bytes without a loss. What it was calibrated for is forgotten: similarities are others.
+
+        Args:
+            dim: Numbers that are kept, the first ones; None for all.
+            numbers: "float32", "int8" or "bits"; the latter two for embeddings that the cosine compares.
+            middle: Embeddings by this one, of training classes say. Bits tell which numbers are above their medians;
+                without it, which are above zero.
+
+        Example:
+            >>> embedder = Embedder("linear", dim=16, options={"features": 3}).shortened(8, "int8")
+            >>> embedder.dim, embedder.numbers
+            (8, 'int8')
+        """
+        if self.rounding is not None:
+            raise InputError(f"The embeddings are rounded to {self.numbers} already; shorten the embedder they are of.")
+        if self.head.normalisation == "softmax":
+            raise InputError("Probabilities of classes are no vectors to be shortened; give another normalisation.")
+        if middle is not None and numbers != "bits":
+            raise InputError(f"A middle is for bits; got numbers={numbers!r}.")
+        check_numbers(numbers, self.distance)
+        short = copy.deepcopy(merged(self))
+        short.calibration = None
+        if dim is not None:
+            short.head = first_numbers(short.head, dim)
+        if numbers != "float32":
+            kept = None if middle is None else tuple(middle_of(_checked(middle, self.dim)[:, :dim]).tolist())
+            short.rounding = Rounding(numbers=numbers, middle=kept)
+        short.card = replace(short.card, scores={})  # of the whole embeddings
+        return short.eval()
 
     def labelled(self, data: Any) -> Any:
         """Return a dataset of another library as one that this embedder can be scored on."""
@@ -299,6 +347,7 @@ class Embedder(nn.Module):
             bias=linear is not None and linear.bias is not None,
             transform=describe_transform(self.transform),
             card=self.card,
+            rounding=self.rounding,
         )
 
     def save(self, folder: str | Path) -> None:
@@ -307,7 +356,7 @@ class Embedder(nn.Module):
         plain = {key: value for key, value in config.options.items() if not isinstance(value, Mapping)}
         facts = {
             "backbone": " ".join([config.backbone, *(f"{key}={value}" for key, value in plain.items())]),
-            "embedding": f"{self.dim} numbers, normalisation: {config.normalisation}",
+            "embedding": f"{self.dim} numbers ({self.numbers}), normalisation: {config.normalisation}",
             "pooling": config.pooling,
             "transform": self.transform,
             "parameters": f"{sum(parameter.numel() for parameter in self.parameters()):,}",
@@ -347,6 +396,8 @@ class Embedder(nn.Module):
             embedder = build()
         _require_fit(embedder, state, folder)
         embedder.load_state_dict(state)
+        embedder.rounding = config.rounding
+        _require_rounding(embedder, folder)
         embedder.calibration = read_calibration(model_in(Path(folder)), identity(config))
         return embedder.eval()
 
@@ -359,12 +410,37 @@ class Embedder(nn.Module):
         Returns:
             The greatest absolute difference between the file's embeddings and torch's.
         """
+        if self.rounding is not None:
+            raise InputError(
+                f"An ONNX file has the embeddings before they are rounded to {self.numbers}: export the embedder that "
+                "this one was shortened from, or one with --numbers float32."
+            )
         expects = self.backbone.input
         shape = (expects.channels,) if expects.pixels is None else (expects.channels, expects.size, expects.size)
         sample = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
         network = copy.deepcopy(merged(self)).cpu().eval()
         transform = json.dumps(describe_transform(self.transform))
         return export_onnx(network, sample, Path(path), {"vicinal.transform": transform})
+
+
+def _checked(rows: Float[np.ndarray, "n d"], dim: int) -> Float[np.ndarray, "n d"]:
+    if rows.ndim != 2 or not len(rows) or rows.shape[1] != dim:
+        raise InputError(
+            f"The middle is that of embeddings by this embedder, rows of {dim} numbers; got {list(rows.shape)}."
+        )
+    return rows
+
+
+def _require_rounding(embedder: Embedder, folder: str | Path) -> None:
+    """Raise where a folder's rounding cannot be that of its embedder."""
+    rounding = embedder.rounding
+    if rounding is None:
+        return
+    if embedder.distance != "cosine" or len(rounding.middle or ()) not in (0, embedder.dim):
+        raise DataError(
+            f"{folder} says that embeddings are rounded to {rounding.numbers} around {len(rounding.middle or ())} "
+            f"numbers, but they have {embedder.dim} and are compared by the {embedder.distance} distance."
+        )
 
 
 def _require_fit(embedder: Embedder, state: Mapping[str, Tensor], folder: str | Path) -> None:

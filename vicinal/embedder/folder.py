@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import numpy as np
+from jaxtyping import Float32
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -18,14 +20,36 @@ from vicinal.embedder.calibration import Calibration
 from vicinal.embedder.card import Card, card_markdown
 from vicinal.embedder.head import Normalisation, Pooling
 from vicinal.errors import DataError, InputError
+from vicinal.neighbours.rounded_rows import pack_rows, unpack_rows
 from vicinal.reading import read_content, read_json, reading
 
-__all__ = ["Config", "identity", "model_in", "read_calibration", "read_folder", "sealed", "write_folder"]
+__all__ = ["Config", "Rounding", "identity", "model_in", "read_calibration", "read_folder", "sealed", "write_folder"]
 
 CONFIG, WEIGHTS, README, CALIBRATION = "config.json", "model.safetensors", "README.md", "calibration.json"
 IN_RUN, IN_COMPARISON = "model", "best"  # where a run and a comparison keep theirs
 FORMER_BEST = ".best.former"  # where a comparison keeps the former one for the moment in which a new one is put there
 VERSION: Final = 1
+
+
+class Rounding(BaseModel):
+    """How the numbers of embeddings are rounded.
+
+    Attributes:
+        numbers: To 8-bit integers, or to a single bit each.
+        middle: What a number is above or below, for bits; zero where nothing is said.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    numbers: Literal["int8", "bits"]
+    middle: tuple[float, ...] | None = None
+
+    def __call__(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+        """Rows of length 1 that fewer bytes can hold; one with NaN or infinity becomes NaN, which others refuse."""
+        finite = np.isfinite(rows).all(axis=1, keepdims=True)
+        apart = np.where(finite, rows, 0.0) - (0.0 if self.middle is None else np.array(self.middle))
+        packed = pack_rows(apart.astype(np.float32), self.numbers)
+        return np.where(finite, unpack_rows(packed, self.numbers, rows.shape[1]), np.float32(np.nan))
 
 
 class Config(BaseModel):
@@ -44,6 +68,7 @@ class Config(BaseModel):
     transform: dict[str, Any] | None
     sha256: str = ""
     card: Card
+    rounding: Rounding | None = None  # not written where there is none, as in earlier versions
     checksum: str = ""  # of all the rest; those of earlier versions have none
 
 
@@ -55,7 +80,7 @@ def sealed(config: Config, state: Mapping[str, Tensor]) -> tuple[Config, bytes]:
 
 def identity(config: Config) -> str:
     """Return a hash of all that embeddings depend on: settings, transform and weights, but not what the card says."""
-    content = config.model_dump(mode="json", exclude={"card", "format", "version", "checksum"})
+    content = config.model_dump(mode="json", exclude={"card", "format", "version", "checksum"} | _unsaid(config))
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -91,7 +116,7 @@ def write_folder(
         write_atomically(folder / CALIBRATION, json.dumps(calibration.as_dict(), indent=2) + "\n")
     config = config.model_copy(update={"checksum": _checksum(config)})
     with replacing(folder / CONFIG) as file:
-        file.write(f"{config.model_dump_json(indent=2)}\n".encode())
+        file.write(f"{config.model_dump_json(indent=2, exclude=_unsaid(config))}\n".encode())
 
 
 def model_in(folder: Path) -> Path:
@@ -171,4 +196,8 @@ def _read_config(path: Path) -> Config:
 
 
 def _checksum(config: Config) -> str:
-    return hashlib.sha256(config.model_dump_json(exclude={"checksum"}).encode()).hexdigest()
+    return hashlib.sha256(config.model_dump_json(exclude={"checksum"} | _unsaid(config)).encode()).hexdigest()
+
+
+def _unsaid(config: Config) -> set[str]:
+    return {"rounding"} if config.rounding is None else set()

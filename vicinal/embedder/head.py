@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.errors import InputError, UnknownName
 from vicinal.pairs import to_ball, to_sphere, widen
 
-__all__ = ["Head", "Normalisation", "Pooling", "normalise", "pool"]
+__all__ = ["Head", "Normalisation", "Pooling", "first_numbers", "normalise", "pool"]
 
 Pooling = Literal["average", "max", "both"]
 Normalisation = Literal["sphere", "ball", "softmax", "none"]
@@ -115,3 +116,26 @@ class Head(nn.Module):
         """Return what `forward` normalises."""
         vectors = pool(features, self.pooling)
         return vectors if self.linear is None else self.linear(vectors)
+
+
+def first_numbers(head: Head, dim: int) -> Head:
+    """Return a head whose embeddings are the first numbers of those of another, before they are normalised.
+
+    Example:
+        >>> first_numbers(Head(2, None), 1)(torch.tensor([[3.0, 4.0]]))
+        tensor([[1.]], grad_fn=<DivBackward0>)
+    """
+    if not 1 <= dim <= head.dim:
+        raise InputError(f"Of {head.dim} numbers the first 1 to {head.dim} can be kept; got dim={dim}.")
+    if dim == head.dim:
+        return head
+    whole = head.linear
+    channels = head.dim if whole is None else whole.in_features
+    bias = whole is not None and whole.bias is not None
+    short = Head(channels, dim, pooling=head.pooling, normalisation=head.normalisation, bias=bias)
+    assert short.linear is not None
+    with torch.no_grad():
+        short.linear.weight.copy_(torch.eye(dim, channels) if whole is None else whole.weight[:dim])
+        if whole is not None and bias:
+            short.linear.bias.copy_(whole.bias[:dim])
+    return short if whole is None else short.to(whole.weight.device)

@@ -85,7 +85,7 @@ class QueryEmbedder:
         """Embed what `Embedder.encode` takes as one item."""
         inputs = prepare(query, self._embedder.backbone.input, self._embedder.transform)[None]
         with evaluating(self._network):
-            return self._engine(inputs).run(inputs).numpy()[0]
+            return self._embedder.rounded(self._engine(inputs).run(inputs).numpy())[0]
 
     def _engine(self, inputs: Tensor) -> Engine:
         key = (self._state, tuple(inputs.shape[1:]))

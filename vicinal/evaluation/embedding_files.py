@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vicinal.errors import DataError, look_up
+from vicinal.neighbours.rounded_rows import Numbers, pack_rows, row_shape, unpack_rows
 from vicinal.neighbours.similarity import DISTANCES
 from vicinal.reading import (
     matrix_of_lists,
@@ -23,9 +24,22 @@ from vicinal.reading import (
     require_file,
 )
 
-__all__ = ["DISTANCE", "Table", "checked_distance", "named_labels", "read_labels", "read_table", "text_in"]
+__all__ = [
+    "DISTANCE",
+    "NUMBERS",
+    "Table",
+    "checked_distance",
+    "checked_numbers",
+    "named_labels",
+    "packed_arrays",
+    "read_labels",
+    "read_table",
+    "text_in",
+    "unpacked",
+]
 
 DISTANCE = "distance"  # what a file calls how its vectors are compared: a text in .npz, metadata in Parquet
+NUMBERS, DIM = "numbers", "dim"  # what a file calls what each number is kept in, and how many there are
 
 
 @dataclass(frozen=True)
@@ -98,13 +112,58 @@ def _from_npy(path: Path) -> NDArray[np.generic]:
 
 
 def _from_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    found = read_arrays(path, ("embeddings", "labels", "sequences", "class_names", DISTANCE))
+    found = read_arrays(path, ("embeddings", "labels", "sequences", "class_names", DISTANCE, NUMBERS, DIM))
     if "embeddings" not in found:
         return dict(read_arrays(path))
+    found["embeddings"] = unpacked(path, found["embeddings"], found)
     names, labels = found.pop("class_names", None), found.get("labels")
     if names is not None and labels is not None:
         found["labels"] = named_labels(path, labels, names)
     return found
+
+
+def packed_arrays(rows: NDArray[np.float32], numbers: Numbers) -> dict[str, NDArray[Any]]:
+    """Embeddings in fewer bytes, as arrays of a file that says so."""
+    return {
+        "embeddings": pack_rows(rows, numbers),
+        NUMBERS: np.array(numbers),
+        DIM: np.array(rows.shape[1], dtype=np.int64),
+    }
+
+
+def unpacked(path: Path, rows: NDArray[Any], said: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """Embeddings of a file as rows of numbers, whatever it keeps them in.
+
+    Raises:
+        DataError: If they are not what the file says of them.
+    """
+    numbers = checked_numbers(path, text_in(said, NUMBERS))
+    if numbers == "float32":
+        return rows
+    dim = said.get(DIM, np.array(0))
+    whole = int(dim) if dim.ndim == 0 and dim.dtype.kind == "i" else 0
+    kind, width = row_shape(numbers, whole)
+    if whole < 1 or rows.ndim != 2 or rows.dtype != kind or rows.shape[1] != width:
+        raise DataError(
+            f"{printable(path)} says that its embeddings have {whole} numbers in {numbers}, which are {width} entries "
+            f"of {kind} a row; got {rows.dtype} {list(rows.shape)}.",
+            hint="Write it again with vicinal embed.",
+        )
+    return unpack_rows(rows, numbers, whole)
+
+
+def checked_numbers(path: Path, said: str) -> Numbers:
+    """Return what a file says that its numbers are kept in; float32 where it says nothing, which is as they are.
+
+    Raises:
+        DataError: If there is no such thing.
+    """
+    if said and said not in get_args(Numbers):
+        raise DataError(
+            f"{printable(path)} says that its numbers are kept in {said!r}.",
+            hint=f"There is: {', '.join(get_args(Numbers))}.",
+        )
+    return cast(Numbers, said or "float32")
 
 
 def text_in(arrays: Mapping[str, NDArray[Any]], name: str) -> str:

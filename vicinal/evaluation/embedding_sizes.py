@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int8
+from jaxtyping import Int8
 from torch import Tensor
 
 from vicinal.errors import InputError
 from vicinal.evaluation import retrieval
 from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
 from vicinal.neighbours.nearest import Neighbours, find_neighbours
+from vicinal.neighbours.rounded_rows import as_bits, as_int8, middle_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["SizeScores", "as_bits", "as_int8", "draw_sizes", "score_sizes", "sizes_in_words"]
+__all__ = ["SizeScores", "draw_sizes", "score_sizes", "sizes_in_words"]
 
 SMALLEST = 16  # dimensions of the shortest prefix that is tried unasked
 SHORTLIST = 4  # times as many neighbours by bits as are wanted, to be compared again by 8-bit integers
@@ -55,26 +56,6 @@ class SizeScores:
         }
 
 
-def as_int8(rows: Float64[np.ndarray, "n d"]) -> Int8[np.ndarray, "n d"]:
-    """Round rows of length 1 to 8-bit integers, all by the same scale, so that cosines hardly change.
-
-    Example:
-        >>> as_int8(np.array([[0.6, -0.8]]))
-        array([[  95, -127]], dtype=int8)
-    """
-    return np.round(rows * (127.0 / max(float(np.abs(rows).max()), 1e-300))).astype(np.int8)
-
-
-def as_bits(rows: Float64[np.ndarray, "n d"], middle: Float64[np.ndarray, " d"]) -> Int8[np.ndarray, "n d"]:
-    """Keep of each number whether it is above the middle: 1 or -1, whose inner products count bits that agree.
-
-    Example:
-        >>> as_bits(np.array([[0.6, -0.8]]), np.zeros(2))
-        array([[ 1, -1]], dtype=int8)
-    """
-    return np.where(rows > middle, 1, -1).astype(np.int8)
-
-
 def score_sizes(embeddings: ArrayLike, labels: Labels, *, dims: Sequence[int] | None = None) -> list[SizeScores]:
     """Score prefixes of embeddings under the cosine, each number in 32, 8 and 1 bit; exact search in each.
 
@@ -108,7 +89,7 @@ def score_sizes(embeddings: ArrayLike, labels: Labels, *, dims: Sequence[int] | 
     found = []
     for dim in chosen:
         rows = torch.nn.functional.normalize(items[:, :dim].double()).numpy()
-        small, bits = as_int8(rows), as_bits(rows, np.median(rows, axis=0))
+        small, bits = as_int8(rows), as_bits(rows, middle_of(rows))
         by_bits = find_neighbours(bits.astype(np.float32), min(SHORTLIST * many, len(items) - 1))
         answers = {
             "float32": (4.0 * dim, 4.0 * dim, find_neighbours(rows, many).indices),

@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from vicinal.index.where_sql import to_sql
 
 __all__ = ["Block", "Catalogue", "State"]
 
-VERSION = 1
+VERSIONS = (1, 2)  # the second has vectors of other numbers than float32
 SCHEMA = """
 CREATE TABLE header (content TEXT NOT NULL, seal INTEGER NOT NULL);
 CREATE TABLE state (version INTEGER NOT NULL, finish INTEGER NOT NULL, seal INTEGER NOT NULL);
@@ -99,7 +99,8 @@ class Catalogue:
     @classmethod
     def create(cls, path: Path, header: Header) -> Catalogue:
         """Make an empty file."""
-        content = json.dumps({"format": "vicinal-index", "version": VERSION, **asdict(header)}, sort_keys=True)
+        version = VERSIONS[0] if header.numbers == "float32" else VERSIONS[1]
+        content = json.dumps({"format": "vicinal-index", "version": version, **header.as_dict()}, sort_keys=True)
         connection = connect(path)
         try:
             connection.executescript(f"PRAGMA journal_mode = wal; BEGIN; {SCHEMA}")
@@ -261,9 +262,9 @@ class Catalogue:
         if written != seal(content):
             raise DataError(f"{self.path} is damaged: its header is not what was written.", hint=RESTORE)
         fields = json.loads(content)
-        if fields.pop("format") != "vicinal-index" or (version := fields.pop("version")) != VERSION:
+        if fields.pop("format") != "vicinal-index" or (version := fields.pop("version")) not in VERSIONS:
             raise DataError(
-                f"{self.path} has format version {version}; this vicinal reads version {VERSION}.",
+                f"{self.path} has format version {version}; this vicinal reads {' and '.join(map(str, VERSIONS))}.",
                 hint="Open it with the vicinal that wrote it, export it (--export all.parquet), and import that here.",
             )
         return Header(**fields)

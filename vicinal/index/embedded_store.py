@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Bool, Float32, Int64, Real
 from numpy.typing import NDArray
 
-from vicinal.errors import DataError
+from vicinal.errors import DataError, InputError
 from vicinal.index.catalogue import Catalogue, State
 from vicinal.index.catalogue_check import problems_of
 from vicinal.index.columns import Kind
@@ -25,10 +25,11 @@ from vicinal.index.row_search import RowSearch, by_similarity
 from vicinal.index.store import Answer
 from vicinal.index.vector_file import append_rows, damaged_blocks, map_rows
 from vicinal.index.where import Condition, Value
+from vicinal.neighbours.rounded_rows import as_int8, unpack_rows
 
 __all__ = ["EmbeddedStore"]
 
-CATALOGUE, VECTORS = "items.sqlite", "vectors.f32"
+CATALOGUE, VECTORS = "items.sqlite", {"float32": "vectors.f32", "int8": "vectors.i8"}
 KEPT_FILTERS = 8
 
 
@@ -57,7 +58,9 @@ class EmbeddedStore:
     def create(cls, folder: Path, header: Header) -> EmbeddedStore:
         """Make an empty store."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / VECTORS).touch()
+        if header.numbers not in VECTORS:
+            raise InputError(f"An index keeps numbers as {' or '.join(VECTORS)}; got {header.numbers!r}.")
+        (folder / VECTORS[header.numbers]).touch()
         Catalogue.create(folder / CATALOGUE, header).close()
         return cls(folder)
 
@@ -71,7 +74,7 @@ class EmbeddedStore:
             store.close()
         except DataError:  # nothing there, or killed before it was complete
             pass
-        for path in folder.glob(f"{CATALOGUE}*"):
+        for path in [*folder.glob(f"{CATALOGUE}*"), *folder.glob("vectors.*")]:
             path.unlink()
         return cls.create(folder, header)
 
@@ -92,7 +95,7 @@ class EmbeddedStore:
             return
         check_dim(vectors, self.header.dim)
         with catalogue.writing() as state:  # nobody else writes past the end meanwhile
-            catalogue.insert(state, items, append_rows(self.folder / VECTORS, vectors, state.finish))
+            catalogue.insert(state, items, append_rows(self._file, self._packed(vectors), state.finish))
 
     def declare(self, columns: Mapping[str, Kind | None]) -> None:
         """Have columns, though no item has a value in them yet: filters may ask for them."""
@@ -123,7 +126,7 @@ class EmbeddedStore:
         if not vectors:
             return items, np.empty((0, self.header.dim), np.float32)
         positions = np.array([position for position, _ in found], dtype=np.int64)
-        return items, self._mapped(state)[positions]
+        return items, self._unpacked(self._mapped(state)[positions])
 
     def search(
         self,
@@ -202,7 +205,7 @@ class EmbeddedStore:
         with catalogue.reading() as state:
             rows = np.setdiff1d(np.arange(state.finish), catalogue.dead())
             chosen = np.random.default_rng(seed).choice(rows, min(many, len(rows)), replace=False)
-            return np.array(self._mapped(state)[np.sort(chosen)])
+            return self._unpacked(np.array(self._mapped(state)[np.sort(chosen)]))
 
     def space(self) -> tuple[int, int, int]:
         """Bytes of memory that exact search holds on top of the files, that fast search adds, and of all files."""
@@ -220,11 +223,12 @@ class EmbeddedStore:
                     last = min(block.first + block.many, state.finish)  # a damaged block may claim any number of rows
                     hurt = catalogue.ids(range(max(block.first, 0), last))
                     problems.append(
-                        f"{VECTORS}: rows {block.first} to {block.first + block.many - 1} are not what was written; "
-                        f"{len(hurt)} items have their vectors there, such as {next(iter(hurt.values()), 'none')!r}"
+                        f"{self._file.name}: rows {block.first} to {block.first + block.many - 1} are not what was "
+                        f"written; {len(hurt)} items have their vectors there, such as "
+                        f"{next(iter(hurt.values()), 'none')!r}"
                     )
             except Exception as error:  # whatever a damaged file brings about is what was asked for
-                problems.append(f"{VECTORS} cannot be checked: {error}")
+                problems.append(f"{self._file.name} cannot be checked: {error}")
         return problems
 
     @property
@@ -236,8 +240,19 @@ class EmbeddedStore:
             self._catalogues.append(mine)
         return mine
 
-    def _mapped(self, state: State) -> Float32[np.ndarray, "m d"]:
-        return map_rows(self.folder / VECTORS, state.finish, self.header.dim)
+    @property
+    def _file(self) -> Path:
+        return self.folder / VECTORS[self.header.numbers]
+
+    def _packed(self, vectors: Float32[np.ndarray, "n d"]) -> NDArray[Any]:
+        return as_int8(vectors) if self.header.numbers == "int8" else vectors
+
+    def _unpacked(self, rows: NDArray[Any]) -> Float32[np.ndarray, "n d"]:
+        return unpack_rows(rows, "int8", self.header.dim) if rows.dtype == np.int8 else rows
+
+    def _mapped(self, state: State) -> Real[np.ndarray, "m d"]:
+        kind = np.dtype(np.int8 if self.header.numbers == "int8" else "<f4")
+        return map_rows(self._file, state.finish, self.header.dim, kind)
 
     def _allowed(self, catalogue: Catalogue, state: State, where: Condition | None) -> Bool[np.ndarray, " m"] | None:
         """The rows that may be found; None for all. The last few filters are remembered."""

@@ -17,9 +17,19 @@ from numpy.typing import NDArray
 
 from vicinal.atomic import prepare_output, replacing, replacing_path, write_atomically
 from vicinal.errors import DataError, InputError, MissingExtra
-from vicinal.evaluation.embedding_files import DISTANCE, checked_distance, named_labels, text_in
+from vicinal.evaluation.embedding_files import (
+    DISTANCE,
+    NUMBERS,
+    checked_distance,
+    checked_numbers,
+    named_labels,
+    packed_arrays,
+    text_in,
+    unpacked,
+)
 from vicinal.index.columns import BUILT_IN
 from vicinal.index.item import Header, Item
+from vicinal.neighbours.rounded_rows import Numbers, check_numbers
 from vicinal.reading import matrix_of_lists, printable, read_arrays, read_parquet, reading, require_file
 
 __all__ = ["ForeignVectors", "export_items", "prepare_export", "read_vectors", "write_arrays"]
@@ -43,6 +53,7 @@ class ForeignVectors:
         files: What is known of the items' files (path, source, stamp, hash), by column.
         embedder: Hash of the embedder that made them; empty if the file does not say.
         distance: How they are compared; empty if the file does not say.
+        numbers: What the file keeps each number in.
     """
 
     vectors: NDArray[Any]
@@ -52,6 +63,7 @@ class ForeignVectors:
     files: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     embedder: str = ""
     distance: str = ""
+    numbers: str = "float32"
 
 
 def prepare_export(path: Path) -> None:
@@ -77,9 +89,21 @@ def export_items(path: Path, header: Header, items: Sequence[Item], vectors: Flo
     WRITERS[path.suffix](path, header, items, vectors)
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], embedder: str, distance: str) -> None:
-    """Write arrays to an .npz file, with the hash of the embedder that made them and how they are compared."""
+def write_arrays(
+    path: Path, arrays: Mapping[str, NDArray[Any]], embedder: str, distance: str, numbers: Numbers = "float32"
+) -> None:
+    """Write arrays to an .npz file, with the hash of the embedder that made them and how they are compared.
+
+    Args:
+        path: The file.
+        arrays: By name; the embeddings are kept in as many bytes as their numbers need.
+        embedder: The hash.
+        distance: How embeddings are compared.
+        numbers: What each number of them is kept in.
+    """
     said = {EMBEDDER: np.array(embedder), DISTANCE: np.array(distance)}
+    if numbers != "float32":
+        said |= packed_arrays(arrays["embeddings"], numbers)
     with replacing(path) as file:
         np.savez(file, allow_pickle=False, **{**arrays, **said})  # type: ignore[arg-type]
 
@@ -127,7 +151,7 @@ def _to_parquet(path: Path, header: Header, items: Sequence[Item], vectors: Floa
             **columns,
             "embedding": pyarrow.FixedSizeListArray.from_arrays(flat, header.dim),
         }
-    ).replace_schema_metadata({EMBEDDER: header.embedder, DISTANCE: header.distance})
+    ).replace_schema_metadata({EMBEDDER: header.embedder, DISTANCE: header.distance, NUMBERS: header.numbers})
     with replacing_path(path) as partial:
         parquet.write_table(table, partial)
 
@@ -140,7 +164,7 @@ def _to_npz(path: Path, header: Header, items: Sequence[Item], vectors: Float32[
         arrays[name] = np.array([blank if value is None else value for value in values])
         if any(missing):
             arrays[f"{MISSING}{name}"] = np.array(missing)
-    write_arrays(path, arrays, header.embedder, header.distance)
+    write_arrays(path, arrays, header.embedder, header.distance, check_numbers(header.numbers, header.distance))
 
 
 def _blank(values: Sequence[Any]) -> Any:
@@ -189,6 +213,7 @@ def _from_parquet(path: Path) -> ForeignVectors:
         {name: columns[name] for name in OF_FILES if name in columns},
         said.get(EMBEDDER.encode(), b"").decode(),
         said.get(DISTANCE.encode(), b"").decode(),
+        checked_numbers(path, said.get(NUMBERS.encode(), b"").decode()),
     )
 
 
@@ -198,6 +223,7 @@ def _from_numpy(path: Path) -> ForeignVectors:
     vectors = next((arrays[name] for name in names if name in arrays), None)
     if vectors is None:
         raise DataError(f"{printable(path)} must hold an array 'embeddings'.", [f"it holds: {', '.join(arrays)}"])
+    vectors = unpacked(path, vectors, arrays)
     labels = arrays.get("labels", arrays.get("y"))
     if labels is not None and "class_names" in arrays:
         arrays["labels"] = named_labels(path, labels, arrays["class_names"])
@@ -214,6 +240,7 @@ def _from_numpy(path: Path) -> ForeignVectors:
         files,
         text_in(arrays, EMBEDDER),
         text_in(arrays, DISTANCE),
+        checked_numbers(path, text_in(arrays, NUMBERS)),
     )
 
 

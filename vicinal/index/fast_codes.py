@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Bool, Float32, Int64, Real
 
 from vicinal.atomic import replacing, write_atomically
 from vicinal.errors import DataError, MissingExtra
@@ -86,7 +86,7 @@ class FastCodes:
 
     def candidates(
         self,
-        rows: Float32[np.ndarray, "m d"],
+        rows: Real[np.ndarray, "m d"],
         queries: Float32[np.ndarray, "n d"],
         k: int,
         allowed: Bool[np.ndarray, " m"] | None,
@@ -114,7 +114,7 @@ class FastCodes:
 
     def _among(
         self,
-        rows: Float32[np.ndarray, "m d"],
+        rows: Real[np.ndarray, "m d"],
         queries: Float32[np.ndarray, "n d"],
         k: int,
         allowed: Bool[np.ndarray, " m"] | None,
@@ -133,7 +133,7 @@ class FastCodes:
 
     def _fit(
         self,
-        rows: Float32[np.ndarray, "m d"],
+        rows: Real[np.ndarray, "m d"],
         alive: Bool[np.ndarray, " m"] | None,
         exact: Exact,
         blocks: Callable[[], Sequence[Block]],
@@ -157,32 +157,33 @@ class FastCodes:
             self._write(blocks())
         return self._recall
 
-    def _make(self, rows: Float32[np.ndarray, "m d"]) -> None:
+    def _make(self, rows: Real[np.ndarray, "m d"]) -> None:
         faiss = _faiss()
         self._codes = faiss.IndexRaBitQFastScan(rows.shape[1], faiss.METRIC_L2)
         places = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), STEP)).astype(np.int64))
         self._codes.train(self._laid(rows[places]))
         self._recall, self._saved = None, 0
 
-    def _extend(self, rows: Float32[np.ndarray, "m d"]) -> None:
+    def _extend(self, rows: Real[np.ndarray, "m d"]) -> None:
         for start in range(self._codes.ntotal, len(rows), STEP):
             self._codes.add(self._laid(rows[start : start + STEP]))
 
-    def _laid(self, rows: Float32[np.ndarray, "m d"]) -> Float32[np.ndarray, "m d"]:
+    def _laid(self, rows: Real[np.ndarray, "m d"]) -> Float32[np.ndarray, "m d"]:
         """Rows whose Euclidean order is the order wanted."""
         if self.distance == "euclidean":
             return np.ascontiguousarray(rows, dtype=np.float32)
         lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
         return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
-    def _measured(self, rows: Float32[np.ndarray, "m d"], alive: Bool[np.ndarray, " m"] | None, exact: Exact) -> float:
+    def _measured(self, rows: Real[np.ndarray, "m d"], alive: Bool[np.ndarray, " m"] | None, exact: Exact) -> float:
         """The share of the nearest rows of some items, not counting themselves, that are among the candidates."""
         there = np.arange(len(rows)) if alive is None else np.flatnonzero(alive)
         tried = there[np.unique(np.linspace(0, len(there) - 1, TRIED).astype(np.int64))]
-        proposed = self._among(rows, rows[tried], NEIGHBOURS, alive)
+        sought = rows[tried].astype(np.float32)
+        proposed = self._among(rows, sought, NEIGHBOURS, alive)
         if proposed is None:
             return 1.0  # exact search answers
-        right = exact(rows[tried], min(NEIGHBOURS + 1, len(there)))
+        right = exact(sought, min(NEIGHBOURS + 1, len(there)))
         hits = [set(mine[mine != own].tolist()) for own, mine in zip(tried, right, strict=True)]
         found = sum(len(mine & set(theirs)) for mine, theirs in zip(hits, proposed.tolist(), strict=True))
         return found / max(1, sum(map(len, hits)))
@@ -229,7 +230,7 @@ def _wanted(k: int, allowed: Bool[np.ndarray, " m"] | None) -> int:
     return int(max(CANDIDATES, PER_NEIGHBOUR * k) / max(share, 1e-9))
 
 
-def _worthwhile(rows: Float32[np.ndarray, "m d"], k: int, allowed: Bool[np.ndarray, " m"] | None) -> bool:
+def _worthwhile(rows: Real[np.ndarray, "m d"], k: int, allowed: Bool[np.ndarray, " m"] | None) -> bool:
     share = 1.0 if allowed is None else float(allowed.mean())
     return share >= SMALLEST_SHARE and _wanted(k, allowed) < len(rows)
 

@@ -17,9 +17,10 @@ from vicinal.index.exchange import ForeignVectors
 from vicinal.index.given_rows import add_rows
 from vicinal.index.index_folder import IndexFolder
 from vicinal.index.item import Header
-from vicinal.index.kept_model import keep_model
+from vicinal.index.kept_model import header_for, keep_model, kept_in
 from vicinal.index.new_generation import name_in_server
 from vicinal.index.sources import Source
+from vicinal.neighbours.rounded_rows import check_numbers
 from vicinal.neighbours.similarity import DISTANCES
 
 __all__ = ["check_claims", "hash_of", "header_of", "make_index"]
@@ -61,13 +62,16 @@ def hash_of(embedder: Embedder | str | None) -> str:
     return embedder.identity() if isinstance(embedder, Embedder) else embedder or ""
 
 
-def header_of(rows: Float32[np.ndarray, "n d"], distance: str, embedder: Embedder | str | None) -> Header:
+def header_of(
+    rows: Float32[np.ndarray, "n d"], distance: str, embedder: Embedder | str | None, numbers: str = "float32"
+) -> Header:
     """What vectors have in common.
 
     Args:
         rows: The vectors.
         distance: How they are compared.
         embedder: What made them, or its hash.
+        numbers: What each number is kept in; an embedder knows it.
 
     Raises:
         InputError: If the embedder cannot have made them.
@@ -78,7 +82,10 @@ def header_of(rows: Float32[np.ndarray, "n d"], distance: str, embedder: Embedde
             f"The vectors have {dim} numbers and are compared by {distance}; the embedder that is said to have made "
             f"them gives {embedder.dim} numbers, compared by {embedder.distance}."
         )
-    return Header(dim, distance, hash_of(embedder))
+    if isinstance(embedder, Embedder):
+        return header_for(embedder)
+    check_numbers(numbers, distance)
+    return Header(dim, distance, hash_of(embedder), kept_in(numbers))
 
 
 def check_claims(file: str | Path, found: ForeignVectors, model: Embedder | None, distance: str | None) -> None:

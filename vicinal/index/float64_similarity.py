@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Float32, Float64, Real
 
 __all__ = ["similarities"]
 
 
 def similarities(
-    queries: Float32[np.ndarray, "n d"], rows: Float32[np.ndarray, "n c d"], distance: str
+    queries: Float32[np.ndarray, "n d"], rows: Real[np.ndarray, "n c d"], distance: str
 ) -> Float64[np.ndarray, "n c"]:
     """Compare query i with each of the rows i: the cosine, or minus the Euclidean distance; the larger, the nearer.
 

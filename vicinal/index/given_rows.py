@@ -14,6 +14,7 @@ from vicinal.index.columns import BUILT_IN, plain_value
 from vicinal.index.item import Id, Item, check_dim
 from vicinal.index.sources import Source, as_source
 from vicinal.index.store import Store
+from vicinal.neighbours.rounded_rows import as_int8, unpack_rows
 
 __all__ = ["add_rows", "as_rows", "check_dim", "check_directions", "checked_rows", "source_of_rows"]
 
@@ -90,4 +91,6 @@ def add_rows(
         known = {name: value for name, value in zip(columns, values, strict=True) if value is not None}
         own: dict[str, Any] = {name: known.pop(name) for name in BUILT_IN if name in known}
         items.append(Item(key, metadata=known, **own))
+    if store.header.numbers == "int8":  # whatever the store keeps them in
+        rows = unpack_rows(as_int8(rows), "int8", rows.shape[1])
     store.add(items, rows)

@@ -24,8 +24,8 @@ from vicinal.index.given_rows import as_rows, check_directions, checked_rows, so
 from vicinal.index.hits import Changes, as_hits
 from vicinal.index.improvement import Improvement, as_improvement, carry_over
 from vicinal.index.index_folder import is_index
-from vicinal.index.item import Header, Id, Item
-from vicinal.index.kept_model import KeptModel, has_model, keep_model
+from vicinal.index.item import Id, Item
+from vicinal.index.kept_model import KeptModel, has_model, header_for, keep_model
 from vicinal.index.measurement import Measurement, measure_store
 from vicinal.index.milvus_store import MilvusStore
 from vicinal.index.new_generation import write_compacted, write_reembedded
@@ -112,7 +112,7 @@ class Index:
             if model.calibration is not None and model.calibration != index.calibration:
                 index.calibrate(model.calibration)
         else:
-            make_index(path, Header(model.dim, model.distance, known), model, store)
+            make_index(path, header_for(model), model, store)
             index = cls(path)
         index._model.remember(known, model)
         if source is not None:
@@ -131,19 +131,22 @@ class Index:
         paths: Sequence[str | None] | None = None,
         distance: str = "cosine",
         embedder: Embedder | str | None = None,
+        numbers: str = "float32",
         store: str = "",
     ) -> Index:
         """Make an index of vectors that come from elsewhere; its queries are vectors, too, unless it has an embedder.
 
         Args:
             path: Its folder, where there is no index yet.
-            vectors: One row per item; kept in float32.
+            vectors: One row per item.
             ids: Texts or whole numbers, all different; by default 0, 1, 2, ...
             labels: One per item, or None.
             metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
             paths: Of the items' files, or None.
             distance: "cosine" or "euclidean".
             embedder: What made them, of which the index then keeps a copy, or its hash; None if nobody knows.
+            numbers: What each number is kept in: "float32", or "int8" for a quarter of the bytes under the cosine.
+                Search is exact among the vectors as they are kept. An embedder knows it by itself.
             store: Where items and vectors are kept; see `build`.
         """
         if is_index(path):
@@ -153,7 +156,7 @@ class Index:
         source = source_of_rows(rows, ids, labels, metadata)
         files = {} if paths is None else {"path": list(paths)}
         model = embedder if isinstance(embedder, Embedder) else None
-        header = header_of(rows, distance, embedder)
+        header = header_of(rows, distance, embedder, numbers)
         make_index(path, header, model, store, source=source, rows=rows, files=files)
         return cls(path)
 
@@ -188,7 +191,7 @@ class Index:
             index.changes = index._add_rows(source, rows, found.files, model or found.embedder or None)
             return index
         usual = "cosine" if model is None else model.distance
-        header = header_of(rows, found.distance or distance or usual, model or found.embedder)
+        header = header_of(rows, found.distance or distance or usual, model or found.embedder, found.numbers)
         make_index(path, header, model, store, source=source, rows=rows, files=found.files)
         index = cls(path)
         index.changes = Changes(added=len(rows))
@@ -210,6 +213,11 @@ class Index:
     def distance(self) -> str:
         """How vectors are compared: "cosine" or "euclidean"."""
         return self.store.header.distance
+
+    @property
+    def numbers(self) -> str:
+        """What each number of a vector is kept in: "float32" or "int8"; search is exact among what is kept."""
+        return self.store.header.numbers
 
     @property
     def embedder_hash(self) -> str:
@@ -243,7 +251,8 @@ class Index:
     def __repr__(self) -> str:
         made = f"embedder {self.embedder_hash[:12]}" if self.embedder_hash else "vectors from elsewhere"
         better = f"; searched {self.improvement}" if self.improvement else ""
-        return f"Index({str(self.path)!r}: {len(self):,} items, {self.dim} dimensions, {self.distance}, {made}{better})"
+        size = f"{self.dim} dimensions{'' if self.numbers == 'float32' else f' in {self.numbers}'}"
+        return f"Index({str(self.path)!r}: {len(self):,} items, {size}, {self.distance}, {made}{better})"
 
     def __enter__(self) -> Index:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -61,11 +61,20 @@ class Header:
         dim: Numbers in a vector.
         distance: "cosine" or "euclidean".
         embedder: SHA-256 of the embedder's settings and weights; empty if the vectors were made elsewhere.
+        numbers: What each number is kept in: "float32", or "int8", of which "exact" then speaks.
     """
 
     dim: int
     distance: str = "cosine"
     embedder: str = ""
+    numbers: str = "float32"
+
+    def as_dict(self) -> dict[str, int | str]:
+        """All of it but what is as it always was, so that former versions read what they can."""
+        fields = asdict(self)
+        if self.numbers == "float32":
+            del fields["numbers"]
+        return fields
 
 
 def check_dim(rows: NDArray[np.float32], dim: int) -> None:

@@ -53,7 +53,7 @@ def embed_items(
         label=label,
     )
     for positions, rows in runs:
-        for position, row in zip(positions, rows, strict=True):
+        for position, row in zip(positions, embedder.rounded(rows), strict=True):
             place = places[position]
             if place not in reasons and not np.isfinite(row).all():
                 reasons[place] = "the embedder returned NaN or infinity for it"

@@ -11,10 +11,21 @@ from vicinal.atomic import write_atomically
 from vicinal.embedder import Calibration, Embedder
 from vicinal.embedder.folder import CALIBRATION, identity, read_calibration, read_folder
 from vicinal.errors import InputError
+from vicinal.index.item import Header
 
-__all__ = ["KeptModel", "has_model", "keep_model"]
+__all__ = ["KeptModel", "has_model", "header_for", "keep_model", "kept_in"]
 
 MODEL, ELSEWHERE = "model", "model-elsewhere.txt"
+
+
+def header_for(model: Embedder) -> Header:
+    """What the vectors of an embedder have in common."""
+    return Header(model.dim, model.distance, model.identity(), kept_in(model.numbers))
+
+
+def kept_in(numbers: str) -> str:
+    """What an index keeps numbers in: a byte for a bit, too, since search wants a byte of each number anyway."""
+    return "int8" if numbers == "bits" else numbers
 
 
 def keep_model(generation: Path, known: str, model: Embedder | None) -> None:

@@ -19,7 +19,6 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from typing import Any, final
 
 import numpy as np
@@ -96,7 +95,7 @@ class MilvusStore:
                     num_partitions=PARTITIONS if collection == table else 1,
                 )
             columns = [[column, None if column in ("id", "label") else "text"] for column in BUILT_IN]
-            about = {"version": 1, "header": asdict(header), "columns": columns}
+            about = {"version": 1, "header": header.as_dict(), "columns": columns}
             _write_about(client, table, {**about, "by_partition": _finds_by_partition(client, table, header.dim)})
         return cls(url, name)
 

@@ -13,7 +13,8 @@ from vicinal.errors import InputError
 from vicinal.index.choosing_store import begin_store, server_of
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.hits import Changes
-from vicinal.index.item import Header, Item
+from vicinal.index.item import Item
+from vicinal.index.kept_model import header_for
 from vicinal.index.sources import Source, as_source
 from vicinal.index.store import Store
 from vicinal.index.taking_in import embed_into
@@ -52,7 +53,7 @@ def write_reembedded(store: Store, building: Path, path: Path, model: Embedder, 
     """
     items, _ = store.get(vectors=False)
     source = _again(items, data)
-    header = Header(model.dim, model.distance, model.identity())
+    header = header_for(model)
     with closing(begin_store(building, header, server_of(store), name_in_server(path))) as target:
         if isinstance(target, EmbeddedStore):
             target.declare(store.columns())

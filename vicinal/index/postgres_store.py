@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from typing import Any, final
 
@@ -79,7 +78,7 @@ class PostgresStore:
             connection.execute(
                 f"INSERT INTO {table}_about VALUES ('header', %s), ('columns', %s), ('version', '0')",
                 (
-                    json.dumps({"version": 1, **asdict(header)}),
+                    json.dumps({"version": 1, **header.as_dict()}),
                     json.dumps([[name, None if name in ("id", "label") else "text"] for name in BUILT_IN]),
                 ),
             )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int64
+from jaxtyping import Bool, Float32, Float64, Int64, Real
 from numpy.typing import NDArray
 
 from vicinal.index.catalogue import Block
@@ -68,7 +68,7 @@ class RowSearch:
 
     def nearest(
         self,
-        rows: Float32[np.ndarray, "m d"],
+        rows: Real[np.ndarray, "m d"],
         queries: Float32[np.ndarray, "n d"],
         k: int,
         longest: float,
@@ -103,7 +103,7 @@ class RowSearch:
             left, wanted = left[~sure], 4 * wanted
         return found, values
 
-    def _prepared(self, rows: Float32[np.ndarray, "m d"], blocks: Callable[[], Sequence[Block]]) -> list[Part]:
+    def _prepared(self, rows: Real[np.ndarray, "m d"], blocks: Callable[[], Sequence[Block]]) -> list[Part]:
         with self._lock:
             parts = [part for part in self._parts if part.finish <= len(rows)]
             if not self._parts and len(rows) >= WORTHWHILE and (saved := self.kept.read(blocks())) is not None:
@@ -153,7 +153,7 @@ def _propose(
 
 
 def by_similarity(
-    rows: Float32[np.ndarray, "m d"],
+    rows: Real[np.ndarray, "m d"],
     queries: Float32[np.ndarray, "n d"],
     candidates: Int64[np.ndarray, "n c"],
     k: int,

@@ -1,10 +1,14 @@
-"""vectors.f32: rows of float32, one after the other, and nothing else; rows are only ever added at the end."""
+"""vectors.f32, vectors.i8: rows of float32 or of 8-bit integers, one after the other, and nothing else.
+
+Rows are only ever added at the end. Which of the two an index has, its header says.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +23,19 @@ BLOCK_ROWS = 4096  # of which one checksum is kept
 KIND = np.dtype("<f4")
 
 
-def append_rows(path: Path, rows: NDArray[np.float32], first: int) -> list[Block]:
+def append_rows(path: Path, rows: NDArray[Any], first: int) -> list[Block]:
     """Write rows past the end that is committed, and sync them; what lay there was never committed.
+
+    Args:
+        path: The file.
+        rows: Of 8-bit integers; anything else is written as float32.
+        first: The row after the last that is committed.
 
     Returns:
         What the catalogue has to commit for the rows to exist.
     """
-    content = np.ascontiguousarray(rows, dtype=KIND)
-    write_at(path, first * content.shape[1] * KIND.itemsize, content.data)
+    content = np.ascontiguousarray(rows, dtype=rows.dtype if rows.dtype == np.int8 else KIND)
+    write_at(path, first * content.shape[1] * content.itemsize, content.data)
     sync_file(path)
     return [
         Block(first + start, len(part), _longest(part), hashlib.sha256(part.data).hexdigest())
@@ -35,20 +44,20 @@ def append_rows(path: Path, rows: NDArray[np.float32], first: int) -> list[Block
     ]
 
 
-def map_rows(path: Path, finish: int, dim: int) -> NDArray[np.float32]:
+def map_rows(path: Path, finish: int, dim: int, kind: np.dtype[Any] = KIND) -> NDArray[Any]:
     """The rows that are committed, read from the file as they are used."""
     if not finish:
-        return np.empty((0, dim), np.float32)
-    needed, there = finish * dim * KIND.itemsize, path.stat().st_size if path.is_file() else 0
+        return np.empty((0, dim), kind)
+    needed, there = finish * dim * kind.itemsize, path.stat().st_size if path.is_file() else 0
     if there < needed:
         raise DataError(
             f"{path} has {there:,} bytes, but {needed:,} were written and committed: it was cut short.",
             hint="Restore it from a copy, or build the index again.",
         )
-    return np.memmap(path, KIND, "r", shape=(finish, dim))
+    return np.memmap(path, kind, "r", shape=(finish, dim))
 
 
-def damaged_blocks(rows: NDArray[np.float32], blocks: list[Block]) -> Iterator[Block]:
+def damaged_blocks(rows: NDArray[Any], blocks: list[Block]) -> Iterator[Block]:
     """The blocks that are not what was written."""
     for block in blocks:
         part = np.ascontiguousarray(rows[block.first : block.first + block.many])
@@ -57,5 +66,5 @@ def damaged_blocks(rows: NDArray[np.float32], blocks: list[Block]) -> Iterator[B
             yield block
 
 
-def _longest(rows: NDArray[np.float32]) -> float:
+def _longest(rows: NDArray[Any]) -> float:
     return float(np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1).max())) if len(rows) else 0.0

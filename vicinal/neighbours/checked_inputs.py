@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64, Real
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,7 +23,7 @@ ArrayLike: TypeAlias = Tensor | NDArray[np.generic] | Sequence[Sequence[float]] 
 Labels: TypeAlias = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str]
 
 
-def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool = False) -> Float[Tensor, "n d"]:
+def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool = False) -> Real[Tensor, "n d"]:
     """Return finite, non-empty embeddings as a detached matrix on the CPU, without a copy where possible.
 
     Float64 stays float64; every other kind of number becomes float32.
@@ -31,7 +31,8 @@ def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool
     Args:
         values: One row per item: a torch tensor on any device, a numpy array, or nested lists.
         name: What to call them in an error.
-        as_given: Floats of any kind stay what and where they are, a read-only memory map too: they are only read.
+        as_given: Floats of any kind and 8-bit integers stay what and where they are, a read-only memory map too: they
+            are only read.
 
     Example:
         >>> as_embeddings([[1, 2], [3, 4]]).dtype
@@ -50,7 +51,7 @@ def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool
         raise InputError(f"{name} must be a matrix, one row per item; got the shape {tuple(matrix.shape)}.")
     if 0 in matrix.shape:
         raise InputError(f"{name} are empty: the shape is {tuple(matrix.shape)}.")
-    if as_given and matrix.is_floating_point():
+    if as_given and (matrix.is_floating_point() or matrix.dtype == torch.int8):
         _require_finite(matrix, name)
         _require_comparable(matrix, name)
         return matrix

@@ -36,7 +36,7 @@ class Searcher:
     same values, with ties in the order of the index. Preparation costs a few passes over the references; a search
     reads their 8-bit integers once and compares the few candidates that these leave with the rows themselves.
 
-    Several threads may search at once. The rows are kept, not copied, if they are float16, float32 or float64: they
+    Several threads may search at once. The rows are kept, not copied, if they are int8 or floats: they
     may be a memory map, from which a search reads the candidates alone. They must not change.
 
     Under the Euclidean distance, one power of two brings all vectors below length one: the smaller of what the queries

@@ -64,6 +64,7 @@ def _info(index: Index, served: Served) -> InfoReply:
         count=len(index),
         dim=index.dim,
         distance=index.distance,
+        numbers=index.numbers,
         columns={name: kind for name, kind in index.columns.items() if name not in settings.hidden},
         labels=[] if "label" in settings.private else overview.labels,
         calibrated=calibration is not None,

@@ -190,6 +190,7 @@ class InfoReply(BaseModel):
     count: int
     dim: int
     distance: str
+    numbers: str = Field("float32", description="What vectors are kept in, among which search is exact.")
     columns: dict[str, str | None]
     labels: list[Any]
     calibrated: bool

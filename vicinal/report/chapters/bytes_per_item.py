@@ -41,7 +41,8 @@ def size_chapter(board: Leaderboard) -> list[Chapter]:
     part = "" if len(some) == len(items.labels) else f" (of {len(some):,} test items, whole classes)"
     caption = (
         f"Prefixes of the embeddings of {entry.label}, each number in 32 bits, 8 bits or one{part}. Prefixes are worth "
-        "more after a training with `prefixes`, which makes the first numbers say most."
+        "more after a training with `prefixes`, which makes the first numbers say most. A model of any line: "
+        "`vicinal shorten MODEL --dim N --numbers int8 --out short`."
     )
     return [Chapter("How many bytes?", (Chart("bytes", (Panel(svg, alt),), caption), _table(sizes)))]
 
