@@ -1,4 +1,4 @@
-"""The same picture twice, by its bytes, and nearly the same picture, by a perceptual hash."""
+"""The same picture twice, by its bytes, and nearly the same picture, by perceptual hashes and a second look."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import final
+from typing import NamedTuple, final
 
 import imagehash
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from vicinal.data.crop_match import THUMBNAIL, crop_correlation
 from vicinal.data.dataset import Dataset
 from vicinal.data.files import IMAGE_ERRORS, digest, map_files, open_header, read_bytes
 
@@ -21,6 +22,8 @@ __all__ = ["Lookalikes", "find_lookalikes", "lookalike_files"]
 SIDE = 8
 FLAT = 24  # grey levels: a picture with less contrast than this looks like any other
 CLOSE = 6  # bits of 128 in which nearly identical pictures may differ
+MAYBE = 12  # bits of 64, by coarser looks, in which pictures may differ that are worth a second look
+ALIKE = 0.93  # correlation of two pictures, one of them cut a little perhaps, that are the same at a second look
 MOST = 20_000  # pictures that are compared by eye, each with each
 ROWS = 512
 NOT_COMPARED = (
@@ -49,7 +52,8 @@ def find_lookalikes(data: Dataset) -> Lookalikes:
     """Find the same and nearly the same pictures among image files; arrays and vectors have none.
 
     Each picture is reduced to 9 x 9 grey levels, of which 128 bits say where it gets brighter to the right and
-    downwards (imagehash's difference hashes); size, format and compression hardly change them.
+    downwards (imagehash's difference hashes); size, format and compression hardly change them. Those that are near by
+    coarser looks (its hash of cosines) are compared once more, as small pictures, of which a little may be cut off.
     """
     return lookalike_files(data.items) if isinstance(data.items, tuple) else Lookalikes((), (), False)
 
@@ -67,13 +71,12 @@ def lookalike_files(paths: Sequence[str]) -> Lookalikes:
     if len(places) > MOST:
         return Lookalikes(same, (), False)
     firsts = np.array([group[0] for group in places.values()])
-    hashes = map_files(_looks_now, [paths[position] for position in firsts])
-    seen = np.array([position for position, looks in enumerate(hashes) if looks is not None], dtype=np.int64)
+    looks = map_files(_looks_now, [paths[position] for position in firsts])
+    seen = [(int(position), look) for position, look in zip(firsts, looks, strict=True) if look is not None]
     if len(seen) < 2:
         return Lookalikes(same, (), True)
-    pairs = _close(np.stack([looks for looks in hashes if looks is not None]))
-    near = tuple((int(firsts[seen[one]]), int(firsts[seen[other]])) for one, other in pairs)
-    return Lookalikes(same, near, True)
+    pairs = _close([look for _, look in seen])
+    return Lookalikes(same, tuple((seen[one][0], seen[other][0]) for one, other in pairs), True)
 
 
 def _content(path: str) -> bytes | None:
@@ -83,32 +86,49 @@ def _content(path: str) -> bytes | None:
         return None
 
 
-def _looks_now(path: str) -> NDArray[np.uint64] | None:
+class _Look(NamedTuple):
+    """What remains of a picture: where it gets brighter, its coarse looks, and a small grey copy."""
+
+    brighter: NDArray[np.uint64]
+    coarse: np.uint64
+    small: NDArray[np.uint8]
+
+
+def _looks_now(path: str) -> _Look | None:
     content = _content(path)
     return None if content is None else _looks(path, content)
 
 
 @cache
-def _looks(path: str, content: bytes) -> NDArray[np.uint64] | None:
-    """The hash of a picture, remembered while its content is the same; None for one that is blank or unreadable."""
+def _looks(path: str, content: bytes) -> _Look | None:
+    """The looks of a picture, remembered while its content is the same; None for one that is blank or unreadable."""
     try:
         image = open_header(read_bytes(path))
-        image.draft("L", (4 * SIDE, 4 * SIDE))
+        image.draft("L", (THUMBNAIL, THUMBNAIL))
         grey = image.convert("L")
     except IMAGE_ERRORS:
         return None
     if np.ptp(np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.int16)) < FLAT:
         return None
-    brighter = (imagehash.dhash(grey, SIDE), imagehash.dhash_vertical(grey, SIDE))
-    return np.concatenate([np.packbits(bits.hash).view(np.uint64) for bits in brighter])
+    hashes = (imagehash.dhash(grey, SIDE), imagehash.dhash_vertical(grey, SIDE), imagehash.phash(grey, SIDE))
+    right, down, coarse = (np.packbits(bits.hash).view(np.uint64)[0] for bits in hashes)
+    small = np.asarray(grey.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX))
+    return _Look(np.array([right, down]), coarse, small)
 
 
-def _close(hashes: NDArray[np.uint64]) -> list[tuple[int, int]]:
+def _close(looks: Sequence[_Look]) -> list[tuple[int, int]]:
+    """Pairs of pictures that look the same: by fine hashes, or by coarse ones and a second look."""
+    brighter, coarse = np.stack([look.brighter for look in looks]), np.array([look.coarse for look in looks])
     pairs = []
-    for start in range(0, len(hashes), ROWS):
-        block = hashes[start : start + ROWS]
-        apart = np.bitwise_count(block[:, None, 0] ^ hashes[None, :, 0]).astype(np.int16)
-        apart += np.bitwise_count(block[:, None, 1] ^ hashes[None, :, 1])
-        ones, others = np.nonzero(apart <= CLOSE)
-        pairs += [(start + one, other) for one, other in zip(ones.tolist(), others.tolist(), strict=True)]
-    return [(one, other) for one, other in pairs if one < other]
+    for start in range(0, len(looks), ROWS):
+        here = slice(start, start + ROWS)
+        apart = np.bitwise_count(brighter[here, None, 0] ^ brighter[None, :, 0]).astype(np.int16)
+        apart += np.bitwise_count(brighter[here, None, 1] ^ brighter[None, :, 1])
+        near = apart <= CLOSE
+        maybe = ~near & (np.bitwise_count(coarse[here, None] ^ coarse[None, :]) <= MAYBE)
+        for one, other in zip(*(places.tolist() for places in np.nonzero(near | maybe)), strict=True):
+            if start + one < other and (
+                near[one, other] or crop_correlation(looks[start + one].small, looks[other].small) >= ALIKE
+            ):
+                pairs.append((start + one, other))
+    return pairs
