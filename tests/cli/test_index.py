@@ -94,7 +94,7 @@ def test_json_says_what_was_done(work):
     assert code == 0
     assert skipped["item"].endswith("bad.png")
     assert "cannot be read" in skipped["reason"]
-    about = {"index": "x.index", "dim": 3, "distance": "cosine"}
+    about = {"index": "x.index", "dim": 3, "distance": "cosine", "numbers": "float32"}
     assert made == {**about, "items": 3, "added": 3, "updated": 0, "removed": 0, "unchanged": 0}
     (work / "photos" / "b" / "bad.png").unlink()
     (work / "photos" / "a" / "2.png").unlink()

@@ -90,7 +90,7 @@ def test_the_card_tells_data_recipe_and_scores(saved):
         "| P@1 | undefined |",
         "| dataset | CUB \\| a subset |",
         '```toml\nloss = "triplet"\nmargin = 0.1\n```',
-        "| embedding | 5 numbers, normalisation: sphere |",
+        "| embedding | 5 numbers (float32), normalisation: sphere |",
     ):
         assert line in text
 

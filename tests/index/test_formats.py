@@ -51,9 +51,9 @@ def test_an_index_of_a_later_version_is_refused_with_what_to_do(tmp_path):
     with Index.of_vectors(tmp_path / "x.index", [[1.0]]) as index:
         path = index._generations.latest().folder / "items.sqlite"
     connection = sqlite3.connect(path)
-    content = connection.execute("SELECT content FROM header").fetchone()[0].replace('"version": 1', '"version": 2')
+    content = connection.execute("SELECT content FROM header").fetchone()[0].replace('"version": 1', '"version": 3')
     connection.execute("UPDATE header SET content = ?, seal = ?", (content, seal(content)))
     connection.commit()
     connection.close()
-    with pytest.raises(DataError, match=r"format version 2; this vicinal reads version 1[\s\S]*--export"):
+    with pytest.raises(DataError, match=r"format version 3; this vicinal reads 1 and 2[\s\S]*--export"):
         Index.open(tmp_path / "x.index")

@@ -142,7 +142,9 @@ def _environment(*, html: bool) -> Environment:
 
 def _plain(value: object) -> object:
     """Markdown passes HTML on: a class called <script> must not be one, nor [this](https://elsewhere) a link."""
-    return value.replace("<", "&lt;").replace("](", "]\\(") if isinstance(value, str) else value
+    if not isinstance(value, str) or isinstance(value, Markup):  # what a macro made of such values is done
+        return value
+    return value.replace("<", "&lt;").replace("](", "]\\(")
 
 
 def _anchor(title: str) -> str:

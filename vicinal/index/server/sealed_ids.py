@@ -18,6 +18,7 @@ __all__ = ["SealedIds"]
 
 MARK = 16  # bytes of the keyed hash
 STEP = 32  # lengths are rounded up to this, as they would tell something
+FIRST = "i"  # character of every sealed id
 
 
 class SealedIds:
@@ -39,16 +40,22 @@ class SealedIds:
         self._key = hashlib.blake2b(source, digest_size=32, person=b"vicinal ids").digest()
 
     def sealed(self, text: str) -> str:
-        """The form that is shown: letters, digits, - and _."""
+        """The form that is shown: letters, digits, - and _, with a letter first.
+
+        What begins with - is a formula in a table, and an option in a terminal.
+        """
         plain = text.encode()
         plain += b"\0" * (-len(plain) % STEP)  # no id holds a zero character
         mark = self._mark(plain)
-        return base64.urlsafe_b64encode(mark + self._with_stream(plain, mark)).decode().rstrip("=")
+        return FIRST + base64.urlsafe_b64encode(mark + self._with_stream(plain, mark)).decode().rstrip("=")
 
     def opened(self, shown: str) -> str | None:
         """The id; None for what this server has not sealed."""
+        if not shown.startswith(FIRST):
+            return None
+        coded = shown.removeprefix(FIRST)
         try:
-            content = base64.urlsafe_b64decode(shown.encode("ascii") + b"=" * (-len(shown) % 4))
+            content = base64.urlsafe_b64decode(coded.encode("ascii") + b"=" * (-len(coded) % 4))
         except (ValueError, binascii.Error):
             return None
         mark, hidden = content[:MARK], content[MARK:]
