@@ -122,8 +122,8 @@ def first_numbers(head: Head, dim: int) -> Head:
     """Return a head whose embeddings are the first numbers of those of another, before they are normalised.
 
     Example:
-        >>> first_numbers(Head(2, None), 1)(torch.tensor([[3.0, 4.0]]))
-        tensor([[1.]], grad_fn=<DivBackward0>)
+        >>> first_numbers(Head(3, None), 2)(torch.tensor([[3.0, 4.0, 5.0]])).tolist()
+        [[0.6000000238418579, 0.800000011920929]]
     """
     if not 1 <= dim <= head.dim:
         raise InputError(f"Of {head.dim} numbers the first 1 to {head.dim} can be kept; got dim={dim}.")
