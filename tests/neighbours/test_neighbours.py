@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -81,6 +82,35 @@ def test_fast_search_equals_exact_search(name, distance, precision):
         sequences = torch.arange(n) % 4
         found = find_neighbours(points, k, sequences=sequences, **options).indices
         assert torch.equal(found, exact(points, k, distance, sequences=sequences))
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("name", clouds(4))
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_as_many_as_each_wants_in_whatever_order_they_are_laid_out(name, distance, precision):
+    """Neither the order nor what others want changes what is found: ties still go by the index."""
+    n, k = 330, 24
+    items, _ = vectors(clouds(n)[name], distance=distance)
+    generator = torch.Generator().manual_seed(1)
+    wanted = torch.randint(1, k + 1, (n,), generator=generator)
+    for sequences in (None, torch.arange(n) % 5):
+        right = exact(items.rows, k, distance, sequences=sequences)
+        right = right.masked_fill(torch.arange(k) >= wanted[:, None], -1)
+        for order in (torch.randperm(n, generator=generator), torch.arange(n).flip(0), None):
+            found = torch.zeros(n, k, dtype=torch.int64)
+            search(
+                items,
+                items,
+                Exclusion(True, sequences, sequences),
+                k,
+                partial(found.index_copy_, 0),
+                precision=precision,
+                block=64,
+                wanted=wanted,
+                order=order,
+            )
+            assert torch.equal(found, right)
 
 
 @pytest.mark.unit

@@ -20,7 +20,7 @@ from vicinal.evaluation.few_shot import few_shot_accuracy
 from vicinal.evaluation.geometry import collapse_warning, geometry_scores
 from vicinal.evaluation.open_set import identify_items
 from vicinal.evaluation.ranks import positive_ranks
-from vicinal.evaluation.relevance import LabelSets, OverlappingSets
+from vicinal.evaluation.relevance import LabelSets, OverlappingSets, SameClass
 from vicinal.evaluation.scored_items import Encoder, ScoredItems, as_scored_items
 from vicinal.evaluation.scores import Scores
 from vicinal.evaluation.verification import verify_items
@@ -295,7 +295,11 @@ def _neighbour_scores(
         scores[:, rows] = torch.stack([retrieval.precision_at_1(hits, here), *recalls, *at_r, *own])
 
     if rerank is None:
-        search(queries, references, scored.ignored, many, consume, progress=progress)
+        # No score asks for more neighbours of a query than its class has others, unless it is one of the user's own.
+        wanted = None if more else relevant.clamp(min=max([*ks, 1]), max=many)
+        itself, relevance = scored.ignored.itself, scored.relevance
+        order = relevance.together if itself and isinstance(relevance, SameClass) else None
+        search(queries, references, scored.ignored, many, consume, wanted=wanted, order=order, progress=progress)
     else:
         consume(torch.arange(len(queries)), reranked_neighbours(scored, many, rerank).indices[:, :many])
     return dict(zip(names, scores.numpy(), strict=True))

@@ -55,6 +55,11 @@ class SameClass:
         """Whether the references `columns[i]` are relevant to query `rows[i]`; -1 is none."""
         return (self.reference_codes[columns] == self.codes[rows, None]) & (columns >= 0)
 
+    @property
+    def together(self) -> Int64[Tensor, " m"]:
+        """The references in an order in which those that should be neighbours stand together."""
+        return self._by_class[0]
+
     def positives(self, rows: Int64[Tensor, " r"]) -> Int64[Tensor, "r p"]:
         """The references that are relevant to each of some queries, filled up with -1; ignored ones are among them."""
         order, sizes = self._by_class

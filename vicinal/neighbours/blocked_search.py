@@ -17,13 +17,14 @@ from itertools import count
 from threading import Lock
 
 import torch
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from vicinal.errors import look_up
 from vicinal.neighbours.exact_order import ROW_BUDGET, every_reference, finish
 from vicinal.neighbours.exclusion import Exclusion
 from vicinal.neighbours.few_queries import FEW, MOST_NEIGHBOURS, search_few
-from vicinal.neighbours.int8_filter import int8_filter
+from vicinal.neighbours.int8_filter import Int8Filter, int8_filter
 from vicinal.neighbours.int8_products import int8_is_fast
 from vicinal.neighbours.int8_references import WIDTH
 from vicinal.neighbours.layout import PADDING, BoundedLayout, centre, lay_out, widths
@@ -53,6 +54,8 @@ def search(
     *,
     precision: str | None = None,
     block: int = BLOCK,
+    wanted: Int64[Tensor, " n"] | None = None,
+    order: Int64[Tensor, " n"] | None = None,
     progress: Progress = lambda fraction: None,
 ) -> None:
     """Find the k nearest references of every query, nearest first, ties by index.
@@ -67,14 +70,19 @@ def search(
         precision: Of the products; by default what is fastest here. The result does not depend on it. References
             that are prepared have theirs.
         block: Rows and columns of a block; nor on this.
+        wanted: Neighbours of each query, from 1 to k, where not all queries want k: -1 fills up the others' rows.
+        order: In self-retrieval, the items in an order in which neighbours are likely to stand together, such as that
+            of their classes: what is near is found first, and rules out more of the rest. Nor on this.
         progress: Called with the fraction done so far.
     """
+    if wanted is not None:
+        consume = _only_wanted(consume, wanted)
     precision = precision or fastest_precision()
     steps = look_up("precision", precision, STEPS)
     block = max(PADDING, min(block, 1 << 15) // PADDING * PADDING)
     if isinstance(references, Vectors):
         if queries is references or precision == "bfloat16":
-            _search_once(queries, references, exclusion, k, consume, steps, block, progress)
+            _search_once(queries, references, exclusion, k, consume, steps, block, wanted, order, progress)
             return
         references = prepare(references, precision if k <= SCAN_LIMIT else "float32", block)
     rows = torch.arange(len(queries))
@@ -86,7 +94,7 @@ def search(
             return
     left = lay_out(queries, references.mean, "float32")
     width = widths(left, references.bounds)
-    task = Task(queries, references.vectors, exclusion, k, left, references.layout, width, rows, consume)
+    task = Task(queries, references.vectors, exclusion, k, left, references.layout, width, rows, consume, wanted=wanted)
     if references.codes is not None and references.pilot is not None and k <= SCAN_LIMIT:
         scan(task, references.codes, references.pilot, references.mean, block, progress)
     else:
@@ -103,27 +111,57 @@ def _search_once(
     consume: Consume,
     steps: list[str],
     block: int,
+    wanted: Int64[Tensor, " n"] | None,
+    order: Int64[Tensor, " n"] | None,
     progress: Progress,
 ) -> None:
     """Lay both sides out for this one search: items among themselves, or products in bfloat16."""
+    itself = queries is references
     rows = torch.arange(len(queries))
     mean = centre(references)
-    itself = queries is references
-    worthwhile = itself and steps is STEPS["int8"] and int8_is_fast() and k <= SPARSE_LIMIT
-    filtered = int8_filter(references, mean, block) if worthwhile and len(references) > INT8_FROM * block else None
+    both_ways = itself and k <= SPARSE_LIMIT and len(rows) * k <= SHARED_LIMIT
     for step in steps:
-        right = lay_out(references, mean, step)
+        together = order if both_ways and len(rows) == len(queries) else None
+        laid = references if together is None else references.take(together)
+        right = lay_out(laid, mean, step)
         left = right if itself else lay_out(queries, mean, step)
-        width = widths(left, right.bounds)
-        task = Task(queries, references, exclusion, k, left, partial(_same, right), width, rows, consume, filtered)
-        if itself and len(rows) == len(queries) and k <= SPARSE_LIMIT and len(rows) * k <= SHARED_LIMIT:
+        task = Task(
+            queries,
+            references,
+            exclusion if together is None else exclusion.in_order(together),
+            k,
+            left,
+            partial(_same, right),
+            widths(left, right.bounds),
+            rows,
+            consume,
+            _filter(laid, mean, block) if itself and steps is STEPS["int8"] and k <= SPARSE_LIMIT else None,
+            wanted if together is None or wanted is None else wanted[together],
+            together,
+        )
+        del laid  # a copy, if in another order
+        if both_ways and len(rows) == len(queries):
             _both_ways(task, block, progress)
         else:
             _by_layout(task, block, progress)
         rows = torch.cat([*(some for some, _ in task.overflowed), rows[:0]]).sort().values
         if not len(rows):
             return
-    every_reference(task, rows)
+    every_reference(replace(task, exclusion=exclusion), rows)
+
+
+def _filter(items: Vectors, mean: Float64[Tensor, " d"], block: int) -> Int8Filter | None:
+    """The filter, where this processor is fast at it and there are enough items."""
+    return int8_filter(items, mean, block) if len(items) > INT8_FROM * block and int8_is_fast() else None
+
+
+def _only_wanted(consume: Consume, wanted: Int64[Tensor, " n"]) -> Consume:
+    """Hand over as many neighbours of each row as it wants."""
+
+    def consume_wanted(rows: Tensor, columns: Tensor) -> None:
+        consume(rows, columns.masked_fill(torch.arange(columns.shape[1]) >= wanted[rows, None], -1))
+
+    return consume_wanted
 
 
 def fastest_precision() -> str:
@@ -144,10 +182,14 @@ def _both_ways(task: Task, block: int, progress: Progress) -> None:
     starts = [0, *range(FIRST_BAND * block, total, block)]
     bands = [slice(*ends) for ends in zip(starts, [*starts[1:], total], strict=True)]
     rows = [torch.arange(band.start, band.stop) for band in bands]
-    width = torch.nn.functional.pad(task.width, (0, total - len(task.width)))
-    lists = [replace(task, width=width).shortlist(part) for part in rows]
+    padding = (0, total - len(task.width))
+    width = torch.nn.functional.pad(task.width, padding)
+    wanted = None if task.wanted is None else torch.nn.functional.pad(task.wanted, padding, value=1)
+    lists = [replace(task, width=width, wanted=wanted).shortlist(part) for part in rows]
     to_do = [len(bands)] * len(bands)
     blocks = [(upper, lower) for upper in range(len(bands)) for lower in range(upper, len(bands))]
+    if task.order is not None:
+        blocks.sort(key=lambda ends: ends[1] - ends[0])  # what stands together sets the bars of all else
     done, lock = count(1), Lock()
 
     def work(ends: tuple[int, int]) -> None:

@@ -36,7 +36,8 @@ def finish(task: Task, shortlist: Shortlist, rows: Int64[Tensor, " r"]) -> None:
     shortlist.settle()
     many = len(rows)  # a band may end in padding
     keys = shortlist.values[:many].double() + task.left.constant
-    columns, unsure = shortlist.columns[:many].long(), shortlist.unsure()[:many]
+    columns, unsure = task.named(shortlist.columns[:many].long()), shortlist.unsure()[:many]
+    rows = task.named(rows)
     for compare in (close_pairs, _exact_list):
         touched = unsure.any(dim=1).nonzero().squeeze(1)
         if len(touched):

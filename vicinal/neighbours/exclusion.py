@@ -66,6 +66,11 @@ class Exclusion:
         references = None if self.references is None else self.references[index]
         return Exclusion(False, self.queries, references, None if self.allowed is None else self.allowed[index])
 
+    def in_order(self, order: Int64[Tensor, " n"]) -> Exclusion:
+        """The same for items that are searched in themselves and have been put in another order."""
+        sides = (self.queries, self.references, self.allowed)
+        return Exclusion(self.itself, *(None if side is None else side[order] for side in sides))
+
 
 def exclusion(
     queries: int,

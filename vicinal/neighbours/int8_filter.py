@@ -107,6 +107,9 @@ class Int8Filter:
             ((side.double() - self.least) / level).floor().add(zero - 1).clamp(max=255).numpy().astype(np.uint8)
             for side in (bars, column_bars)
         )
+        if int(products.max()) < int(min(of_rows.min(), of_columns.min())) - int(lowering.max()):
+            self.in_vain -= 1
+            return torch.empty(0, dtype=torch.int64)
         thresholds = np.minimum(of_rows[:, None], of_columns)
         np.subtract(thresholds, lowering, out=thresholds)
         clear = np.greater_equal(products, thresholds, out=thresholds.view(bool))

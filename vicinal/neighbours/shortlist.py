@@ -28,11 +28,20 @@ class Shortlist:
         k: Neighbours wanted.
         capacity: References kept.
         precision: Of the products.
+        wanted: Neighbours of each row, at most k; without it, k.
     """
 
-    def __init__(self, width: Float32[Tensor, " rows"], k: int, capacity: int, precision: str) -> None:
+    def __init__(
+        self,
+        width: Float32[Tensor, " rows"],
+        k: int,
+        capacity: int,
+        precision: str,
+        wanted: Int64[Tensor, " rows"] | None = None,
+    ) -> None:
         rows = len(width)
         self.width, self.k, self.capacity, self.precision = width, k, capacity, precision
+        self.last = torch.full((rows, 1), k - 1) if wanted is None else wanted[:, None] - 1
         self.values: Float32[Tensor, "rows capacity"] = torch.full((rows, capacity), -torch.inf)
         self.columns: Int32[Tensor, "rows capacity"] = torch.full((rows, capacity), -1, dtype=torch.int32)
         self.dropped: Float32[Tensor, " rows"] = torch.full((rows,), -torch.inf)
@@ -52,7 +61,7 @@ class Shortlist:
         peaks = products.view(len(products), GROUP, -1).amax(dim=1)
         best = peaks if peaks.shape[1] >= 4 * self.k else products
         if best.shape[1] >= self.k:
-            self._raise(best.topk(self.k, dim=1).values[:, -1])
+            self._raise(best.topk(self.k, dim=1).values)
 
     def take(self, block: Float32[Tensor, "r c"], first: int, *, transposed: bool = False) -> None:
         """Take what clears the bar from a block whose references count from `first`.
@@ -66,7 +75,7 @@ class Shortlist:
         by_row = peaks.view(-1, across).T if transposed else peaks
         if not self.begun and by_row.shape[1] >= self.k:
             # Each of the k largest peaks is a product, so the k-th largest product is no less than their last.
-            self._raise(by_row.topk(self.k, dim=1).values[:, -1])
+            self._raise(by_row.topk(self.k, dim=1).values)
             self.begun = True
         bars = self.bar
         hits = _where(peaks.view(-1, across) >= bars if transposed else peaks >= bars[:, None])
@@ -131,9 +140,11 @@ class Shortlist:
         self.values[:, :kept], self.columns[:, :kept] = values[:, :kept], columns[:, :kept]
         if values.shape[1] > self.capacity:
             self.dropped = torch.maximum(self.dropped, values[:, self.capacity])
-        self._raise(self.values[:, self.k - 1])
+        self._raise(self.values)
 
-    def _raise(self, kth: Float32[Tensor, " rows"]) -> None:
+    def _raise(self, falling: Float32[Tensor, "rows c"]) -> None:
+        """Raise the bar to the last product that is wanted, of some that fall along the row."""
+        kth = falling.gather(1, self.last).squeeze(1)
         self.bar = torch.maximum(self.bar, bar(kth, self.width, self.precision))
 
     def overflowed(self) -> Tensor:
@@ -143,12 +154,12 @@ class Shortlist:
     def unsure(self) -> Tensor:
         """The candidates whose order beside their neighbour in the list is within the error.
 
-        After the k-th, only those count that are linked to it without a gap.
+        After the last that is wanted, only those count that are linked to it without a gap.
         """
         reach = bar(self.values[:, :-1], self.width[:, None], self.precision)
         close = self.values[:, 1:] >= reach
-        close[:, self.k - 1 :] = close[:, self.k - 1 :].cumprod(dim=1)
-        return both_sides(close)
+        before = torch.arange(close.shape[1]) < self.last
+        return both_sides(close & (before | (close | before).cumprod(dim=1).bool()))
 
 
 def both_sides(close: Bool[Tensor, "r gaps"]) -> Bool[Tensor, "r c"]:

@@ -41,7 +41,10 @@ class Task:
         rows: The queries to be searched for.
         consume: Called with rows and their neighbours.
         filter: Rules pairs out before their products are computed.
-        overflowed: Rows whose shortlist was too short, and their bars.
+        wanted: Neighbours of each query, at most k; without it, k.
+        order: The items in the order in which they are laid out, which all else here follows but `queries`,
+            `references` and what is consumed; without it, their own.
+        overflowed: Rows whose shortlist was too short, as `queries` counts them, and their bars.
     """
 
     queries: Vectors
@@ -54,6 +57,8 @@ class Task:
     rows: Int64[Tensor, " r"]
     consume: Consume
     filter: Int8Filter | None = None
+    wanted: Int64[Tensor, " n"] | None = None
+    order: Int64[Tensor, " items"] | None = None
     overflowed: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     scratch: local = field(default_factory=local)
     lock: Lock = field(default_factory=Lock)
@@ -72,7 +77,12 @@ class Task:
         """An empty shortlist with room for the neighbours and for those too close to them to tell."""
         room = max(8, self.k // 4) if self.left.precision == "float32" else max(16, self.k)
         capacity = min(self.k + room, len(self.references))
-        return Shortlist(self.width[rows], self.k, capacity, self.left.precision)
+        wanted = None if self.wanted is None else self.wanted[rows]
+        return Shortlist(self.width[rows], self.k, capacity, self.left.precision, wanted)
+
+    def named(self, index: Int64[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
+        """Items by their number in `queries` and `references`; -1 stays."""
+        return index if self.order is None else self.order[index.clamp(min=0)].where(index >= 0, -1)
 
     def block(self, rows: Int64[Tensor, " r"], columns: slice) -> Float32[Tensor, "r c"]:
         """The products of `rows` with some references, minus infinity where excluded.
@@ -116,6 +126,8 @@ class Task:
         hits = self.filter.hits(slice(int(rows[0]), int(rows[-1]) + 1), columns.start, bars, column_bars)
         if hits is None:
             return None
+        if not len(hits):
+            return hits, hits, torch.empty(0)
         row = hits.div(across, rounding_mode="floor")
         column = hits - row * across
         values = self.sampled(rows, columns, row, column)
