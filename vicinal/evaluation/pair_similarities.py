@@ -30,6 +30,7 @@ STEPS = 1 << 18  # of a similarity of 1
 SAME = 2.0**36  # steps of a cosine that only rounding tells apart: all pairs of twins have the same, for one
 SPARE = 8  # steps at both ends, for rounding
 COPIED = 1 << 11  # rows at a time
+AT_ONCE = 1 << 18  # products that are computed and rounded at a time: 1 MB, which stays in the cache
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,14 @@ class RoundedSimilarities:
 
     def block(self, rows: slice, columns: slice) -> Tensor:
         """What is kept of the similarities of some queries and references."""
-        return (self._left[rows] @ self._right[columns].T).to(torch.int32)
+        left, right = self._left[rows], self._right[columns].T
+        keys = torch.empty(len(left), right.shape[1], dtype=torch.int32)
+        many = max(1, AT_ONCE // right.shape[1])
+        products = torch.empty(min(many, len(left)), right.shape[1])
+        for start in range(0, len(left), many):
+            part = left[start : start + many]
+            keys[start : start + many] = torch.mm(part, right, out=products[: len(part)])
+        return keys
 
     def similarities(self, keys: Tensor) -> NDArray[np.float64]:
         """The similarities themselves: cosines, or minus distances."""
