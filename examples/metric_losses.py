@@ -8,6 +8,11 @@ stopped, and prints the tables of what is there. In `--data three-digits` (two m
 that the certificate holds:
 
     python examples/metric_losses.py --data three-digits --out three-digits.jsonl
+
+In `--data characters` training goes on until twenty characters of Omniglot are learned; in `--data features` a linear
+layer is trained on vectors that `vicinal embed` wrote, such as those of the photographs of CUB:
+
+    python examples/metric_losses.py --data features --features cub.npz --out features.jsonl
 """
 
 from __future__ import annotations
@@ -53,6 +58,7 @@ class Study:
     classes: int = 100  # at most
     samples_per_class: int = 4
     learning_rate: float = 1e-3
+    widths: tuple[int, ...] | None = (16, 32, 64, 128)  # of the network; None for vectors, which need none
 
 
 STUDIES = {
@@ -60,15 +66,17 @@ STUDIES = {
     "glyphs": Study("glyphs", 150),
     "omniglot": Study("omniglot", 200),
     "three-digits": Study("digits", 150, classes=3, samples_per_class=8, learning_rate=3e-3),
+    "characters": Study("omniglot", 1500, classes=20, learning_rate=3e-3),
+    "features": Study("features", 3000, widths=None),
 }
 PUBLISHED = ("digits", "glyphs", "omniglot")
 
 loaded = functools.cache(vc.data.load)
 
 
-def divided(study: Study, seed: int) -> tuple[vc.data.Dataset, vc.data.Dataset, vc.data.Dataset]:
+def divided(study: Study, seed: int, features: str) -> tuple[vc.data.Dataset, vc.data.Dataset, vc.data.Dataset]:
     """Return what trains, the other items of its classes, and items of new classes."""
-    sides = vc.split(loaded(study.data), "default")
+    sides = vc.split(loaded(features if study.data == "features" else study.data), "default")
     known, new = (side.of_classes(side.classes[: study.classes]) for side in (sides.train, sides.test))
     generator = np.random.default_rng(seed)
     held_out = np.zeros(len(known), dtype=bool)
@@ -78,14 +86,15 @@ def divided(study: Study, seed: int) -> tuple[vc.data.Dataset, vc.data.Dataset, 
     return known.subset(np.flatnonzero(~held_out)), known.subset(np.flatnonzero(held_out)), new
 
 
-def run(name: str, row: str, seed: int) -> dict[str, Any]:
+def run(name: str, row: str, seed: int, features: str) -> dict[str, Any]:
     """Train once and score by the loss's own distance and by the cosine of the features before the head."""
     study = STUDIES[name]
-    train, seen, new = divided(study, seed)
+    train, seen, new = divided(study, seed, features)
     loss, options = LOSSES[row]
     options = options | ({"smoothing": SMOOTHING} if loss == METRIC else {})
+    network = {} if study.widths is None else {"backbone_options": {"widths": list(study.widths)}}
     settings: dict[str, Any] = {
-        "backbone_options": {"widths": [16, 32, 64, 128]},
+        **network,
         "classes_per_batch": min(8, len(train.classes)),
         "samples_per_class": study.samples_per_class,
         "learning_rate": study.learning_rate,
@@ -101,7 +110,7 @@ def run(name: str, row: str, seed: int) -> dict[str, Any]:
             vc.fit(sides, loss="cross_entropy", steps=steps, **settings).save(folder)
             settings["start"] = folder
         embedder = vc.fit(sides, loss=loss, loss_options=options, steps=steps, **settings)
-    features, found = penultimate(embedder), {"data": name, "row": row, "seed": seed}
+    before_head, found = penultimate(embedder), {"data": name, "row": row, "seed": seed}
     metric = label_metric_of(loss, options) if "metric_cross" in loss else None
     for side, items in (("seen", seen), ("new", new)):
         embeddings = embedder.encode(items)
@@ -110,7 +119,7 @@ def run(name: str, row: str, seed: int) -> dict[str, Any]:
             if metric is None
             else evaluate_by(metric, embeddings, items.labels, draws=0)
         )
-        other = vc.evaluate(features.encode(items), items.labels, full_ranking=False, draws=0)
+        other = vc.evaluate(before_head.encode(items), items.labels, full_ranking=False, draws=0)
         found |= {f"{side} own": own["MAP@R"], f"{side} features": other["MAP@R"], f"{side} P@1": own["P@1"]}
     if "cross" in loss:  # embeddings are class probabilities: the nearest label is the largest of them
         found["accuracy"] = float((embedder.encode(seen).argmax(1) == seen.labels).mean())
@@ -188,6 +197,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("metric-losses.jsonl"))
     parser.add_argument("--data", nargs="+", default=list(PUBLISHED), choices=list(STUDIES))
     parser.add_argument("--rows", nargs="+", default=list(LOSSES), choices=list(LOSSES))
+    parser.add_argument("--features", default="cub.npz", help="of --data features: what `vicinal embed` wrote")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     done = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
@@ -196,7 +206,7 @@ def main() -> None:
         for name in arguments.data:
             for row in arguments.rows:
                 if (name, row, seed) not in known:
-                    done.append(run(name, row, seed))
+                    done.append(run(name, row, seed, arguments.features))
                     with arguments.out.open("a") as file:
                         file.write(json.dumps(done[-1]) + "\n")
     print("\n".join(table(done)))

@@ -56,6 +56,19 @@ def test_npz(tmp_path: Path) -> None:
     assert arrays(str(tmp_path / "roles.npz")).roles.tolist() == ["train", "train", "test"]
 
 
+def test_embeddings_are_data_too(tmp_path: Path) -> None:
+    rows, names = np.eye(3, dtype=np.float32), np.array(["wren", "jay"])
+    np.savez(tmp_path / "embedded.npz", embeddings=rows, labels=np.array([1, 0, 1]), class_names=names)
+    data = arrays(tmp_path / "embedded.npz")
+    assert data.hash() == arrays(rows, ["jay", "wren", "jay"]).hash()
+    np.savez(tmp_path / "short.npz", embeddings=rows.astype(np.int8), labels=np.zeros(3), numbers=np.array("int8"))
+    with pytest.raises(DataError, match="keeps its embeddings in int8"):
+        arrays(tmp_path / "short.npz")
+    np.savez(tmp_path / "beyond.npz", embeddings=rows, labels=np.array([1, 0, 2]), class_names=names)
+    with pytest.raises(DataError, match="positions among the 2 class_names"):
+        arrays(tmp_path / "beyond.npz")
+
+
 def test_npz_that_cannot_be_used(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", features=np.eye(2))
     with pytest.raises(DataError, match=r"must hold arrays 'X' and 'y'(.|\n)*it holds: features"):

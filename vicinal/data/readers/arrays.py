@@ -27,7 +27,7 @@ def arrays(
 
     Args:
         items: Vectors [n, d] of any numbers, or uint8 images [n, h, w] or [n, h, w, 3]; or the path
-            of an `.npz` file that holds arrays `X` and `y` (and perhaps `roles`).
+            of an `.npz` file that holds arrays `X` and `y` (and perhaps `roles`), or what `vicinal embed` wrote.
         labels: One per item, numbers or strings; classes come in sorted order. Or sets of labels, booleans
             [n, classes]: classes are called by the numbers of their columns.
         roles: One per item ("train", "test", ...), if there is an official split.
@@ -92,13 +92,24 @@ def _coded(targets: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.
 
 def _from_npz(path: Path, skip_bad: bool) -> Dataset:
     found = read_arrays(path)
-    if not {"X", "y"} <= found.keys():
+    items, labels = (found.get(short, found.get(long)) for short, long in (("X", "embeddings"), ("y", "labels")))
+    if items is None or labels is None:
         raise DataError(
-            f"{path} must hold arrays 'X' and 'y'.",
+            f"{path} must hold arrays 'X' and 'y', or 'embeddings' and 'labels'.",
             [f"it holds: {', '.join(sorted(found)) or 'nothing'}"],
             "Write it with numpy.savez(path, X=items, y=labels).",
         )
+    if "X" not in found and str(found.get("numbers", "float32")) != "float32":
+        raise DataError(
+            f"{path} keeps its embeddings in {found['numbers']}, which nothing can be trained on.",
+            hint="Embed again with the model as it was before it was shortened.",
+        )
+    names = found.get("class_names")
+    if names is not None and labels.ndim == 1 and labels.dtype.kind in "iu":
+        if not len(labels) or labels.min() < 0 or labels.max() >= len(names):
+            raise DataError(f"{path}: labels must be positions among the {len(names)} class_names.")
+        labels = names[labels]
     try:
-        return arrays(found["X"], found["y"], roles=found.get("roles"), name=path.stem, skip_bad=skip_bad)
+        return arrays(items, labels, roles=found.get("roles"), name=path.stem, skip_bad=skip_bad)
     except InputError as error:
         raise DataError(f"{path} cannot be used: {error}") from None
