@@ -318,15 +318,24 @@ def print_search(found: dict[str, dict[str, Any]], data: str) -> None:
 
 
 def print_pools(found: dict[str, dict[str, Any]], data: str) -> None:
-    """Print the ablation of proxies and pool: a pool of one puts proxies on items at random."""
-    print(f"\n### {data}: proxies per class x pool (C2-CCP, MAP@R, validation / test, means over folds)\n")
-    print("| proxies | pool | validation / test | instances |")
-    print("|---|---|---|---|")
+    """Print the ablation of proxies and pool: a pool of one puts proxies on items at random.
+
+    The difference is to the loss alone, which goes on as long in batches of 32: the study of batches has it.
+    """
+    print(f"\n### {data}: proxies per class x pool (C2-CCP, MAP@R, means and t intervals over folds)\n")
+    print("| proxies | pool | validation / test | test, less the loss alone | instances |")
+    print("|---|---|---|---|---|")
+    alone = [line["MAP@R"] for line in folds(found, data, "C2", "alone, warm, 32 per batch")]
     for count, pool in POOLS:
         if runs := folds(found, data, "C2", f"warm, {count} of {pool}"):
             validation, test = (np.mean([line[name] for line in runs]) for name in ("validation", "MAP@R"))
             instances = np.mean([len(line["instances"]) for line in runs])
-            print(f"| {count} | {pool} | {validation:.4f} / {test:.4f} | {instances:.1f} |")
+            gap = ""
+            if len(alone) == len(runs) > 1:
+                gaps = [line["MAP@R"] - other for line, other in zip(runs, alone, strict=True)]
+                low, high = seed_interval(gaps)
+                gap = f"{np.mean(gaps):+.4f} ({low:+.4f} to {high:+.4f})"
+            print(f"| {count} | {pool} | {validation:.4f} / {test:.4f} | {gap} | {instances:.1f} |")
 
 
 def print_steps(found: dict[str, dict[str, Any]], data: str) -> None:
@@ -382,13 +391,21 @@ def main() -> None:
     parser.add_argument(
         "--studies", default="main", help="of main, warm, batches, search, pools, presets, bounds, steps"
     )
+    parser.add_argument("--losses", default=",".join(LOSSES), help="of C1, C2, MS, Triplet")
     parser.add_argument("--folds", type=int, default=FOLDS, help="do only so many of them now")
     parser.add_argument("--tables", action="store_true", help="print what there is, run nothing")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / "runs.jsonl"
     studies, names = given.studies.split(","), given.data.split(",")
-    todo = [cell for study in studies for name in names for cell in cells(study, name) if cell.fold < given.folds]
+    losses = given.losses.split(",")
+    todo = [
+        cell
+        for study in studies
+        for name in names
+        for cell in cells(study, name)
+        if cell.fold < given.folds and cell.loss in losses
+    ]
     for cell in todo if not given.tables else ():
         if cell.key not in finished(path):
             line = run(cell, given.out)
