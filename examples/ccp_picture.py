@@ -1,12 +1,12 @@
 """Pictures of chance-constrained proxies: through their iterations in two dimensions, and on classes never seen.
 
     python examples/ccp_picture.py --out docs
-    VICINAL_DATA=../shared/data python examples/ccp_picture.py --out docs --only instances
+    VICINAL_DATA=../shared/data python examples/ccp_picture.py --out docs --only instances --steps 1500
 
 `ccp-iterations.png` (after Gurbuz et al. 2024, supplement, Fig. 1): digits in the unit disc; squares are converged
 proxies, rings the next ones. `ccp-unseen.png` (Fig. 2): a map of the test classes of glyphs. `ccp-instances.png` (as
-Fig. 2 has it, and only where it is asked for): a map of ten validation classes of CUB at the ends of three instances,
-of a head on frozen features by default; what was embedded is kept in the run's folder, and drawn from there again.
+Fig. 2 has it, and only where it is asked for): a map of ten test classes of CUB at the ends of three instances of the
+last stages of a pretrained network; what was embedded is kept in the run's folder, and drawn from there again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import torch
+from ccp_trunk import pairs_apart
 from sklearn.manifold import TSNE
 from torch import Tensor, nn
 
 import vicinal as vc
+from vicinal.cli.values import parse_pairs
 from vicinal.evaluation import class_distances, covering_radius
 from vicinal.pairs import to_ball
 from vicinal.recipe import Recipe
@@ -177,12 +179,15 @@ class Snapshots(Hook):
 
 
 def embedded_instances(folder: Path, recipe: Recipe) -> dict[str, np.ndarray]:
-    """Train and return labels and what ten validation classes were embedded to at each evaluation, or read it."""
+    """Train and return labels and what ten test classes were embedded to at each evaluation, or read it.
+
+    They take no part in training: neither the step nor the proxies are chosen by them.
+    """
     kept = folder / "snapshots.npz"
     if not kept.exists():
         data = vc.data.load(str(recipe.data))
-        validation = recipe.split(data).validation
-        some = validation.of_classes(validation.classes[:10])
+        test = recipe.split(data).test
+        some = test.of_classes(test.classes[:10])
         snapshots = Snapshots(some)
         vc.train(recipe, data=data, folder=folder, hooks=[snapshots], progress=False)
         steps = {str(step): embeddings for step, embeddings in snapshots.embeddings.items()}
@@ -192,13 +197,14 @@ def embedded_instances(folder: Path, recipe: Recipe) -> dict[str, np.ndarray]:
 
 
 def draw_instances(path: Path, folder: Path, recipe: Recipe) -> None:
-    """Draw a map of validation classes at the end of the first, a middle and the last instance."""
+    """Draw a map of test classes at the best step of the first, a middle and the best instance."""
     embedded = embedded_instances(folder, recipe)
     labels = embedded.pop("labels")
     instances = json.loads((folder / "record.json").read_text())["instances"]
     if not instances:
         raise SystemExit(f"No instance was completed in {folder}: give more --steps.")
-    chosen = sorted({0, (len(instances) - 1) // 2, len(instances) - 1})
+    best = max(range(len(instances)), key=lambda number: instances[number]["MAP@R"])  # on validation classes
+    chosen = sorted({0, (best + 1) // 2, best})
     figure, axes = plt.subplots(1, len(chosen), figsize=(5 * len(chosen), 5), squeeze=False)
     for axis, number in zip(axes[0], chosen, strict=True):
         instance = instances[number]
@@ -206,11 +212,12 @@ def draw_instances(path: Path, folder: Path, recipe: Recipe) -> None:
         flat = TSNE(random_state=0, perplexity=min(30, len(points) // 4)).fit_transform(points)
         codes = np.unique(labels, return_inverse=True)[1]
         axis.scatter(*flat.T, c=[COLOURS(int(code)) for code in codes], s=12)
-        radius, inter = (instance[name] for name in ("covering radius", "inter-class distance"))
+        radius, inter = covering_radius(points, labels, distance="euclidean"), pairs_apart(points, labels)
+        found = vc.evaluate(points, labels, distance="euclidean", full_ranking=False, draws=0)
         axis.set_title(f"instance {number + 1} of {len(instances)}, step {int(instance['best step'])}", fontsize=11)
         axis.set_xlabel(
-            f"MAP@R {instance['MAP@R']:.3f}, covering radius {radius:.3f}, inter-class distance {inter:.3f},\n"
-            f"radius / distance {radius / inter:.3f} (all validation classes)"
+            f"MAP@R {found['MAP@R']:.3f}, covering radius {radius:.3f}, inter-class distance {inter:.3f},\n"
+            f"radius / distance {radius / inter:.3f}"
         )
         axis.set(xticks=[], yticks=[])
     figure.tight_layout()
@@ -222,16 +229,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs"))
     parser.add_argument("--runs", type=Path, default=Path("runs/ccp-picture"))
     parser.add_argument("--only", choices=["iterations", "unseen", "instances"], help="draw this one")
-    parser.add_argument("--recipe", default="ccp/cub-frozen", help="of `instances`: the conditions")
+    parser.add_argument("--recipe", default="ccp/cub-trunk", help="of `instances`: the conditions")
     parser.add_argument("--loss", default="c2", help="of `instances`: c1, c2, ms or triplet")
     parser.add_argument("--steps", type=int, help="of `instances`: at most")
+    parser.add_argument("-o", "--option", action="append", default=[], help="of `instances`: any setting, name=value")
     given = parser.parse_args()
     if given.only in (None, "iterations"):
         draw_iterations(given.out / "ccp-iterations.png")
     if given.only in (None, "unseen"):
         draw_unseen(given.out / "ccp-unseen.png", given.runs)
     if given.only == "instances":
-        changes = {"fold": 0} | ({} if given.steps is None else {"steps": given.steps})
+        changes = {"fold": 0, **parse_pairs(given.option, "--option")}
+        changes |= {} if given.steps is None else {"steps": given.steps}
         recipe = Recipe.read(given.recipe, f"ccp/losses/{given.loss}-ccp", **changes)
         draw_instances(given.out / "ccp-instances.png", given.runs / f"instances-{given.loss}", recipe)
 
