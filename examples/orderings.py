@@ -101,7 +101,7 @@ def claims(board: Leaderboard, network: Network) -> Iterator[str]:
         if better in order and worse in order:
             yield f"{claim}: {_told(pairs.get(frozenset((better, worse))))}"
     yield f"verdict: {board.verdict(network)}"
-    yield f"validation -> test: {board.correlation(network)}"
+    yield f"validation -> test: {board.correlation(network) or 'too few losses to tell'}"
 
 
 def _told(pair: PairTest | None) -> str:
