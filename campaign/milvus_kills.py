@@ -33,6 +33,7 @@ from index_kills import DIM, vector_of
 
 from vicinal.errors import DataError
 from vicinal.index.item import Header, Item
+from vicinal.index.milvus_store import MilvusStore
 from vicinal.index.where import In
 
 PACKAGES = ["milvus==2.3.5", "marshmallow<4", "environs<10", "setuptools<81"]
@@ -55,11 +56,21 @@ class NotThere(Exception):
     """Why there is no server to kill here."""
 
 
+def opened(url: str) -> MilvusStore:
+    """Open the store as soon as the server answers: it calls itself healthy before it does."""
+    until = time.monotonic() + SECONDS_TO_ANSWER
+    while True:
+        try:
+            return MilvusStore(url, NAME)
+        except DataError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(1)
+
+
 def write_until_killed(url: str, first: int, pipe: Connection) -> None:
     """Add and remove, and tell before and after each; the work of a process of its own."""
-    from vicinal.index.milvus_store import MilvusStore
-
-    store, rng, key = MilvusStore(url, NAME), random.Random(first), first
+    store, rng, key = opened(url), random.Random(first), first
     for step in count():
         if step % 4 == 3:
             gone = rng.randrange(first, key)
@@ -116,18 +127,8 @@ def url_of(port: int) -> str:
 
 
 def content(port: int) -> dict[int, np.ndarray]:
-    """Read everything, as soon as the server answers."""
-    from vicinal.index.milvus_store import MilvusStore
-
-    until = time.monotonic() + SECONDS_TO_ANSWER
-    while True:
-        try:
-            store = MilvusStore(url_of(port), NAME)
-            break
-        except DataError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(1)
+    """Read everything."""
+    store = opened(url_of(port))
     try:
         assert store.verify() == []
         items, vectors = store.get()
@@ -184,8 +185,6 @@ def every(trials: int, seed: int, environment: Path | None = None) -> list[Tally
             port = free.getsockname()[1]
         try:
             python = python_with_server(environment, Path(place) / "env")
-            from vicinal.index.milvus_store import MilvusStore
-
             with server(python, folder, port):
                 MilvusStore.create(url_of(port), Header(DIM), NAME).close()
         except NotThere as error:
