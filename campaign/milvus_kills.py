@@ -17,7 +17,6 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -41,9 +40,8 @@ START = """
 import sys, time
 from milvus import default_server
 default_server.set_base_dir(sys.argv[1])
-default_server.listen_port = int(sys.argv[2])
 default_server.start()
-print("up", flush=True)
+print("up", default_server.listen_port, flush=True)
 time.sleep(1e6)
 """
 NAME = "kills"
@@ -86,9 +84,12 @@ def write_until_killed(url: str, first: int, pipe: Connection) -> None:
 
 
 @contextlib.contextmanager
-def server(python: Path, folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    """Start a server in a group of processes of its own, which is killed at the end."""
-    command = [str(python), "-c", START, str(folder), str(port)]
+def server(python: Path, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start a server in a group of processes of its own, which is killed at the end; yield it and its address.
+
+    It takes the next port where the former one is not free yet, which it is not for a minute after a kill.
+    """
+    command = [str(python), "-c", START, str(folder)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
@@ -97,17 +98,17 @@ def server(python: Path, folder: Path, port: int) -> Iterator[subprocess.Popen[s
             said = process.stdout.readline()
             if not said.startswith("up"):
                 raise NotThere(f"the server does not start: {said}{process.stdout.read()[-500:]}".strip())
-            yield process
+            yield process, f"milvus://127.0.0.1:{said.split()[1]}"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def kill_once(python: Path, folder: Path, port: int, first: int, rng: random.Random) -> list[tuple[str, list[int]]]:
+def kill_once(python: Path, folder: Path, first: int, rng: random.Random) -> list[tuple[str, list[int]]]:
     """Kill a server, and who writes to it, after some acknowledged calls; return what the writer had told."""
-    with server(python, folder, port) as process:
+    with server(python, folder) as (process, url):
         reading, writing = spawns.Pipe(duplex=False)
-        writer = spawns.Process(target=write_until_killed, args=(url_of(port), first, writing), daemon=True)
+        writer = spawns.Process(target=write_until_killed, args=(url, first, writing), daemon=True)
         writer.start()
         writing.close()
         told = [reading.recv() for _ in range(2 * rng.randrange(2, 9))]
@@ -121,14 +122,9 @@ def kill_once(python: Path, folder: Path, port: int, first: int, rng: random.Ran
     return told
 
 
-def url_of(port: int) -> str:
-    """Where the server answers."""
-    return f"milvus://127.0.0.1:{port}"
-
-
-def content(port: int) -> dict[int, np.ndarray]:
+def content(url: str) -> dict[int, np.ndarray]:
     """Read everything."""
-    store = opened(url_of(port))
+    store = opened(url)
     try:
         assert store.verify() == []
         items, vectors = store.get()
@@ -138,9 +134,9 @@ def content(port: int) -> dict[int, np.ndarray]:
         store.close()
 
 
-def after_kill(python: Path, folder: Path, port: int, known: set[int], trial: int) -> set[int]:
+def after_kill(python: Path, folder: Path, known: set[int], trial: int) -> set[int]:
     """Kill the server; return the items that are there when it is up again, or find that something is lost or wrong."""
-    told = kill_once(python, folder, port, (1 + trial) * 1_000_000, random.Random(trial))
+    told = kill_once(python, folder, (1 + trial) * 1_000_000, random.Random(trial))
     must, open_call = set(known), set[int]()
     for what, keys in told:
         open_call = set(keys) if what in ("adding", "removing") else set()
@@ -148,8 +144,8 @@ def after_kill(python: Path, folder: Path, port: int, known: set[int], trial: in
             must |= set(keys)
         elif what == "removed":
             must -= set(keys)
-    with server(python, folder, port):
-        vectors = content(port)
+    with server(python, folder) as (_, url):
+        vectors = content(url)
     here = set(vectors)
     assert must - open_call <= here, f"lost {sorted(must - open_call - here)[:5]} of {len(must):,}"
     assert not here - must - open_call, f"{sorted(here - must - open_call)[:5]} should not be there"
@@ -180,13 +176,10 @@ def every(trials: int, seed: int, environment: Path | None = None) -> list[Tally
     tally = Tally("kills of a Milvus server")
     with timed(tally), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place) / "data"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         try:
             python = python_with_server(environment, Path(place) / "env")
-            with server(python, folder, port):
-                MilvusStore.create(url_of(port), Header(DIM), NAME).close()
+            with server(python, folder) as (_, url):
+                MilvusStore.create(url, Header(DIM), NAME).close()
         except NotThere as error:
             print(f"kills of a Milvus server are left out: {error}", file=sys.stderr)
             return [tally]
@@ -194,7 +187,7 @@ def every(trials: int, seed: int, environment: Path | None = None) -> list[Tally
 
         def again(trial: int) -> None:
             nonlocal known
-            known = after_kill(python, folder, port, known, trial)
+            known = after_kill(python, folder, known, trial)
 
         for trial in range(seed, seed + trials):
             if not tally.check("add, remove", trial, lambda trial=trial: again(trial)):  # type: ignore[misc]
