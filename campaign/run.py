@@ -19,6 +19,7 @@ import index_kills
 import index_phases
 import kills
 import machines
+import milvus_kills
 import oracle
 import server_kills
 import server_soak
@@ -56,6 +57,7 @@ def whole(seed: int) -> list[Tally]:
         *hostile_uploads.every(10_000, seed),
         *kills.every(90, seed),
         *machines.every(3, seed),
+        *milvus_kills.every(8, seed),
     ]
 
 

@@ -1,8 +1,11 @@
 """`vicinal compare`: what its flags ask of a comparison."""
 
 import json
+import warnings
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
 from typer.testing import CliRunner
 
 from vicinal.cli.main import app
@@ -58,3 +61,17 @@ def test_json_is_all_of_the_standard_output_and_the_same_leaderboard(tmp_path: P
     assert (told["verdict"]["winner"], told["failed"]) == (board.entries[0].name, [])
     assert [each["about"] for each in told["advice"]] == ["To use", "Worth it?", "Next"]
     assert "The journal and the runs are in" in done.stderr
+
+
+def test_what_is_skipped_is_said_once(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in range(6):
+        (tmp_path / "photos" / f"class {name}").mkdir(parents=True)
+        for number in range(3):
+            picture = Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8))
+            picture.save(tmp_path / "photos" / f"class {name}" / f"{number}.png")
+    (tmp_path / "photos" / "class 0" / "bad.png").write_bytes(b"no")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        run(tmp_path / "photos", "--losses", "triplet", "--skip-bad", "--out", tmp_path / "runs", *SMALL, *TINY)
+    assert len([each for each in said if "skipped 1 of 19 images" in str(each.message)]) == 1

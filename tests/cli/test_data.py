@@ -47,7 +47,7 @@ def test_summary_of_an_embedded_set() -> None:
 def test_roles_are_counted(tmp_path: Path) -> None:
     roles = np.array(["train", "train", "query", "gallery"])
     np.savez(tmp_path / "f.npz", X=np.eye(4), y=[0, 1, 2, 2], roles=roles)
-    assert "train 2 (2 classes), query 1 (1 classes)" in run(str(tmp_path / "f.npz")).output
+    assert "train 2 (2 classes), query 1 (1 class)" in run(str(tmp_path / "f.npz")).output
 
 
 def test_bad_files_stop_it_or_are_skipped(photos: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_same_picture_is_found_by_bytes_and_by_eye(photos: Path) -> None:
 
 def test_it_says_which_split_comes_of_it_and_what_to_type(photos: Path) -> None:
     told = json.loads(run(str(photos), "--json").output)
-    assert told["summary"]["split"].startswith("train cat (1 class, 2 items); test dog (1 class, 1 items)")
+    assert told["summary"]["split"].startswith("train cat (1 class, 2 items); test dog (1 class, 1 item)")
     assert told["next"] == f"vicinal compare {photos} --out runs/which"
     assert told["problems"] == []
 

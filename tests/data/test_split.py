@@ -162,7 +162,7 @@ def test_a_split_knows_its_folds() -> None:
 
 def test_a_class_on_both_sides_is_refused() -> None:
     data = toy(4)
-    with pytest.raises(InputError, match=r"1 classes are on both sides.*c01 \(train and test\)"):
+    with pytest.raises(InputError, match=r"1 class is on both sides.*c01 \(train and test\)"):
         Split(data.of_classes([0, 1]), None, data.of_classes([1, 2]))
     with pytest.raises(InputError, match=r"c02 \(train and validation\)"):
         Split(data.of_classes([2]), data.of_classes([2]), None)

@@ -109,7 +109,7 @@ def test_bad_input() -> None:
     points, labels = blobs(0)
     with pytest.raises(InputError, match=r"Every class needs a chosen item; 2 have none \(first: \[1, 2\]\)"):
         cover_bound(points, labels, [0])
-    with pytest.raises(InputError, match=r"no item of 1 classes of the population \(first: \[2\]\)"):
+    with pytest.raises(InputError, match=r"no item of 1 class of the population \(first: \[2\]\)"):
         sample_bound(points[:16], labels[:16], points, labels)
     with pytest.raises(InputError, match="failure between 0 and 1"):
         cover_bound(points, labels, [0, 8, 16], failure=0.0)

@@ -104,7 +104,7 @@ def test_who_may_not_find_its_own_class_is_a_stranger():
         identification=True,
         draws=0,
     )
-    assert "Identification: 1 queries of known classes, 2 strangers." in scores.notes  # "a" sees its own sequence alone
+    assert "Identification: 1 query of known classes, 2 strangers." in scores.notes  # "a" sees its own sequence alone
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])

@@ -169,7 +169,7 @@ def test_bad_input():
         compare_pairs({"a": np.ones(3), "b": np.ones((2, 3))})
     with pytest.raises(InputError, match=r"got a \(1, 0\), b \(1, 0\)"):
         compare_pairs({"a": np.ones(0), "b": np.ones(0)})
-    with pytest.raises(InputError, match="b has no score for 1 classes, first for number 2 in run 0"):
+    with pytest.raises(InputError, match="b has no score for 1 class, first for number 2 in run 0"):
         compare_pairs({"a": np.ones(3), "b": np.array([1, 1, np.nan])})
     with pytest.raises(InputError, match="a count above 0 for each of 3 classes"):
         compare_pairs({"a": np.ones(3), "b": np.ones(3)}, queries=np.array([1, 0, 2]))

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from vicinal.cli.values import asked_budget, given, whole_numbers, words
 from vicinal.masking import masked
+from vicinal.phrasing import counted
 
 __all__ = ["compare"]
 
@@ -150,7 +151,9 @@ def compare(
     if report:
         _write_report(out, console)
     if board.failed:
-        console.print(f"{len(board.failed)} runs failed; run them again with --retry-failed.", highlight=False)
+        them = "it" if len(board.failed) == 1 else "them"
+        failed = f"{counted(len(board.failed), 'run')} failed; run {them} again with --retry-failed."
+        console.print(failed, highlight=False)
         raise typer.Exit(1)
 
 

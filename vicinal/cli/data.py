@@ -13,6 +13,7 @@ import typer
 
 from vicinal.cli.figures import prepare_picture, save_picture
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
+from vicinal.phrasing import counted
 
 if TYPE_CHECKING:
     from vicinal.data import Dataset, Lookalikes
@@ -176,7 +177,7 @@ def summary(dataset: Dataset) -> dict[str, str]:
     }
     if dataset.roles is not None:
         rows["roles"] = ", ".join(
-            f"{role} {count:,} ({len(dataset.with_role(role).classes):,} classes)"
+            f"{role} {count:,} ({counted(len(dataset.with_role(role).classes), 'class')})"
             for role, count in Counter(dataset.roles.tolist()).items()
         )
     rows["hash"] = dataset.hash()
@@ -202,7 +203,7 @@ def split_in_words(dataset: Dataset) -> dict[str, str]:
     for side, view in sides.items():
         if view is not None:
             names = [view.class_names[label] for label in view.classes]
-            told.append(f"{side} {_listed(names, 3)} ({_some(len(names), 'class', 'classes')}, {len(view):,} items)")
+            told.append(f"{side} {_listed(names, 3)} ({counted(len(names), 'class')}, {counted(len(view), 'item')})")
     leak = leak_note(divided)
     return {"split": "; ".join(told)} | ({} if leak is None else {"warning": leak})
 

@@ -27,10 +27,12 @@ def demo(
 
     from vicinal.cli.json_output import print_json
     from vicinal.comparing import compare
+    from vicinal.phrasing import counted
     from vicinal.report import write_report
 
     console = Console(stderr=as_json)  # standard output is for the JSON alone
-    console.print(f"{len(LOSSES)} losses, {seeds} seeds, {steps} steps: a few minutes on two cores.", highlight=False)
+    effort = f"{len(LOSSES)} losses, {counted(seeds, 'seed')}, {counted(steps, 'step')}"
+    console.print(f"{effort}: a few minutes on two cores.", highlight=False)
     board = compare("glyphs", list(LOSSES), recipe="glyphs", seeds=seeds, steps=steps, out=out, progress=progress)
     if as_json:
         print_json(board.to_dict())

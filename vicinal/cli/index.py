@@ -135,7 +135,7 @@ def index(
             raise InputError(f"{what} is a model; say where the index is to be: --out FOLDER.")
         made_by = what if is_model else None
         with Index.import_file(target, import_, embedder=made_by, distance=distance, store=store) as opened:
-            done = _said(console, opened, opened.changes)
+            done = _said(console, opened, opened.changes, skip_bad)
             _keep_map(console, opened, wanted=keep_map, progress=progress)
             _end(opened, done, as_json, skip_bad)
         return
@@ -144,7 +144,7 @@ def index(
             raise InputError(f"{what} is a model; say what to index and where: vicinal index {what} DATA --out FOLDER.")
         _refuse("making an index", {**actions, "--distance": distance}, f"ask for that of the index {out}")
         with Index.build(out, what, data, store=store, progress=progress) as built:
-            done = _said(console, built, built.changes)
+            done = _said(console, built, built.changes, skip_bad)
             _keep_map(console, built, wanted=keep_map, progress=progress)
             _end(built, done, as_json, skip_bad)
         return
@@ -162,9 +162,9 @@ def index(
         if rollback:
             opened.rollback()
         if model is not None:
-            facts |= _said(console, opened, opened.reembed(model, data, progress=progress))
+            facts |= _said(console, opened, opened.reembed(model, data, progress=progress), skip_bad)
         elif data is not None:
-            facts |= _said(console, opened, opened.refresh(data, progress=progress))
+            facts |= _said(console, opened, opened.refresh(data, progress=progress), skip_bad)
         if remove is not None:
             gone = opened.remove(remove)
             facts["removed"] = facts.get("removed", 0) + gone
@@ -211,12 +211,17 @@ def _refuse(what: str, flags: Mapping[str, object], instead: str) -> None:
         raise InputError(f"{', '.join(given)} cannot go with {what}: {instead}.")
 
 
-def _said(console: Console, opened: Index, changes: Changes) -> dict[str, Any]:
+def _said(console: Console, opened: Index, changes: Changes, skip_bad: bool) -> dict[str, Any]:
     """Say what was done to an index, and return it for JSON."""
-    for name, reason in changes.skipped:
-        console.print(f"skipped {name}: {reason}")
+    if skip_bad:  # the error names them otherwise
+        for name, reason in changes.skipped:
+            console.print(f"skipped {_named_once(name, reason)}")
     console.print(f"{opened}: {changes}")
     return asdict(changes) | {"skipped": [{"item": name, "reason": reason} for name, reason in changes.skipped]}
+
+
+def _named_once(name: str, reason: str) -> str:
+    return f"{name}: {reason.removeprefix(f'{name} ')}"
 
 
 def _end(opened: Index, facts: Mapping[str, Any], as_json: bool, skip_bad: bool) -> None:
@@ -228,7 +233,7 @@ def _end(opened: Index, facts: Mapping[str, Any], as_json: bool, skip_bad: bool)
     if facts.get("skipped") and not skip_bad:
         raise DataError(
             f"{counted(len(facts['skipped']), 'item')} cannot be read; the others are in {opened.path}.",
-            [f"{each['item']}: {each['reason']}" for each in facts["skipped"]],
+            [_named_once(each["item"], each["reason"]) for each in facts["skipped"]],
             "Mend them and give the same command again, or leave them out with --skip-bad.",
         )
 

@@ -14,6 +14,7 @@ from PIL import Image
 from vicinal.data.files import IMAGE_ERRORS, digest, map_files, open_header, read_bytes, upright
 from vicinal.errors import DataError, InputError
 from vicinal.notebook_html import html_page, html_picture
+from vicinal.phrasing import counted
 from vicinal.reading import printable
 
 ROLES = ("train", "validation", "test", "query", "gallery")
@@ -99,7 +100,7 @@ class Dataset:
         return html_page(repr(self), html_picture(sheet, repr(self)))
 
     def __repr__(self) -> str:
-        return f"Dataset({self.name!r}: {len(self):,} {self.kind}, {len(self.classes):,} classes)"
+        return f"Dataset({self.name!r}: {len(self):,} {self.kind}, {counted(len(self.classes), 'class')})"
 
     @property
     def kind(self) -> Literal["paths", "images", "vectors"]:

@@ -16,6 +16,7 @@ from vicinal.data.from_elsewhere import of
 from vicinal.data.label_sets import first_of_each_label
 from vicinal.errors import InputError, look_up
 from vicinal.notebook_html import html_page, html_table
+from vicinal.phrasing import counted
 
 # Each protocol's number of folds; None where there are none.
 PROTOCOLS: dict[str, int | None] = {
@@ -83,8 +84,8 @@ class Split:
         ]
         if shared:
             raise InputError(
-                f"{len(shared)} classes are on both sides of the split: {', '.join(shared[:10])}"
-                f"{', ...' if len(shared) > 10 else ''}. Give every class to one side only."
+                f"{counted(len(shared), 'class is', 'classes are')} on both sides of the split: "
+                f"{', '.join(shared[:10])}{', ...' if len(shared) > 10 else ''}. Give every class to one side only."
             )
 
     @property
@@ -241,7 +242,8 @@ def _official_sides(data: Dataset, first: Classes) -> tuple[Classes, Classes, Cl
     shared = sorted({*np.intersect1d(train, test), *np.intersect1d(train, held_out), *np.intersect1d(held_out, test)})
     if shared:
         raise InputError(
-            f"{len(shared)} classes of {data.name} have roles on both sides of the split: "
+            f"{counted(len(shared), f'class of {data.name} has', f'classes of {data.name} have')} roles on both "
+            "sides of the split: "
             f"{', '.join(data.class_names[c] for c in shared[:10])}. "
             f"Give every class to one side only.{_sets_hint(data)}"
         )

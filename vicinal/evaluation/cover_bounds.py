@@ -20,6 +20,7 @@ from torch import Tensor
 from vicinal.errors import InputError
 from vicinal.evaluation.covering import classes_by_size, greedy_radii
 from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.phrasing import counted
 
 __all__ = ["Bound", "cover_bound", "sample_bound"]
 
@@ -152,7 +153,9 @@ def sample_bound(
     classes, (few_codes, all_codes) = as_codes(sample_labels, population_labels, sizes=[len(few), len(all_)])
     if missing := sorted(set(all_codes.tolist()) - set(few_codes.tolist())):
         names = [classes[code] for code in missing[:5]]
-        raise InputError(f"The sample has no item of {len(missing)} classes of the population (first: {names}).")
+        raise InputError(
+            f"The sample has no item of {counted(len(missing), 'class')} of the population (first: {names})."
+        )
     margins = (positive_margin, negative_margin)
     gap = _mean_loss(all_, all_codes, all_, all_codes, margins) - _mean_loss(few, few_codes, all_, all_codes, margins)
     radius = _farthest(all_, all_codes, few, few_codes)

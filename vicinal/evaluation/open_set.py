@@ -13,6 +13,7 @@ from vicinal.evaluation.scored_items import ScoredItems, as_scored_items
 from vicinal.neighbours.checked_inputs import ArrayLike, Labels
 from vicinal.neighbours.exclusion import Exclusion
 from vicinal.neighbours.nearest import collect
+from vicinal.phrasing import counted
 
 __all__ = ["Identification", "identify", "identify_items"]
 
@@ -52,7 +53,7 @@ class Identification:
 
     def summary(self) -> str:
         """How many were asked for."""
-        return f"{self.known:,} queries of known classes, {self.strangers:,} strangers."
+        return f"{counted(self.known, 'query', 'queries')} of known classes, {counted(self.strangers, 'stranger')}."
 
 
 def identify(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from vicinal.atomic import replacing, write_atomically
 from vicinal.errors import DataError, InputError, look_up
 from vicinal.notebook_html import html_page, html_table
+from vicinal.phrasing import counted
 from vicinal.statistics.intervals import Difference, Interval, class_sums, paired_difference
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ class Scores:
         out = f"; {left:,} left out because no reference has their class" if left else "; none left out"
         scored = self.queries - left
         return (
-            f"{scored:,} of {self.queries:,} queries scored against {self.references:,} references, "
-            f"{len(self.classes):,} classes{out}."
+            f"{scored:,} of {counted(self.queries, 'query', 'queries')} scored against "
+            f"{counted(self.references, 'reference')}, {counted(len(self.classes), 'class')}{out}."
         )
 
     def per_class(self, name: str) -> dict[int | str, float]:

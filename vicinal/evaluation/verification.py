@@ -19,6 +19,7 @@ from vicinal.evaluation.pair_similarities import PairCounts
 from vicinal.evaluation.roc import Curve, area, best_accuracy, curve_of, equal_error, true_accepts_at
 from vicinal.evaluation.scored_items import Encoder, LabelledItems, ScoredItems, as_scored_items
 from vicinal.neighbours.checked_inputs import ArrayLike, Labels
+from vicinal.phrasing import counted
 from vicinal.statistics.intervals import Interval, times_drawn
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class Verification:
             shares = np.array(list(self.by_class[name].values()))
             low, middle, high = np.quantile(shares, [0.1, 0.5, 0.9])
             spread = f" {name} of a class: {middle:.3f} in the middle, {low:.3f} to {high:.3f} for 8 of 10 classes."
-        return f"{self.pairs[0]:,} pairs of one class, {self.pairs[1]:,} of two, {len(self.classes):,} classes.{spread}"
+        pairs = f"{counted(self.pairs[0], 'pair')} of one class, {self.pairs[1]:,} of two"
+        return f"{pairs}, {counted(len(self.classes), 'class')}.{spread}"
 
     @property
     def det(self) -> tuple[Float64[np.ndarray, " t"], Float64[np.ndarray, " t"]]:

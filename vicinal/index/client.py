@@ -30,6 +30,7 @@ from vicinal.index.sent_pictures import file_content, form_body, pictures_of
 from vicinal.index.where import Where, as_condition
 from vicinal.index.where_text import as_text
 from vicinal.neighbours import Reranking
+from vicinal.phrasing import counted
 
 __all__ = ["RemoteIndex", "connect"]
 
@@ -117,7 +118,8 @@ class RemoteIndex:
 
     def __repr__(self) -> str:
         info = self._info()
-        return f"RemoteIndex({self.url!r}: {info['count']:,} items, {info['dim']} dimensions, {info['distance']})"
+        size = f"{counted(info['count'], 'item')}, {info['dim']} dimensions"
+        return f"RemoteIndex({self.url!r}: {size}, {info['distance']})"
 
     def __enter__(self) -> RemoteIndex:
         return self

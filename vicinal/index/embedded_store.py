@@ -26,6 +26,7 @@ from vicinal.index.store import Answer
 from vicinal.index.vector_file import append_rows, damaged_blocks, map_rows
 from vicinal.index.where import Condition, Value
 from vicinal.neighbours.rounded_rows import as_int8, unpack_rows
+from vicinal.phrasing import counted
 
 __all__ = ["EmbeddedStore"]
 
@@ -224,8 +225,8 @@ class EmbeddedStore:
                     hurt = catalogue.ids(range(max(block.first, 0), last))
                     problems.append(
                         f"{self._file.name}: rows {block.first} to {block.first + block.many - 1} are not what was "
-                        f"written; {len(hurt)} items have their vectors there, such as "
-                        f"{next(iter(hurt.values()), 'none')!r}"
+                        f"written; {counted(len(hurt), 'item has its vector', 'items have their vectors')} there, such "
+                        f"as {next(iter(hurt.values()), 'none')!r}"
                     )
             except Exception as error:  # whatever a damaged file brings about is what was asked for
                 problems.append(f"{self._file.name} cannot be checked: {error}")

@@ -36,6 +36,7 @@ from vicinal.index.taking_in import take_in
 from vicinal.index.where import Where, as_condition
 from vicinal.neighbours.reranking import Reranking
 from vicinal.neighbours.similarity import DISTANCES
+from vicinal.phrasing import counted
 
 __all__ = ["Index"]
 
@@ -252,7 +253,7 @@ class Index:
         made = f"embedder {self.embedder_hash[:12]}" if self.embedder_hash else "vectors from elsewhere"
         better = f"; searched {self.improvement}" if self.improvement else ""
         size = f"{self.dim} dimensions{'' if self.numbers == 'float32' else f' in {self.numbers}'}"
-        return f"Index({str(self.path)!r}: {len(self):,} items, {size}, {self.distance}, {made}{better})"
+        return f"Index({str(self.path)!r}: {counted(len(self), 'item')}, {size}, {self.distance}, {made}{better})"
 
     def __enter__(self) -> Index:
         return self

@@ -12,6 +12,7 @@ from jaxtyping import Float32
 
 from vicinal.errors import InputError, MissingExtra
 from vicinal.index.store import Answer, Store
+from vicinal.phrasing import counted
 
 __all__ = ["Measurement", "measure_store"]
 
@@ -61,7 +62,7 @@ class Measurement:
     def __str__(self) -> str:
         vectors = self.items * self.dim * 4
         lines = [
-            f"{self.items:,} items of {self.dim} numbers, k = {self.k}",
+            f"{counted(self.items, 'item')} of {self.dim} numbers, k = {self.k}",
             f"exact   {self.exact_ms:8.2f} ms per query, recall 1",
         ]
         if self.fast_ms is not None:

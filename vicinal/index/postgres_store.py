@@ -30,6 +30,7 @@ from vicinal.index.store import Answer
 from vicinal.index.where import Condition
 from vicinal.index.where_sql import to_sql
 from vicinal.masking import masked
+from vicinal.phrasing import counted
 
 __all__ = ["PostgresStore"]
 
@@ -228,7 +229,7 @@ class PostgresStore:
                 f"SELECT count(*) FROM {self._table} WHERE vector_dims(vector) <> %s", (self.header.dim,)
             ).fetchone()[0]
             if wrong:
-                problems.append(f"{wrong} vectors do not have {self.header.dim} numbers")
+                problems.append(f"{counted(wrong, 'vector does', 'vectors do')} not have {self.header.dim} numbers")
         return problems
 
     def prepare_fast(self, *, half: bool = False) -> float:

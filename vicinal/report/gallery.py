@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -96,7 +97,9 @@ def open_album(run: Run) -> Album:
     """
     record = run.record
     try:
-        data = load(record.dataset, skip_bad=run.recipe.skip_bad)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what is skipped was said when the run was made
+            data = load(record.dataset, skip_bad=run.recipe.skip_bad)
         test = run.recipe.split(data).test
     except (VicinalError, OSError) as error:
         reason = str(error).splitlines()[0]

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.phrasing import in_words
+from vicinal.phrasing import counted, in_words
 from vicinal.results.record import Network, Record
 from vicinal.results.run import Run
 from vicinal.statistics import Interval, seed_interval
@@ -45,7 +45,7 @@ class Entry:
 
     def __repr__(self) -> str:
         backbone, dim = self.network
-        return f"Entry({self.name}, {backbone}-{dim}, {len(self.runs)} runs)"
+        return f"Entry({self.name}, {backbone}-{dim}, {counted(len(self.runs), 'run')})"
 
     @property
     def label(self) -> str:

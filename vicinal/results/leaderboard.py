@@ -87,7 +87,8 @@ class Leaderboard:
         return len(self.runs)
 
     def __repr__(self) -> str:
-        return f"Leaderboard({self.title}: {len(self.runs) - len(self.failed)} runs done, {len(self.failed)} failed)"
+        done = counted(len(self.runs) - len(self.failed), "run")
+        return f"Leaderboard({self.title}: {done} done, {len(self.failed)} failed)"
 
     def _repr_html_(self) -> str:
         """What the terminal shows, for notebooks."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vicinal.errors import InputError
 from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
+from vicinal.phrasing import counted
 from vicinal.references.one_hot import check_probabilities
 from vicinal.references.proxies import check_labels
 from vicinal.spaces.any_distance import distances_in_blocks
@@ -74,8 +75,8 @@ class Bounds:
     def __str__(self) -> str:
         inter = self.inter_bound
         lines = [
-            f"{len(self.labels):,} items of {len(set(self.labels.tolist())):,} classes; {self.compared:,} compared with"
-            " each other",
+            f"{counted(len(self.labels), 'item')} of {counted(len(set(self.labels.tolist())), 'class')}; "
+            f"{self.compared:,} compared with each other",
             f"  epsilon, largest distance of an item to its label    {self.epsilon:.4f}",
             f"  F(2M), distance of two labels                        {self.metric.between_labels:.4f}",
             f"  largest distance inside a class                      {self.largest_intra:.4f}, proved at most "
@@ -89,7 +90,8 @@ class Bounds:
         verdict = (
             "holds: P@1 = MAP@R = 1"
             if self.holds
-            else (f"does not hold; it would without {items:,} items, or without the {classes:,} classes they are of")
+            else f"does not hold; it would without {counted(items, 'item')}, or without the "
+            f"{counted(classes, 'class')} they are of"
         )
         return "\n".join(
             [

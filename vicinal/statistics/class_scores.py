@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vicinal.errors import InputError
+from vicinal.phrasing import counted
 
 __all__ = ["ClassScores", "class_arrays", "class_scores"]
 
@@ -77,7 +78,7 @@ def class_scores(per_class: Mapping[str, NDArray[np.float64]], queries: NDArray[
         unknown = np.argwhere(~np.isfinite(values)).tolist()
         if unknown:
             raise InputError(
-                f"{method} has no score for {len(unknown)} classes, first for number {unknown[0][1]} in run "
+                f"{method} has no score for {counted(len(unknown), 'class')}, first for number {unknown[0][1]} in run "
                 f"{unknown[0][0]}: leave classes without a scored query out of all methods."
             )
     classes = next(iter(shapes.values()))[1]

@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from vicinal.figure_style import ACCENT, CONTRAST, OTHER, styled
+from vicinal.phrasing import counted
 from vicinal.tuning.ranges import Range
 from vicinal.tuning.tuned import Attempt, Tuned
 
@@ -55,7 +56,7 @@ def plot_search(tuned: Tuned, *, columns: int = 3) -> Figure:
     for panel in panels[panels_needed:]:
         panel.set_axis_off()
     figure.supylabel(f"{tuned.score}, validation")
-    figure.suptitle(f"{tuned.recipe.method}: {len(tuned.trials)} trials by {tuned.sampler}")
+    figure.suptitle(f"{tuned.recipe.method}: {counted(len(tuned.trials), 'trial')} by {tuned.sampler}")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return styled(figure)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
+from vicinal.phrasing import counted
 from vicinal.recipe import Recipe
 from vicinal.results.searches import SearchRecord
 from vicinal.tuning.ranges import Space
@@ -154,7 +155,8 @@ class Tuned:
                 *table,
                 "",
                 f"{self.recipe.method}: {self.score} {self.value:.4f} on the validation classes in trial "
-                f"{self.best.place}; as given {before}. {len(self.trials)} trials by {self.sampler}: {told}.",
+                f"{self.best.place}; as given {before}. "
+                f"{counted(len(self.trials), 'trial')} by {self.sampler}: {told}.",
                 *self._rungs_in_words(),
                 *failures,
             ]

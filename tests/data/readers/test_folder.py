@@ -65,7 +65,7 @@ def test_an_empty_class_is_a_note_and_a_flat_folder_is_told_what_to_do(tmp_path:
     (tmp_path / "dog").mkdir()
     assert [note.split(",")[0].split(":")[0] for note in folder(tmp_path).notes] == [
         "class folder without images",
-        "1 images beside the class folders",
+        "1 image beside the class folders",
     ]
 
 

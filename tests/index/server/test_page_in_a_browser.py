@@ -171,6 +171,25 @@ def test_an_address_of_a_mail_works(browse: Any, folder: Path) -> None:
     assert page.locator(".query .hint").first.text_content() == "3-4.png"
 
 
+RECTANGLES = """async (name) => {
+  const { breakable, element } = await import("/static/elements.js");
+  const label = element("span", { class: "label" }, breakable(name));
+  label.style = "display: block; width: 6em;";
+  document.body.append(label);
+  return [...label.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return range.getClientRects().length;
+  });
+}"""
+
+
+def test_a_narrow_label_breaks_between_its_words(browse: Any) -> None:
+    page = browse()
+    page.wait_for_selector(".begin .hit a")
+    assert page.evaluate(RECTANGLES, "Belted_Kingfisher") == [1, 1]
+
+
 DROP = """async ([bytes, name, kind]) => {
   const file = new File([new Uint8Array(bytes)], name, { type: kind });
   const carried = new DataTransfer();

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,27 @@ def test_the_page_is_served_whole_and_asks_nobody_else(asked, vectors) -> None:
             assert (again.status_code, again.content) == (304, b"")
         for path in ("/static/nothing.js", "/static/..%2f__init__.py", "/static/"):
             assert client.get(path).status_code == 404
+
+
+BROKEN = """
+globalThis.document = { createElement: (tag) => ({ tag, append() {} }) };
+const names = ["Belted_Kingfisher", "_a__b_", "no label", ""];
+console.log(JSON.stringify(names.map((name) => breakable(name).map((part) => part.tag ?? part))));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_names_may_be_broken_after_underscores() -> None:
+    script = (PAGE / "elements.js").read_text() + BROKEN
+    done = subprocess.run(
+        ["node", "--input-type=module"], input=script, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(done.stdout) == [
+        ["Belted_", "wbr", "Kingfisher"],
+        ["_", "wbr", "a__", "wbr", "b_"],
+        ["no label"],
+        [],
+    ]
 
 
 def test_the_page_has_no_inline_script_or_style_and_no_address_outside() -> None:

@@ -8,6 +8,7 @@ from vicinal.data.checks import dataset_from
 from vicinal.data.dataset import ROLES, Dataset
 from vicinal.data.readers.layout import by_class, folders_in, is_image
 from vicinal.errors import DataError
+from vicinal.phrasing import counted
 from vicinal.reading import printable
 
 
@@ -41,10 +42,12 @@ def folder(
         loose = [path.name for path in folders_in(root) if path.is_file() and is_image(path.name)]
         if loose and not listing.paths:
             raise DataError(
-                f"{root} holds {len(loose):,} images and no sub-folders of images: which of them belong together?",
+                f"{root} holds {counted(len(loose), 'image')} and no sub-folders of images: which of them belong "
+                "together?",
                 hint=f"Make one sub-folder per class, such as {root}/cat/{loose[0]}. Where no labels are needed, "
                 "as in `vicinal embed`, a folder of images is taken as it is.",
             )
         if loose:
-            listing.notes.append(f"{len(loose):,} images beside the class folders, which are not used: {loose[0]}, ...")
+            beside = f"{counted(len(loose), 'image')} beside the class folders, not used: {loose[0]}"
+            listing.notes.append(f"{beside}, ..." if len(loose) > 1 else beside)
     return dataset_from(listing, printable(root.resolve().name), check=check, skip_bad=skip_bad)

@@ -37,10 +37,14 @@ export const similarityText = (value) => (Object.is(Math.round(value * 1000), -0
 export const nameOf = (item) => (item.path ? item.path.split(/[\\/]/).pop() : String(item.id));
 export const labelOf = (item) => (item.label === null || item.label === undefined ? "no label" : String(item.label));
 
+// A name that is broken after underscores, and inside a word only where that alone is too long for its place.
+export const breakable = (name) =>
+  (name.match(/[^_]+_*|_+/g) ?? []).flatMap((piece, place) => (place ? [element("wbr"), piece] : [piece]));
+
 export function picture(item, size, alternative) {
   // A picture that is not there, or cannot be drawn, gives way to the item's name.
   const holder = element("span", { class: "picture" });
-  const instead = () => holder.replaceChildren(element("span", { class: "no-picture" }, nameOf(item)));
+  const instead = () => holder.replaceChildren(element("span", { class: "no-picture" }, breakable(nameOf(item))));
   if (!item.image) instead();
   else {
     const address = item.image.startsWith("blob:") ? item.image : `${item.image}?size=${size}`;

@@ -2,7 +2,7 @@
 
 import { changed, filterOf, go, read } from "./address.js";
 import { ask, post, upload } from "./api.js";
-import { byId, counted, element, labelOf, nameOf, notice, picture, say, similarityText } from "./elements.js";
+import { breakable, byId, counted, element, labelOf, nameOf, notice, picture, say, similarityText } from "./elements.js";
 import { filterPanel } from "./filters.js";
 import { openWhy } from "./why_view.js";
 
@@ -43,8 +43,8 @@ function queryPanel(query, info) {
   return element("section", { class: "query", "aria-label": "The query" },
     picture(query, 512, `The query, ${query.title}`),
     element("div", { class: "query-words" },
-      element("h1", {}, query.title),
-      element("p", { class: "hint" }, query.subtitle),
+      element("h1", {}, breakable(query.title)),
+      element("p", { class: "hint" }, breakable(query.subtitle)),
       element("dl", { class: "metadata" }, facts(query)),
       query.item !== undefined && element("a", { class: "hint", href: changed({ view: "map", item: query.item }) }, "Show on the map")),
     inputs(info));
@@ -67,7 +67,7 @@ function card(hit, rank, query, info) {
     element("a", { href: changed({ item: hit.id, upload: null, from: 0 }), "aria-label": `Search from ${title}, number ${rank}, similarity ${similarityText(hit.similarity)}` },
       picture(hit, 256, "")),
     element("div", { class: "hit-words" },
-      element("span", { class: "label", title }, title),
+      element("span", { class: "label", title }, breakable(title)),
       verdict(hit, query),
       element("span", { class: "similarity", title: info.distance === "cosine" ? "cosine similarity" : "minus the Euclidean distance" }, similarityText(hit.similarity)),
       element("button", { type: "button", class: "why", "aria-label": `Why ${title}, number ${rank}?`, onclick: () => openWhy(query, hit, info) }, "Why?")));
@@ -132,7 +132,7 @@ function startCard(item) {
   const title = labelOf(item);
   return element("li", { class: "hit" },
     element("a", { href: changed({ item: item.id, upload: null, from: 0 }), "aria-label": `Search from ${title}, ${nameOf(item)}` }, picture(item, 256, "")),
-    element("div", { class: "hit-words" }, element("span", { class: "label", title }, title)));
+    element("div", { class: "hit-words" }, element("span", { class: "label", title }, breakable(title))));
 }
 
 // A few from all over the index: neighbours in the order of ids are often of one class.

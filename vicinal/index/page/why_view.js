@@ -1,7 +1,7 @@
 // Why a hit was found: the numbers of one query and one hit, and the curve of the model's loss, in a dialog.
 
 import { ask, Trouble } from "./api.js";
-import { byId, counted, drawing, element, labelOf, percent, picture, similarityText } from "./elements.js";
+import { breakable, byId, counted, drawing, element, labelOf, percent, picture, similarityText } from "./elements.js";
 
 const WIDE = 420, HIGH = 190, LEFT = 40, RIGHT = 12, TOP = 14, BOTTOM = 32;
 
@@ -80,8 +80,8 @@ function lossPart(loss) {
 function content(why, query, hit, info) {
   return [
     element("div", { class: "pair" },
-      element("figure", {}, picture(query, 256, "The query"), element("figcaption", {}, `query: ${query.title}`)),
-      element("figure", {}, picture(hit, 256, "The hit"), element("figcaption", {}, labelOf(hit)))),
+      element("figure", {}, picture(query, 256, "The query"), element("figcaption", {}, breakable(`query: ${query.title}`))),
+      element("figure", {}, picture(hit, 256, "The hit"), element("figcaption", {}, breakable(labelOf(hit))))),
     element("dl", { class: "reasons" },
       fact("Similarity", element("strong", {}, similarityText(why.similarity)), info.distance === "cosine" ? " (cosine)" : " (minus the distance)"),
       fact("Rank", `number ${why.rank} of ${counted(why.items, "item")}`),
