@@ -27,11 +27,13 @@ from vicinal.errors import VicinalError
 from vicinal.index import Index
 from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.item import Header, Item
+from vicinal.neighbours.rounded_rows import pack_rows, unpack_rows
 
 DIM = 8
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 AT_ONCE = 50  # kills of one index: everything in it is compared after each
 FLIPS_AT_ONCE = 500
+KINDS = ("float32", "int8")  # what numbers are kept in, one index after the other
 MUCH_MEMORY = 256 << 20  # bytes, for an index of sixty items
 
 
@@ -102,10 +104,15 @@ def kill_once(folder, first, calls, seconds, chosen=signal.SIGKILL):
     return must, may
 
 
-def begin(folder):
+def begin(folder, numbers="float32"):
     """Make the index that is to be killed; return the items that it holds."""
-    Index.of_vectors(folder, vector_of(0)[None], ids=[0], labels=["new"]).close()
+    Index.of_vectors(folder, vector_of(0)[None], ids=[0], labels=["new"], numbers=numbers).close()
     return {0}
+
+
+def as_kept(key, numbers):
+    """The vector of an item, as an index gives it back that keeps its numbers so."""
+    return unpack_rows(pack_rows(vector_of(key)[None], numbers), numbers, DIM)[0]
 
 
 def after_kill(folder, known, kill, rng):
@@ -121,15 +128,15 @@ def after_kill(folder, known, kill, rng):
         # what was not acknowledged is the one call that was under way, whole
         assert len(fresh - must - may) < 30
         for item, vector in zip(items, vectors, strict=True):
-            assert np.array_equal(vector, vector_of(item.id))
+            assert np.array_equal(vector, as_kept(item.id, index.numbers))
         probe = random.Random(kill).choice(items).id
         assert index.nearest(vector_of(probe)[None], k=1)[0].tolist() == [[probe]]
     return here
 
 
-def survive(folder, kills, seed):
+def survive(folder, kills, seed, numbers="float32"):
     """Kill an index again and again; return how many items it holds in the end."""
-    known = begin(folder)
+    known = begin(folder, numbers)
     rng = random.Random(seed)
     for kill in range(1, kills + 1):
         known = after_kill(folder, known, kill, rng)
@@ -150,9 +157,9 @@ def damage(path, rng):
     return mend
 
 
-def flippable(folder):
+def flippable(folder, numbers="float32"):
     """Make an index whose bits are to be flipped; return its items and vectors."""
-    store = EmbeddedStore.create(folder, Header(DIM))
+    store = EmbeddedStore.create(folder, Header(DIM, numbers=numbers))
     rows = np.stack([vector_of(key) for key in range(60)])
     store.add([Item(key, path=f"p{key}", label="ab"[key % 2], metadata={"y": key / 2}) for key in range(60)], rows)
     store.close()
@@ -166,7 +173,7 @@ def flippable(folder):
 def flip_reported(folder, rng, right):
     """Flip one bit, and undo it; return whether it is reported: if not, all items are what they were."""
     items, vectors = right
-    mend = damage(folder / rng.choice(["items.sqlite", "vectors.f32"]), rng)
+    mend = damage(rng.choice([folder / "items.sqlite", *folder.glob("vectors.*")]), rng)
     try:
         store = EmbeddedStore(folder)
         try:
@@ -186,9 +193,9 @@ def flip_reported(folder, rng, right):
         mend()
 
 
-def flip_bits(folder, flips, seed):
+def flip_bits(folder, flips, seed, numbers="float32"):
     """Flip bits; return how many were reported, and how many were harmless."""
-    right, rng = flippable(folder), random.Random(seed)
+    right, rng = flippable(folder, numbers), random.Random(seed)
     reported = sum(flip_reported(folder, rng, right) for _ in range(flips))
     return reported, flips - reported
 
@@ -199,7 +206,7 @@ def killed(kills: int, seed: int) -> Tally:
     with timed(tally), tempfile.TemporaryDirectory() as place:
         for start in range(seed, seed + kills, AT_ONCE):
             folder, rng = Path(place) / f"{start}.index", random.Random(start)
-            known = begin(folder)
+            known = begin(folder, KINDS[start // AT_ONCE % 2])
             for kill in range(1, 1 + min(AT_ONCE, seed + kills - start)):
 
                 def again(folder=folder, kill=kill, rng=rng):
@@ -219,7 +226,7 @@ def flipped(flips: int, seed: int) -> Tally:
         for start in range(seed, seed + flips, FLIPS_AT_ONCE):
             with tempfile.TemporaryDirectory() as place:
                 folder, rng = Path(place), random.Random(start)
-                right = flippable(folder)
+                right = flippable(folder, KINDS[start // FLIPS_AT_ONCE % 2])
                 for flip in range(1, 1 + min(FLIPS_AT_ONCE, seed + flips - start)):
                     before = peak_memory()
                     try:

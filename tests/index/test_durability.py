@@ -18,13 +18,15 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "campaign"))
 from index_kills import flip_bits, survive, vector_of
 
 
-def test_kills_lose_nothing_that_was_acknowledged(tmp_path):
-    assert survive(tmp_path / "x.index", kills=3, seed=0) > 1
+@pytest.mark.parametrize(("numbers", "kills"), [("float32", 3), ("int8", 2)])
+def test_kills_lose_nothing_that_was_acknowledged(tmp_path, numbers, kills):
+    assert survive(tmp_path / "x.index", kills, 0, numbers) > 1
 
 
 @pytest.mark.slow
-def test_more_kills_lose_nothing_that_was_acknowledged(tmp_path):
-    assert survive(tmp_path / "x.index", kills=25, seed=1) > 25
+@pytest.mark.parametrize("numbers", ["float32", "int8"])
+def test_more_kills_lose_nothing_that_was_acknowledged(tmp_path, numbers):
+    assert survive(tmp_path / "x.index", 25, 1, numbers) > 25
 
 
 class Broken(OSError):
@@ -131,10 +133,11 @@ def test_a_second_writer_is_refused_with_a_sentence(tmp_path):
         other.close()
 
 
-def test_flipped_bits_are_reported_or_harmless(tmp_path):
-    reported, harmless = flip_bits(tmp_path, flips=60, seed=0)
+@pytest.mark.parametrize("numbers", ["float32", "int8"])
+def test_flipped_bits_are_reported_or_harmless(tmp_path, numbers):
+    reported, harmless = flip_bits(tmp_path, 40, 0, numbers)
     assert reported > 0
-    assert reported + harmless == 60
+    assert reported + harmless == 40
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from vicinal.errors import InputError
 from vicinal.index import Index, Item, index_folder, taking_in, vector_file
 from vicinal.index.columns import matches
 from vicinal.index.where import as_condition
+from vicinal.neighbours.rounded_rows import pack_rows, unpack_rows
 from vicinal.testing import naive_search
 
 keys = st.integers(0, 12)
@@ -80,11 +81,20 @@ def opened_after_kill(index: Index, left: Path) -> Index:
 
 
 class Machine(RuleBasedStateMachine):
+    numbers = "float32"
+
     def __init__(self):
         super().__init__()
         self.root = Path(tempfile.mkdtemp(dir=IN_MEMORY))
-        self.index = Index.of_vectors(self.root / "x.index", [[1, 0, 0]], labels=["a"], metadata={"year": [1]})
+        self.index = Index.of_vectors(
+            self.root / "x.index", [[1, 0, 0]], labels=["a"], metadata={"year": [1]}, numbers=self.numbers
+        )
         self.items = {0: (Item(0, label="a", metadata={"year": 1}), np.float32([1, 0, 0]))}
+
+    def kept(self, vector):
+        """What an index compares a vector by, and what it gives back of it."""
+        packed = pack_rows(vector[None], self.numbers)
+        return packed[0].astype(np.float32), unpack_rows(packed, self.numbers, 3)[0].tolist()
 
     def teardown(self):
         self.index.close()
@@ -101,7 +111,7 @@ class Machine(RuleBasedStateMachine):
             self.put(new)
         self.index = opened_after_kill(self.index, self.root / "left")
         there = {item.id: (item, vector.tolist()) for item, vector in zip(*self.index.get(), strict=True)}
-        if there != {key: (item, vector.tolist()) for key, (item, vector) in self.items.items()}:  # all or nothing
+        if there != {key: (item, self.kept(vector)[1]) for key, (item, vector) in self.items.items()}:  # all or nothing
             self.items |= added(new)
 
     def put(self, new):
@@ -147,7 +157,8 @@ class Machine(RuleBasedStateMachine):
                 self.index.search(np.float32(query), k, text)
             return
         where = None if text is None else as_condition(text)
-        known, vectors = zip(*self.items.values(), strict=True) if self.items else ((), ())
+        known = [item for item, _ in self.items.values()]
+        vectors = [self.kept(vector)[0] for _, vector in self.items.values()]
         right = naive_search(known, np.float32(vectors).reshape(-1, 3), np.float32(query), k, "cosine", where)
         hits = self.index.search(list(query), k=k, where=text)
         assert [(hit.id, hit.similarity) for hit in hits] == right
@@ -158,7 +169,11 @@ class Machine(RuleBasedStateMachine):
     def nothing_is_lost_or_added(self):
         items, vectors = self.index.get()
         assert items == [item for item, _ in sorted(self.items.values(), key=lambda pair: pair[0].id)]
-        assert [vector.tolist() for vector in vectors] == [self.items[item.id][1].tolist() for item in items]
+        assert [vector.tolist() for vector in vectors] == [self.kept(self.items[item.id][1])[1] for item in items]
+
+
+class SmallMachine(Machine):
+    numbers = "int8"
 
 
 def added(new):
@@ -246,6 +261,8 @@ def trying(examples, steps):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = trying(5, 12)
+TestSmallMachine = SmallMachine.TestCase
+TestSmallMachine.settings = trying(3, 10)
 TestRefreshMachine = RefreshMachine.TestCase
 TestRefreshMachine.settings = trying(4, 8)
 
