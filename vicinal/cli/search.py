@@ -59,7 +59,14 @@ def search(
         numbers = opened.numbers
     for (name, _), hits in zip(pictures, answers, strict=True):
         if json:
-            how_found = {"exact": hits.exact, "recall": hits.recall, "improved": hits.improved, "numbers": numbers}
+            how_found = {
+                "exact": hits.exact,
+                "recall": hits.recall,
+                "improved": hits.improved,
+                "expanded": hits.expanded,
+                "reranked": hits.reranked,
+                "numbers": numbers,
+            }
             print(json_module.dumps({"query": name, **how_found, "hits": [hit.as_dict() for hit in hits]}))
         else:
             _show(name, hits, numbers)
@@ -94,10 +101,10 @@ def _answers(
 
 
 def _show(name: str, hits: Hits, numbers: str) -> None:
-    how = "exact" if hits.exact else f"fast, recall {hits.recall:.4f} (measured {hits.measured})"
-    how += "" if numbers == "float32" else f", among vectors in {numbers}"
-    how += f", {hits.improved}" if hits.improved else ""
-    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"{name}: {len(hits)} found, {how}")
+    among = "" if numbers == "float32" else f", among vectors in {numbers}"
+    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(
+        f"{name}: {len(hits)} found, {hits.how}{among}"
+    )
     for place, hit in enumerate(hits, start=1):
         label = "" if hit.label is None else str(hit.label)
         extra = "  ".join(f"{key}={value}" for key, value in hit.metadata.items())

@@ -380,7 +380,14 @@ def _filter(where: Where | None) -> dict[str, str]:
 def _hits(reply: Mapping[str, Any]) -> Hits:
     names = ("id", "path", "label", "similarity", "metadata", "same", "probability")
     hits = tuple(Hit(**{name: hit[name] for name in names}) for hit in reply["hits"])
-    return Hits(hits, reply["recall"], reply["measured"], reply.get("improved", ""))
+    return Hits(
+        hits,
+        reply["recall"],
+        reply["measured"],
+        reply.get("improved", ""),
+        reply.get("expanded", 0),
+        reply.get("reranked", False),
+    )
 
 
 def _item(reply: Mapping[str, Any]) -> Item:

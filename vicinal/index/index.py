@@ -338,7 +338,8 @@ class Index:
             embedder: What made the vector, or its hash: another than the index's own is refused.
             fast: By codes of faiss: a few milliseconds for a million items, and nearly always the same; how nearly
                 is in the `recall` of the answer. Without it every answer is exact.
-            expand: Items that a query is drawn towards before it is searched; costs a second search.
+            expand: Items that a query is drawn towards before it is searched; costs a second search. The similarities
+                of hits, and what is called the same, stay those of the query itself.
             rerank: Put what is found in the order of shared neighbours; costs a search of all items in all, once.
 
         Returns:
@@ -362,7 +363,8 @@ class Index:
         answer = find_nearest(
             generation, self._kept, rows, k, condition, key=key, fast=fast, expand=expand, rerank=rerank
         )
-        answers = as_hits(answer, self._model.calibration(generation.folder, header.embedder))
+        rule = self._model.calibration(generation.folder, header.embedder)
+        answers = as_hits(answer, rule, expanded=expand, reranked=rerank is not None)
         return answers[0] if single else answers
 
     def nearest(
