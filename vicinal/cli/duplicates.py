@@ -49,12 +49,17 @@ def duplicates(
 
     Data without a model is compared by bytes and looks; embeddings without files by themselves alone.
     """
+    from vicinal.data.files import watched_files
     from vicinal.data.lookalikes import NOT_COMPARED, lookalike_files
     from vicinal.decisions import Link, find_duplicates, group_links
+    from vicinal.live_bar import LiveBar
 
     prepare_outputs(out, sheet)
     found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
-    alike = lookalike_files(found.paths)
+    with LiveBar(shown=progress) as bar:
+        task = bar.add_task("comparing images", total=None, visible=False)
+        with watched_files(lambda done, total: bar.update(task, completed=done, total=total, visible=True)):
+            alike = lookalike_files(found.paths)
     links = [Link(group[0], other, "bytes") for group in alike.same for other in group[1:]]
     links += [Link(one, other, "looks") for one, other in alike.near]
     notes = [] if alike.compared else [NOT_COMPARED]
