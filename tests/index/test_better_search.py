@@ -82,6 +82,8 @@ def test_reranking(rows: np.ndarray, tmp_path: Path, distance: str) -> None:
     np.testing.assert_allclose(
         [[hit.similarity for hit in hits] for hits in found], sign * expected.values[:, :5], rtol=1e-5
     )
+    assert index.search(vector=query, rerank=True) == index.search(vector=query, rerank=Reranking())
+    assert index.search(vector=query, rerank=False) == index.search(vector=query)
     near = find_neighbours(rows, 15, distance=distance)
     of_item = reranker.reordered_items(torch.tensor([7]), Neighbours(near.indices[7:8], near.values[7:8]))
     assert ids_of(index.search(item=7, k=5, rerank=settings)) == of_item.indices[0, :5].tolist()

@@ -36,7 +36,9 @@ def duplicates(
     model: Annotated[Path | None, MODEL] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Least similarity of near-duplicates; by default a cosine of 0.98.", show_default=False),
+        typer.Option(
+            max=1, help="Least similarity of near-duplicates; by default a cosine of 0.98.", show_default=False
+        ),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write one line per item to this .csv file.")] = None,
@@ -53,9 +55,12 @@ def duplicates(
     from vicinal.data.lookalikes import NOT_COMPARED, lookalike_files
     from vicinal.decisions import Link, find_duplicates, group_links
     from vicinal.live_bar import LiveBar
+    from vicinal.neighbours.checked_inputs import check_threshold
 
     prepare_outputs(out, sheet)
     found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    if threshold is not None:
+        check_threshold(threshold, found.distance)
     with LiveBar(shown=progress) as bar:
         task = bar.add_task("comparing images", total=None, visible=False)
         with watched_files(lambda done, total: bar.update(task, completed=done, total=total, visible=True)):

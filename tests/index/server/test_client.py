@@ -235,6 +235,7 @@ def test_hits_in_the_order_of_shared_neighbours(live: Any, vectors: Index) -> No
         vectors.add(vectors=[queries[0]], ids=["new"])
         assert remote.search(vector=queries[0], **anew) == vectors.search(vector=queries[0], **anew)
         assert remote.search(vector=queries[0], k=1, rerank=Reranking())[0].id == "new"
+        assert remote.search(vector=queries[0], rerank=True) == remote.search(vector=queries[0], rerank=Reranking())
         with pytest.raises(InputError, match=r"re-ranks as Reranking\(\) says; got Reranking\(near=3"):
             remote.search(vector=queries[0], rerank=Reranking(near=3))
     with live(vectors, most_reranked=60) as url, vc.connect(url) as remote:
