@@ -52,7 +52,7 @@ def test_what_cannot_be_promised_is_refused_before_anything_is_embedded(linear, 
     linear.save(tmp_path / "model")
     np.savez(tmp_path / "few.npz", X=vectors.items[:24], y=vectors.labels[:24])
     monkeypatch.delattr(Embedder, "encode")
-    with pytest.raises(InputError, match="70 classes cannot promise.*takes 5,990 classes"):
+    with pytest.raises(InputError, match=r"70 classes cannot promise.*takes 5,990 classes"):
         calibrate(linear, vectors)
     with pytest.raises(InputError, match=r"must lie between 0 and 1; got 5\.0"):
         calibrate(linear, vectors, false_matches=5.0)

@@ -195,9 +195,10 @@ def evaluate(
         notes += same.notes
     if identification:
         progress("identification", 0.0)
-        named = identify_items(scored)
+        named = identify_items(scored, draws=draws, confidence=confidence, seed=seed)
         progress("identification", 1.0)
         means |= named.overall
+        intervals |= named.intervals
         notes += [f"Identification: {named.summary()}", *named.notes]
     for ways, shots in few_shot:
         told_apart = few_shot_accuracy(
