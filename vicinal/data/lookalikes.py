@@ -120,7 +120,8 @@ def _close(looks_of: Mapping[str, _Look]) -> list[tuple[int, int]]:
     """Pairs of pictures that look the same, by place: by fine hashes, or by coarse ones and a second look."""
     looks = list(looks_of.values())
     brighter, coarse = np.stack([look.brighter for look in looks]), np.array([look.coarse for look in looks])
-    pairs, unsure = [], []
+    pairs: list[tuple[int, int]] = []
+    unsure: list[tuple[int, int]] = []
     for start in range(0, len(looks), ROWS):
         here = slice(start, start + ROWS)
         apart = np.bitwise_count(brighter[here, None, 0] ^ brighter[None, :, 0]).astype(np.int16)
