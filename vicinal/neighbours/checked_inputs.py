@@ -109,7 +109,7 @@ def check_threshold(threshold: float, distance: str) -> None:
     """Refuse a least similarity that nothing could reach.
 
     Example:
-        >>> check_threshold(7, "cosine")
+        >>> check_threshold(7.0, "cosine")
         Traceback (most recent call last):
         vicinal.errors.InputError: The threshold is a cosine, between -1 and 1; got 7.
     """
