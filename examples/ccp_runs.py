@@ -13,7 +13,7 @@ import functools
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from vicinal.statistics import paired_difference, seed_interval
 from vicinal.training.frozen_features import frozen_features
 
 FOLDS = 4
+STUDIES = ("main", "warm", "batches", "search", "pools", "presets", "bounds", "steps")
 LOSSES: dict[str, dict[str, Any]] = {
     "C1": {"loss": "contrastive_c1", "loss_options": {"threshold": 0.5}},
     "C2": {"loss": "contrastive_c2", "loss_options": {"positive_margin": 0.0, "negative_margin": 0.3841}},
@@ -384,27 +385,37 @@ def bound_of(folder: Path, data: str, loss: str, variant: str, fold: int, margin
     return cover_bound(embeddings, train.labels, np.concatenate(chosen), negative_margin=margin)
 
 
+def some_of(*names: str) -> Callable[[str], list[str]]:
+    """Return what reads a list with commas of these names alone."""
+
+    def read(text: str) -> list[str]:
+        given = text.split(",")
+        unknown = [name for name in given if name not in names]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(names)}")
+        return given
+
+    return read
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/ccp"))
-    parser.add_argument("--data", default="omniglot,cub")
-    parser.add_argument(
-        "--studies", default="main", help="of main, warm, batches, search, pools, presets, bounds, steps"
-    )
-    parser.add_argument("--losses", default=",".join(LOSSES), help="of C1, C2, MS, Triplet")
+    parser.add_argument("--data", type=some_of(*DATA), default="omniglot,cub")
+    parser.add_argument("--studies", type=some_of(*STUDIES), default="main", help=f"of {', '.join(STUDIES)}")
+    parser.add_argument("--losses", type=some_of(*LOSSES), default=",".join(LOSSES), help=f"of {', '.join(LOSSES)}")
     parser.add_argument("--folds", type=int, default=FOLDS, help="do only so many of them now")
     parser.add_argument("--tables", action="store_true", help="print what there is, run nothing")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / "runs.jsonl"
-    studies, names = given.studies.split(","), given.data.split(",")
-    losses = given.losses.split(",")
+    studies, names = given.studies, given.data
     todo = [
         cell
         for study in studies
         for name in names
         for cell in cells(study, name)
-        if cell.fold < given.folds and cell.loss in losses
+        if cell.fold < given.folds and cell.loss in given.losses
     ]
     for cell in todo if not given.tables else ():
         if cell.key not in finished(path):

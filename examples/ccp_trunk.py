@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +110,25 @@ def scores_of(run: Run) -> np.ndarray:
     return np.asarray(scores.per_query["MAP@R"])
 
 
+def some_of(*names: str) -> Callable[[str], list[str]]:
+    """Return what reads a list with commas of these names alone."""
+
+    def read(text: str) -> list[str]:
+        given = text.split(",")
+        unknown = [name for name in given if name not in names]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(names)}")
+        return given
+
+    return read
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/ccp-trunk"))
     parser.add_argument("--recipe", default="ccp/cub-trunk", help="the conditions, by name or as a file")
-    parser.add_argument("--losses", default="c2,ms,c1,triplet", help="of c1, c2, ms, triplet")
+    losses = ("c2", "ms", "c1", "triplet")
+    parser.add_argument("--losses", type=some_of(*losses), default=",".join(losses), help=f"of {', '.join(losses)}")
     parser.add_argument("--folds", type=int, default=4, help="do only so many of them now")
     parser.add_argument("--train-stages", type=int, help="how many of the network's last stages are trained")
     parser.add_argument("--steps", type=int, help="at most")
@@ -128,7 +142,7 @@ def main() -> None:
     print(HEAD)
     print("|---" * (HEAD.count("|") - 1) + "|")
     for fold in range(given.folds):
-        for loss in given.losses.split(","):
+        for loss in given.losses:
             for variant, name in (("alone", loss), ("CCP", f"{loss}-ccp")):
                 folder = given.out / f"{name}-{fold}"
                 if not (folder / "record.json").exists():

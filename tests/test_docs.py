@@ -8,6 +8,18 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from vicinal.index import (
+    choosing_store,
+    embedded_store,
+    fast_codes,
+    improved_store,
+    improvement,
+    index_folder,
+    kept_model,
+    layout_file,
+    map_layout,
+)
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -38,3 +50,33 @@ def test_pages_link_only_to_files_that_exist() -> None:
         if not (page.parent / target).exists()
     ]
     assert not missing
+
+
+def test_every_file_of_an_index_is_on_the_page_about_it() -> None:
+    text = (ROOT / "docs" / "index-guide.md").read_text(encoding="utf-8")
+    listed = text.split("## What is on the disk")[1].split("```")[1]
+    files = [
+        *(index_folder.CURRENT, index_folder.LOCK, embedded_store.CATALOGUE, *embedded_store.VECTORS.values()),
+        *(kept_model.MODEL, kept_model.ELSEWHERE, improvement.FILE, improved_store.ROWS, layout_file.LAYOUT),
+        *(fast_codes.CODES, map_layout.FILE, choosing_store.ELSEWHERE),
+    ]
+    assert [name for name in files if name not in listed] == []
+
+
+def test_scale_follows_the_table_that_it_names() -> None:
+    def row(page: str, name: str) -> list[str]:
+        lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+        return [cell.strip() for cell in next(line for line in lines if line.startswith(f"| {name}")).split("|")[2:]]
+
+    seconds = {"ms": 1e-3, "s": 1.0, "minutes": 60.0, "hours": 3600.0}
+    exact, fast = row("performance.md", "vicinal exact"), row("performance.md", "vicinal fast")
+    measured = {
+        "one exact query": float(exact[1]) / 1000,
+        "one of 256 exact": float(exact[2]) / 1000 / 256,
+        "one query with `fast": float(fast[1]) / 1000,
+        "building from given vectors": float(exact[0]),
+    }
+    for name, value in measured.items():
+        for cell, times in zip(row("scale.md", name), (1, 100, 1000), strict=False):
+            number, unit = cell.split()
+            assert float(number) * seconds[unit] == pytest.approx(times * value, rel=0.03), (name, cell)

@@ -239,6 +239,16 @@ class TestChanged:
         assert Recipe(ccp=CCP(pool=3)).changed({"ccp.patience": 5}).ccp == CCP(pool=3, patience=5)
         both = Recipe().changed({"ccp.patience": 5, "ccp": "paper"}).ccp
         assert both == CCP.model_validate({"preset": "paper", "patience": 5})
+        with pytest.raises(InputError, match=r"the paper's lambda is called ccp\.proximal_weight here"):
+            Recipe().changed({"ccp.lambda": 0})
+        with pytest.raises(InputError, match="Unknown setting of ccp 'patiense'; did you mean 'patience'"):
+            Recipe().changed({"ccp.patiense": 3})
+
+    @pytest.mark.parametrize("name", ["loss_options.boundary.start", "boundary.start"])
+    def test_a_value_within_an_option(self, name: str) -> None:
+        margin = Recipe(loss="margin", loss_options={"boundary": {"start": 1.0, "multiplier": 0.5}})
+        assert margin.changed({name: 1.2}).loss_options == {"boundary": {"start": 1.2, "multiplier": 0.5}}
+        assert Recipe(loss="margin").changed({name: 1.2}).loss_options == {"boundary": {"start": 1.2}}
 
 
 def test_values_of_settings_and_options() -> None:

@@ -23,7 +23,7 @@ from vicinal.objectives import ALIASES, OBJECTIVES, Traits, find_objective, opti
 from vicinal.reading import read_toml
 from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
-from vicinal.training.settings import CCP, MOST, Count, Items, Positive, Settings
+from vicinal.training.settings import CCP, CCP_SYMBOLS, MOST, Count, Items, Positive, Settings
 
 __all__ = ["SCORES", "Recipe", "flat", "laid_over", "method_name", "read_tables", "without_choice_on_test"]
 
@@ -482,7 +482,7 @@ def _put(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) ->
     if table == "training" and option in loop:
         loop[option] = value
     elif option and isinstance(tables.get(table), dict | None) and table in tables:
-        tables[table] = {**(tables[table] or {}), option: value}
+        tables[table] = _with_option(tables[table] or {}, option, value)
     elif name in tables:
         tables[name] = value
     elif name in loop:
@@ -498,12 +498,26 @@ def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, A
     with suppress(UnknownName):  # which is told where names are checked
         known["loss_options"] = options_of(find_objective(str(tables["loss"])))
         known["mining_options"] = {} if tables["mining"] is None else options_of(find_miner(str(tables["mining"])))
-    having = [table for table, options in known.items() if name in options]
+    having = [table for table, options in known.items() if name.partition(".")[0] in options]
     if having:
-        tables[having[0]] = {**tables[having[0]], name: value}
+        tables[having[0]] = _with_option(tables[having[0]], name, value)
         return []
     choices = [*tables, *loop, *(option for options in known.values() for option in options)]
     return [str(UnknownName("setting", name.removeprefix("training."), choices)).split(" Choose from")[0]]
+
+
+def _with_option(options: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Return options with another one, which may be inside of a table ("boundary.start").
+
+    Example:
+        >>> _with_option({"boundary": {"start": 1.0, "multiplier": 0.5}}, "boundary.start", 1.2)
+        {'boundary': {'start': 1.2, 'multiplier': 0.5}}
+    """
+    outer, dot, inner = name.partition(".")
+    if not dot:
+        return {**options, name: value}
+    inside = options.get(outer)
+    return {**options, outer: _with_option(inside if isinstance(inside, Mapping) else {}, inner, value)}
 
 
 def _sentence(details: Any) -> str:
@@ -511,6 +525,11 @@ def _sentence(details: Any) -> str:
     place = ".".join(map(str, details["loc"]))
     if details["type"] == "value_error":  # raised by `_one_of`, which says what it got
         return f"{place}: {details['ctx']['error']}"
+    if details["type"] == "extra_forbidden" and details["loc"][0] == "ccp":
+        name = str(details["loc"][-1])
+        if name in CCP_SYMBOLS:
+            return f"{place}: the paper's {name} is called ccp.{CCP_SYMBOLS[name]} here"
+        return str(UnknownName("setting of ccp", name, ["preset", *CCP.model_fields]))
     return f"{place}: {details['msg']}; got {masked(repr(details['input']))}"
 
 

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from vicinal.cli.calibrate import calibrate
+from vicinal.cli.classify import classify
 from vicinal.cli.embed import embed
 from vicinal.cli.index import index
 from vicinal.cli.main import app
@@ -77,10 +78,40 @@ def test_index_and_search(work):
     assert "photos/a/1.png" in said
     np.save("v.npy", np.ones(3, np.float32))
     assert "2 found" in run(search, "x.index", "--vector", "v.npy")[0]
+    assert "query drawn towards 2 items" in run(search, "x.index", "--vector", "v.npy", "--expand", "2")[0]
+    answer = json.loads(run(search, "x.index", "--vector", "v.npy", "--expand", "2", "--rerank", "--json")[0])
+    assert (answer["expanded"], answer["reranked"]) == (2, True)
     with pytest.raises(InputError, match="Give one of"):
         run(search, "x.index")
     with pytest.raises(DataError, match=r"no file none\.png"):
         run(search, "x.index", "none.png")
+
+
+def test_images_of_a_folder_that_cannot_be_read_are_listed_and_the_others_sought(work):
+    run(index, "model", "photos", "--out", "x.index", "--no-progress")
+    bad = work / "photos" / "a" / "bad.png"
+    bad.write_bytes(b"no")
+    for verb, how in ((search, ["--k", "1"]), (classify, ["--threshold", "0.5"])):
+        said, code = run(verb, "x.index", "photos", *how, "--json")
+        assert code == 0
+        assert re.search(r"skipped: photos/a/bad.png cannot be read as an image", said)
+        assert said.count("similarity") == 3
+        with pytest.raises(DataError, match=r"photos: 1 of the 4 images cannot be read\.[\s\S]*--skip-bad"):
+            run(verb, "x.index", "photos", *how, "--no-skip-bad")
+        with pytest.raises(DataError, match="cannot be read as an image"):
+            run(verb, "x.index", bad, *how)
+    (work / "worse").mkdir()
+    bad.rename(work / "worse" / "bad.png")
+    with pytest.raises(DataError, match="worse: none of the 1 images can be read"):
+        run(search, "x.index", "worse")
+
+
+def test_an_item_without_a_label_has_an_empty_field_and_an_empty_index_says_so(work):
+    np.save("v.npy", np.ones(3, np.float32))
+    with Index.of_vectors(work / "plain.index", np.eye(3)) as plain:
+        assert "1\t0.577350\t\t0" in run(search, "plain.index", "--vector", "v.npy")[0]
+        plain.remove(ids=[0, 1, 2])
+        assert "plain.index is empty" in run(search, "plain.index", "--vector", "v.npy")[0]
 
 
 def test_json_says_what_was_done(work):
@@ -170,7 +201,7 @@ def test_looking_after_an_index(work):
     assert "1.000000\tb\t" in run(search, "whole.index", "photos/b/1.png", "-k", "1")[0]
     with pytest.raises(InputError, match="has the vectors of the embedder"):
         run(index, "new", "--import", "all.parquet", "--out", "other.index")
-    with pytest.raises(InputError, match="--model FOLDER"):
+    with pytest.raises(InputError, match=r"--model new \("):
         run(index, "new", "photos", "--out", "x.index")
     assert "3 updated" in run(index, "x.index", "--model", "new", "--no-progress")[0]
     with pytest.raises(InputError, match="--model FOLDER"):  # vectors of the former model

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
+from vicinal.data import lookalikes
 from vicinal.data.crop_match import THUMBNAIL, crop_correlation
 from vicinal.data.lookalikes import lookalike_files
 
@@ -58,3 +59,41 @@ def test_the_correlation_is_one_of_whole_or_cut_pictures_either_way_round():
     assert crop_correlation(small, part) == crop_correlation(part, small)
     assert crop_correlation(small, other) < 0.8
     assert crop_correlation(small, np.zeros_like(small)) == 0.0
+
+
+def standardised(image, box):
+    values = np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR, box=box), dtype=np.float64).ravel()
+    values -= values.mean()
+    length = float(np.linalg.norm(values))
+    return values / length if length else values
+
+
+def by_single_pairs(one, other):
+    """The greatest correlation, of one pair of parts after the other."""
+    best = -1.0
+    for whole, cut_one in ((one, other), (other, one)):
+        target, source = standardised(Image.fromarray(whole), None), Image.fromarray(cut_one)
+        for kept in (1.0, 0.975, 0.95, 0.925, 0.9):
+            size, room = kept * THUMBNAIL, (1 - kept) * THUMBNAIL
+            for x in (0.0, 0.5, 1.0):
+                for y in (0.0, 0.5, 1.0):
+                    box = (room * x, room * y, room * x + size, room * y + size)
+                    best = max(best, float(target @ standardised(source, box)))
+    return best
+
+
+def test_the_second_look_finds_what_single_pairs_find_and_makes_the_parts_of_a_picture_once(monkeypatch):
+    pictures = [cut(scene(seed // 3), 1 - 0.05 * (seed % 3), 0.5, 0.5) for seed in range(9)]
+    smalls = [np.asarray(picture.convert("L").resize((THUMBNAIL, THUMBNAIL))) for picture in pictures]
+    smalls[8] = np.zeros_like(smalls[8])
+    looks = {f"{place}.png": lookalikes._Look(None, None, small) for place, small in enumerate(smalls)}
+    pairs = [(one, other) for one in range(9) for other in range(one + 1, 9)]
+    values = {pair: by_single_pairs(smalls[pair[0]], smalls[pair[1]]) for pair in pairs}
+    for (one, other), value in values.items():
+        assert crop_correlation(smalls[one], smalls[other]) == pytest.approx(value, abs=1e-12)
+    made, crops = [], lookalikes.crops
+    monkeypatch.setattr(lookalikes, "crops", lambda small: made.append(0) or crops(small))
+    found = lookalikes._same_at_a_second_look(looks, pairs)
+    assert found == [pair for pair, value in values.items() if value >= lookalikes.ALIKE]
+    assert 0 < len(found) < len(pairs)
+    assert len(made) == 9

@@ -59,6 +59,10 @@ def test_nothing_twice(rows: list[list[float]]) -> None:
 
 
 def test_distances_need_a_threshold() -> None:
+    with pytest.raises(InputError, match="a cosine, between -1 and 1; got 2"):
+        find_duplicates(np.eye(3), threshold=2.0)
+    with pytest.raises(InputError, match=r"minus a Euclidean distance.*at most 0; got 2"):
+        find_duplicates(np.eye(3), threshold=2.0, distance="euclidean")
     with pytest.raises(InputError, match="give the threshold"):
         find_duplicates([[1.0, 0.0], [1.0, 0.0]], distance="euclidean")
 

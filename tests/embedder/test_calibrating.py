@@ -48,6 +48,20 @@ def test_classes_that_it_was_trained_on_are_left_out(linear, vectors):
         calibrate(linear, vectors)
 
 
+def test_what_cannot_be_promised_is_refused_before_anything_is_embedded(linear, vectors, tmp_path, monkeypatch):
+    linear.save(tmp_path / "model")
+    np.savez(tmp_path / "few.npz", X=vectors.items[:24], y=vectors.labels[:24])
+    monkeypatch.delattr(Embedder, "encode")
+    with pytest.raises(InputError, match=r"70 classes cannot promise.*takes 5,990 classes"):
+        calibrate(linear, vectors)
+    with pytest.raises(InputError, match=r"must lie between 0 and 1; got 5\.0"):
+        calibrate(linear, vectors, false_matches=5.0)
+    with pytest.raises(InputError, match="8 classes cannot promise"):
+        app(["calibrate", str(tmp_path / "model"), str(tmp_path / "few.npz")], standalone_mode=False)
+    with pytest.raises(InputError, match=r"must lie between 0 and 1; got 5\.0"):  # before anything is read
+        app(["calibrate", "no-model", "no-data", "--false-matches", "5"], standalone_mode=False)
+
+
 def test_numbers_as_names_mean_something_in_one_dataset_only(linear, vectors):
     numbered = Dataset(vectors.items, vectors.labels, tuple(map(str, range(70))), name="points")
     linear.card = Card(trained_on=("0", "1"), data={"dataset": "others"})

@@ -69,6 +69,43 @@ def test_identification_without_a_gallery_asks_for_every_item_twice(distance):
     assert "asked for twice" in str(found)
 
 
+@pytest.mark.parametrize("with_gallery", [True, False])
+def test_intervals_are_those_of_classes_drawn_by_hand(with_gallery):
+    rng = np.random.default_rng(3)
+    labels = np.repeat(np.arange(15), 4)
+    points = rng.standard_normal((15, 3))[labels] + 0.3 * rng.standard_normal((60, 3))
+    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+    cosines = unit @ unit.T
+    np.fill_diagonal(cosines, -np.inf)
+    if with_gallery:
+        gallery = (np.arange(60) % 4 == 0) & (labels < 9)
+        asked, among = np.flatnonzero(~gallery), np.flatnonzero(gallery)
+        found = identify(points[asked], labels[asked], points[among], labels[among], rates=(0.1,), draws=40)
+        kinds = [np.arange(9), np.arange(9, 15)]
+        known, strangers = asked[labels[asked] < 9], asked[labels[asked] >= 9]
+        strange = {query: cosines[query, among].max() for query in strangers}
+    else:
+        asked = among = known = strangers = np.arange(60)
+        found = identify(points, labels, rates=(0.1,), draws=40)
+        kinds = [np.arange(15)]
+        strange = {query: cosines[query, labels != labels[query]].max() for query in strangers}
+    best = {query: cosines[query, among].max() for query in known}
+    right = {query: labels[among[cosines[query, among].argmax()]] == labels[query] for query in known}
+    generator, scores = np.random.default_rng(0), []
+    for _ in range(40):
+        drawn = np.concatenate([kind[generator.integers(0, len(kind), (1, len(kind)))[0]] for kind in kinds])
+        queries = [query for code in drawn for query in known if labels[query] == code]
+        others = np.array([strange[query] for code in drawn for query in strangers if labels[query] == code])
+        bars = [bar for bar in [-np.inf, *others] if np.mean(others > bar) <= 0.1]
+        detected = np.mean([right[query] and best[query] > min(bars) for query in queries])
+        scores.append([np.mean([right[query] for query in queries]), detected])
+    ends = np.quantile(scores, [0.025, 0.975], axis=0)
+    assert found.intervals["rank-1"] == pytest.approx(ends[:, 0])
+    assert found.intervals["DIR@FAR=0.1"] == pytest.approx(ends[:, 1])
+    assert 0 < ends[0, 1] <= found["DIR@FAR=0.1"] <= ends[1, 1]
+    assert "95 % interval over classes" in str(found)
+
+
 def test_evaluate_has_the_same_scores_and_says_what_it_cannot():
     rng = np.random.default_rng(2)
     labels = np.repeat(np.arange(12), 6)
@@ -77,6 +114,8 @@ def test_evaluate_has_the_same_scores_and_says_what_it_cannot():
     expected = identify(points, labels)
     assert {name: scores[name] for name in expected.overall} == dict(expected.overall)
     assert scores["rank-1"] == pytest.approx(scores["P@1"])
+    assert scores.intervals["rank-1"] == pytest.approx(scores.intervals["P@1"])  # the same draws
+    assert scores.intervals["DIR@FAR=0.1"] == identify(points, labels, confidence=0.9).intervals["DIR@FAR=0.1"]
     shots = few_shot_accuracy(points, labels, ways=3, shots=4, confidence=0.9)
     assert scores["3-way 4-shot"] == pytest.approx(shots.accuracy)
     assert scores.intervals["3-way 4-shot"] == pytest.approx(shots.interval)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from vicinal.errors import InputError
-from vicinal.index import Index
+from vicinal.index import Index, finding
 from vicinal.neighbours import Neighbours, Reranker, Reranking, expand_queries, find_neighbours
 
 
@@ -33,7 +34,25 @@ def test_expansion(index: Index, rows: np.ndarray) -> None:
     query = np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32)
     drawn = expand_queries(query, rows, count=4).float().numpy()
     expected = find_neighbours(drawn, 5, gallery=rows).indices.tolist()
-    assert [ids_of(hits) for hits in index.search(vector=query, k=5, expand=4)] == expected
+    found = index.search(vector=query, k=5, expand=4)
+    assert [ids_of(hits) for hits in found] == expected
+    for row, hits in zip(query, found, strict=True):  # similarities are those of the query as it was given
+        plain = {hit.id: hit for hit in index.search(vector=row, k=48)}
+        assert list(hits) == [plain[hit.id] for hit in hits]
+
+
+def test_what_is_gone_since_it_was_found_is_not_reported(
+    index: Index, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = index.search(vector=rows[0], k=2, expand=3)
+    looked = finding.with_own_similarities
+
+    def after_a_removal(*given: Any, **how: Any) -> Any:
+        index.remove(ids=[first[1].id])
+        return looked(*given, **how)
+
+    monkeypatch.setattr(finding, "with_own_similarities", after_a_removal)
+    assert first[1].id not in ids_of(index.search(vector=rows[0], k=2, expand=3))
 
 
 def test_expansion_of_an_item_leaves_it_out(index: Index, rows: np.ndarray) -> None:
@@ -63,6 +82,8 @@ def test_reranking(rows: np.ndarray, tmp_path: Path, distance: str) -> None:
     np.testing.assert_allclose(
         [[hit.similarity for hit in hits] for hits in found], sign * expected.values[:, :5], rtol=1e-5
     )
+    assert index.search(vector=query, rerank=True) == index.search(vector=query, rerank=Reranking())
+    assert index.search(vector=query, rerank=False) == index.search(vector=query)
     near = find_neighbours(rows, 15, distance=distance)
     of_item = reranker.reordered_items(torch.tensor([7]), Neighbours(near.indices[7:8], near.values[7:8]))
     assert ids_of(index.search(item=7, k=5, rerank=settings)) == of_item.indices[0, :5].tolist()

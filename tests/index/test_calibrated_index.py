@@ -12,6 +12,7 @@ from vicinal.embedder import Calibration
 from vicinal.embedder.query_embedding import embed_queries
 from vicinal.errors import InputError
 from vicinal.index import Index
+from vicinal.neighbours import Reranking
 
 pytestmark = pytest.mark.unit
 
@@ -39,6 +40,18 @@ def test_hits_say_same_and_how_probable(tmp_path, calibrated, photos):
     with Index.open(tmp_path / "x.index") as again:  # by vector, item, and after opening
         assert again.search(vector=vector, k=1)[0].same is True
         assert again.search(item=str(photos / "a" / "1.png"), k=1)[0].probability == pytest.approx(second.probability)
+
+
+@pytest.mark.parametrize("how", [{"expand": 2}, {"expand": 2, "rerank": Reranking()}, {"expand": 2, "fast": True}])
+def test_a_drawn_query_changes_what_is_found_and_no_verdict(tmp_path, calibrated, photos, how):
+    with Index.build(tmp_path / "x.index", calibrated, photos) as index:
+        for path in photos.rglob("*.png"):
+            plain = index.search(path)
+            drawn = index.search(path, **how)
+            assert sorted(drawn, key=lambda hit: hit.id) == sorted(plain, key=lambda hit: hit.id)
+            assert (plain.expanded, plain.reranked) == (0, False)
+            assert (drawn.expanded, drawn.reranked) == (2, "rerank" in how)
+            assert "query drawn towards 2 items" in drawn.how
 
 
 def test_without_calibration_there_is_no_verdict(tmp_path, model, photos):

@@ -114,6 +114,9 @@ def test_another_embedder_is_refused_with_the_command_that_changes_it(built, pho
     other = Embedder("convnet", dim=3, options={"widths": [4, 8], "size": 16})
     with pytest.raises(InputError, match=r"vicinal index .*x\.index --model FOLDER"):
         Index.build(tmp_path / "x.index", other, photos)
+    other.save(tmp_path / "other")
+    with pytest.raises(InputError, match=r"--model \S+/other \("):
+        Index.build(tmp_path / "x.index", tmp_path / "other", photos)
     row = np.ones((1, 3))
     with pytest.raises(InputError, match="must say which one made them"):
         built.add(vectors=row, ids=["x"])
@@ -164,6 +167,9 @@ def test_vectors_from_elsewhere(tmp_path):
     assert index.add(vectors=vectors[:1], ids=["c"]).updated == 1
     with pytest.raises(InputError, match="has no embedder"):
         index.add("photo.jpg")
+    for query in ("unknown.jpg", ["unknown.jpg"], tmp_path / "unknown.jpg"):
+        with pytest.raises(InputError, match=r"has no embedder.*Search with vectors \(vector="):
+            index.search(query)
     with pytest.raises(InputError, match="is an index already"):
         Index.of_vectors(tmp_path / "v.index", vectors)
     index.close()
@@ -178,6 +184,8 @@ def test_bad_questions_get_one_clear_sentence(built, tmp_path, photos):
         (lambda: built.nearest([[np.nan, 0, 0]]), NotFinite, "NaN or infinity"),
         (lambda: built.nearest([[1e300, 0, 0]]), NotFinite, "too large for float32"),
         (lambda: built.search(photos / "a" / "1.png", k=0), InputError, "at least 1"),
+        (lambda: built.search(vector=np.ones(3), expand=-1), InputError, "expand must be at least 0"),
+        (lambda: built.nearest([[1, 2], [3]]), InputError, "rows of different lengths"),
         (lambda: built.search(photos / "a" / "1.png", where="lable = 'a'"), UnknownName, "did you mean 'label'"),
         (lambda: built.search(), InputError, "Give one of"),
         (lambda: built.update("label = 'a'", {"path": "x"}), InputError, "cannot be changed"),

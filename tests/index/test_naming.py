@@ -35,6 +35,8 @@ def test_names_by_a_loop_over_items(tmp_path):
         assert classify(index, vector=asked[0], threshold=-1.0, where="label = 'c1'")[0].label == "c1"
         with pytest.raises(InputError, match="vicinal calibrate"):
             classify(index, vector=asked)
+        with pytest.raises(InputError, match="a cosine, between -1 and 1; got 7"):
+            classify(index, vector=asked, threshold=7.0)
         with pytest.raises(InputError, match="has a label"):
             classify(index, vector=asked, threshold=0.5, where="label = 'c9'")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vicinal.errors import InputError, NotFinite
-from vicinal.neighbours.checked_inputs import as_codes, as_embeddings
+from vicinal.neighbours.checked_inputs import as_codes, as_embeddings, checked_count
 
 pytestmark = pytest.mark.unit
 
@@ -115,3 +115,13 @@ def test_arrays_of_the_other_byte_order_are_taken(kind: str) -> None:
 def test_numbers_of_more_than_64_bits_are_refused() -> None:
     with pytest.raises(InputError, match="at most 64 bits"):
         as_embeddings(np.ones((2, 2), dtype=np.longdouble))
+
+
+def test_counts_are_whole_numbers_of_python_or_numpy() -> None:
+    assert checked_count(np.int64(3), "k") == 3
+    for given in ("3", 2.5, True, None):
+        with pytest.raises(InputError, match="k must be a whole number, got"):
+            checked_count(given, "k")
+    with pytest.raises(InputError, match="k must be at least 1, got 0"):
+        checked_count(0, "k")
+    assert checked_count(0, "expand", least=0) == 0

@@ -8,6 +8,7 @@ import torch
 
 from vicinal.errors import InputError
 from vicinal.neighbours import Neighbours, Reranker, Reranking, find_neighbours
+from vicinal.neighbours.reranking import as_reranking
 
 SETTINGS = Reranking(near=5, shared=3, distance_weight=0.3, shortlist=12)
 
@@ -129,3 +130,12 @@ def test_bad_settings() -> None:
         Reranking(distance_weight=2.0)
     with pytest.raises(InputError, match="at least 2 references"):
         Reranker([[1.0, 0.0]])
+
+
+def test_true_is_the_papers_settings_and_other_words_are_refused() -> None:
+    assert as_reranking(True) == Reranking()
+    assert as_reranking(False) is as_reranking(None) is None
+    assert as_reranking(SETTINGS) is SETTINGS
+    for given in ("yes", 1, {"near": 3}):
+        with pytest.raises(InputError, match="rerank must be True, False or Reranking"):
+            as_reranking(given)

@@ -12,6 +12,7 @@ from vicinal.errors import InputError
 from vicinal.mining import MINERS
 from vicinal.objectives import OBJECTIVES, options_of
 from vicinal.recipe import Recipe
+from vicinal.training import CCP
 from vicinal.tuning import Choice, Range, search_space
 from vicinal.tuning.in_turn import grid_plan
 from vicinal.tuning.ranges import flat_space
@@ -94,6 +95,12 @@ def test_losses_take_every_level_of_their_space(loss: str) -> None:
             Criterion(loss, classes=3, dim=3, **changed.loss_options)
         except InputError as error:  # of losses whose references cannot be made here
             assert "references" in str(error)  # noqa: PT017
+
+
+def test_a_start_that_a_range_over_orders_of_magnitude_cannot_reach_is_named() -> None:
+    recipe = Recipe(ccp=CCP(proximal_weight=0.0))
+    with pytest.raises(InputError, match=r"ccp\.proximal_weight is 0 in the recipe.*or a list of values"):
+        start_of(recipe, {"ccp.proximal_weight": Range(1e-6, 10.0, log=True)})
 
 
 def test_the_grids_of_the_thesis() -> None:

@@ -40,8 +40,9 @@ def calibrate(
     from vicinal.embedder.calibrating import calibration_of, unseen_classes
     from vicinal.embedder.folder import CALIBRATION, model_in
     from vicinal.errors import InputError
-    from vicinal.evaluation.promised_threshold import promise_threshold
+    from vicinal.evaluation.promised_threshold import check_promise, check_rates, promise_threshold
 
+    check_rates(false_matches, confidence)
     embedder = Embedder.load(model)
     folder = model_in(model)
     prepare_output(folder / CALIBRATION)
@@ -52,6 +53,7 @@ def calibrate(
             raise InputError(f"Protocol {protocol!r} has no validation classes here; leave --protocol out.")
         items = held_out
     items = unseen_classes(embedder, items)
+    check_promise(len(items.classes), false_matches, confidence)  # before anything is embedded
     promise = promise_threshold(
         embedder.encode(items, progress=progress),
         items.labels,

@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vicinal.cli.query_images import SKIP_BAD, query_images
+
 __all__ = ["classify"]
 
 COLUMNS = ("path", "label", "similarity", "probability", "nearest", "nearest_label")
@@ -28,6 +30,7 @@ def classify(
         str | None, typer.Option(metavar="FILTER", help="Name by those items alone that pass this filter.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write a table to this .csv file, too.")] = None,
+    skip_bad: Annotated[bool, SKIP_BAD] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per image.")] = False,
 ) -> None:
     """Name images by the nearest item of an index; what is near nothing is none of these.
@@ -35,19 +38,15 @@ def classify(
     A new class needs no training: put a few images of it into the index.
     """
     from vicinal.atomic import prepare_output, write_atomically
-    from vicinal.data.readers.layout import images_below
-    from vicinal.errors import DataError
     from vicinal.index import Index
     from vicinal.index.naming import classify as name_by
+    from vicinal.index.naming import naming_rule
 
     prepare_output(out)
-    if not query.exists():
-        raise DataError(f"There is no file {query}.")
-    paths = list(images_below(query)) if query.is_dir() else [str(query)]
-    if not paths:
-        raise DataError(f"{query} has no images in it.")
     with Index.open(index) as opened:
-        namings = name_by(opened, paths, threshold=threshold, where=where)
+        naming_rule(opened, threshold, where)  # before anything is embedded
+        paths, embedded = query_images(opened, query, skip_bad)
+        namings = name_by(opened, vector=embedded["vector"], threshold=threshold, where=where)
     rows = [{"path": path} | naming.as_dict() for path, naming in zip(paths, namings, strict=True)]
     for row in rows:
         if json:

@@ -51,7 +51,7 @@ def data(
         options["strict"] = False
     dataset, lookalikes, refused = _looked_at(name_or_path, options, check, skip_bad, progress)
     found = findings(dataset, lookalikes)
-    rows = summary(dataset) | split_in_words(dataset)
+    rows = summary(dataset) | split_in_words(dataset, lookalikes)
     rest = next_command(name_or_path, root, skip_bad or refused is not None)
     if as_json:
         problems = [] if refused is None else list(refused.problems)
@@ -184,12 +184,12 @@ def summary(dataset: Dataset) -> dict[str, str]:
     return rows
 
 
-def split_in_words(dataset: Dataset) -> dict[str, str]:
+def split_in_words(dataset: Dataset, lookalikes: Lookalikes) -> dict[str, str]:
     """The split that `compare` and `train` would make, or why they would make none.
 
     Example:
-        >>> from vicinal.data import digits
-        >>> split_in_words(digits())["split"].partition(";")[0]
+        >>> from vicinal.data import digits, find_lookalikes
+        >>> split_in_words(digits(), find_lookalikes(digits()))["split"].partition(";")[0]
         'train 0, 1, 2, ... (5 classes, 901 items)'
     """
     from vicinal.data import leak_note, split
@@ -204,7 +204,7 @@ def split_in_words(dataset: Dataset) -> dict[str, str]:
         if view is not None:
             names = [view.class_names[label] for label in view.classes]
             told.append(f"{side} {_listed(names, 3)} ({counted(len(names), 'class')}, {counted(len(view), 'item')})")
-    leak = leak_note(divided)
+    leak = leak_note(divided, (dataset, lookalikes))
     return {"split": "; ".join(told)} | ({} if leak is None else {"warning": leak})
 
 

@@ -36,7 +36,9 @@ def duplicates(
     model: Annotated[Path | None, MODEL] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Least similarity of near-duplicates; by default a cosine of 0.98.", show_default=False),
+        typer.Option(
+            max=1, help="Least similarity of near-duplicates; by default a cosine of 0.98.", show_default=False
+        ),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write one line per item to this .csv file.")] = None,
@@ -49,12 +51,20 @@ def duplicates(
 
     Data without a model is compared by bytes and looks; embeddings without files by themselves alone.
     """
+    from vicinal.data.files import watched_files
     from vicinal.data.lookalikes import NOT_COMPARED, lookalike_files
     from vicinal.decisions import Link, find_duplicates, group_links
+    from vicinal.live_bar import LiveBar
+    from vicinal.neighbours.checked_inputs import check_threshold
 
     prepare_outputs(out, sheet)
     found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
-    alike = lookalike_files(found.paths)
+    if threshold is not None:
+        check_threshold(threshold, found.distance)
+    with LiveBar(shown=progress) as bar:
+        task = bar.add_task("comparing images", total=None, visible=False)
+        with watched_files(lambda done, total: bar.update(task, completed=done, total=total, visible=True)):
+            alike = lookalike_files(found.paths)
     links = [Link(group[0], other, "bytes") for group in alike.same for other in group[1:]]
     links += [Link(one, other, "looks") for one, other in alike.near]
     notes = [] if alike.compared else [NOT_COMPARED]

@@ -20,7 +20,10 @@ def outliers(
     least: Annotated[
         float, typer.Option(help="Robust standard deviations beyond what is usual in the item's class.")
     ] = 3.5,
-    neighbours: Annotated[int, typer.Option(min=1, help="Which neighbour is to be near.")] = 5,
+    neighbours: Annotated[
+        int | None,
+        typer.Option(min=1, help="Which neighbour is to be near.", show_default="5, or the last one of fewer items"),
+    ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write all of them to this .csv file.")] = None,
     sheet: Annotated[

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from vicinal.errors import DataError, InputError
+from vicinal.cli.query_images import SKIP_BAD, query_images
+from vicinal.cli.saying import say_notes
+from vicinal.errors import InputError
 
 if TYPE_CHECKING:
     from vicinal.index import Hits, Index
@@ -38,6 +40,7 @@ def search(
         bool, typer.Option("--rerank", help="Put hits in the order of shared neighbours; slow the first time.")
     ] = False,
     fast: Annotated[bool, typer.Option("--fast", help="A few milliseconds, nearly always right; says how.")] = False,
+    skip_bad: Annotated[bool, SKIP_BAD] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per query.")] = False,
     sheet: Annotated[Path | None, typer.Option(help="Draw queries and hits to this .png or .jpg file.")] = None,
 ) -> None:
@@ -55,23 +58,31 @@ def search(
     prepare_picture(sheet, "--sheet")
     with Index.open(index) as opened:
         how = {"k": k, "where": where, "fast": fast, "expand": expand, "rerank": Reranking() if rerank else None}
-        pictures, answers = _answers(opened, query, item, vector, how)
-        numbers = opened.numbers
+        pictures, answers = _answers(opened, query, item, vector, how, skip_bad)
+        numbers, items = opened.numbers, len(opened)
     for (name, _), hits in zip(pictures, answers, strict=True):
         if json:
-            how_found = {"exact": hits.exact, "recall": hits.recall, "improved": hits.improved, "numbers": numbers}
+            how_found = {
+                "exact": hits.exact,
+                "recall": hits.recall,
+                "improved": hits.improved,
+                "expanded": hits.expanded,
+                "reranked": hits.reranked,
+                "numbers": numbers,
+            }
             print(json_module.dumps({"query": name, **how_found, "hits": [hit.as_dict() for hit in hits]}))
         else:
             _show(name, hits, numbers)
+    if not items:
+        say_notes([f"{index} is empty: put items into it with vicinal index {index} DATA."])
     if sheet is not None:
         save_picture(draw_hits(pictures, answers), sheet)
 
 
 def _answers(
-    opened: Index, query: Path | None, item: str | None, vector: Path | None, how: dict[str, Any]
+    opened: Index, query: Path | None, item: str | None, vector: Path | None, how: dict[str, Any], skip_bad: bool
 ) -> tuple[list[tuple[str, Any]], list[Hits]]:
     """What was asked, with a caption and a picture, and what was found."""
-    from vicinal.data.readers.layout import images_below
     from vicinal.index.exchange import read_vectors
 
     if item is not None:
@@ -85,20 +96,17 @@ def _answers(
             vector=found.vectors, embedder=found.embedder or None, **how
         )
     assert query is not None
-    if not query.exists():
-        raise DataError(f"There is no file {query}.")
-    paths = list(images_below(query)) if query.is_dir() else [str(query)]
-    if not paths:
-        raise DataError(f"{query} has no images in it.")
-    return [(path, path) for path in paths], opened.search(paths, **how)
+    paths, embedded = query_images(opened, query, skip_bad)
+    return [(path, path) for path in paths], opened.search(**embedded, **how)
 
 
 def _show(name: str, hits: Hits, numbers: str) -> None:
-    how = "exact" if hits.exact else f"fast, recall {hits.recall:.4f} (measured {hits.measured})"
-    how += "" if numbers == "float32" else f", among vectors in {numbers}"
-    how += f", {hits.improved}" if hits.improved else ""
-    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(f"{name}: {len(hits)} found, {how}")
+    among = "" if numbers == "float32" else f", among vectors in {numbers}"
+    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(
+        f"{name}: {len(hits)} found, {hits.how}{among}"
+    )
     for place, hit in enumerate(hits, start=1):
         label = "" if hit.label is None else str(hit.label)
         extra = "  ".join(f"{key}={value}" for key, value in hit.metadata.items())
-        print("\t".join(part for part in (str(place), f"{hit.similarity:.6f}", label, str(hit.id), extra) if part))
+        # An item without a label has an empty field, so that columns stay where they are.
+        print("\t".join([str(place), f"{hit.similarity:.6f}", label, str(hit.id), *([extra] if extra else [])]))

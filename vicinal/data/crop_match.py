@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import UInt8
-from numpy.typing import NDArray
+from jaxtyping import Float64, UInt8
 from PIL import Image
 
-__all__ = ["THUMBNAIL", "crop_correlation"]
+__all__ = ["THUMBNAIL", "crop_correlation", "crops", "whole"]
 
 THUMBNAIL = 64  # pixels of a side of the pictures that are compared
 COMPARED = 32  # pixels to which parts of them are reduced
@@ -27,12 +26,34 @@ def crop_correlation(one: UInt8[np.ndarray, "s s"], other: UInt8[np.ndarray, "s 
         >>> crop_correlation(picture, picture // 2) > 0.999
         True
     """
-    best = -1.0
-    for whole, cut in ((one, other), (other, one)):
-        target = _standardised(Image.fromarray(whole), None)
-        source = Image.fromarray(cut)
-        best = max(best, *(float(target @ _standardised(source, box)) for box in _boxes(len(cut))))
-    return best
+    mine, theirs = crops(one), crops(other)
+    return float(max((mine @ theirs[0]).max(), (theirs @ mine[0]).max()))
+
+
+def crops(picture: UInt8[np.ndarray, "s s"]) -> Float64[np.ndarray, "c p"]:
+    """Return the whole picture, and then all that is left of it when a little is cut off.
+
+    Each is reduced to a few pixels and has mean 0 and length 1 (0 if it is blank), so that inner products are
+    correlations.
+
+    Example:
+        >>> crops(np.eye(64, dtype=np.uint8) * 255).shape
+        (37, 1024)
+    """
+    image = Image.fromarray(picture)
+    parts = [image.resize((COMPARED, COMPARED), Image.Resampling.BILINEAR, box=box) for box in _boxes(len(picture))]
+    values = np.stack([np.asarray(part) for part in parts]).reshape(len(parts), -1).astype(np.float64)
+    values -= values.mean(axis=1, keepdims=True)
+    lengths = np.linalg.norm(values, axis=1, keepdims=True)
+    return np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)
+
+
+def whole(picture: UInt8[np.ndarray, "s s"]) -> Float64[np.ndarray, " p"]:
+    """Return the first of `crops` alone."""
+    values = np.asarray(Image.fromarray(picture).resize((COMPARED, COMPARED), Image.Resampling.BILINEAR)).ravel()
+    centred = values - values.mean()
+    length = float(np.linalg.norm(centred))
+    return centred / length if length else centred
 
 
 def _boxes(side: int) -> Iterator[tuple[float, float, float, float]]:
@@ -40,12 +61,3 @@ def _boxes(side: int) -> Iterator[tuple[float, float, float, float]]:
         size, room = kept * side, (1 - kept) * side
         shifts = SHIFTS if room else (0.0,)
         yield from ((room * x, room * y, room * x + size, room * y + size) for x in shifts for y in shifts)
-
-
-def _standardised(image: Image.Image, box: tuple[float, float, float, float] | None) -> NDArray[np.float64]:
-    """A part of a picture as numbers of mean 0 and length 1, so that inner products are correlations."""
-    part = image.resize((COMPARED, COMPARED), Image.Resampling.BILINEAR, box=box)
-    values = np.asarray(part, dtype=np.float64).ravel()
-    values -= values.mean()
-    length = float(np.linalg.norm(values))
-    return values / length if length else values

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vicinal.data.lookalikes import NOT_COMPARED, lookalike_files
+from vicinal.data.dataset import Dataset
+from vicinal.data.lookalikes import NOT_COMPARED, Lookalikes, lookalike_files
 from vicinal.data.splits import Split
 
 __all__ = ["find_leaks", "leak_note"]
@@ -28,9 +29,14 @@ def find_leaks(split: Split) -> list[tuple[str, ...]]:
     return _leaks_and_whether_looked_at(split)[0]
 
 
-def leak_note(split: Split) -> str | None:
-    """Say that pictures are on both sides of a split, or that it was not looked at them; None if there is neither."""
-    leaks, looked_at = _leaks_and_whether_looked_at(split)
+def leak_note(split: Split, known: tuple[Dataset, Lookalikes] | None = None) -> str | None:
+    """Say that pictures are on both sides of a split, or that it was not looked at them; None if there is neither.
+
+    Args:
+        split: See `find_leaks`.
+        known: The data that was split, and the pictures that are in it twice, where these were looked for already.
+    """
+    leaks, looked_at = _leaks_and_whether_looked_at(split, known)
     if not leaks:
         return None if looked_at else f"The split was checked for files that are the same alone: {NOT_COMPARED}"
     item = "picture" if isinstance(split.train.items, tuple) else "item"
@@ -44,15 +50,21 @@ def leak_note(split: Split) -> str | None:
     )
 
 
-def _leaks_and_whether_looked_at(split: Split) -> tuple[list[tuple[str, ...]], bool]:
+def _leaks_and_whether_looked_at(
+    split: Split, known: tuple[Dataset, Lookalikes] | None = None
+) -> tuple[list[tuple[str, ...]], bool]:
     every = {"train": split.train, "validation": split.validation, "test": split.test}
     views = {side: view.items for side, view in every.items() if view is not None}
     sides = {str(path): side for side, items in views.items() if isinstance(items, tuple) for path in items}
     if not sides:
         return _same_rows({side: items for side, items in views.items() if isinstance(items, np.ndarray)}), True
-    paths = list(sides)
-    alike = lookalike_files(paths)
-    groups = [tuple(paths[place] for place in group) for group in (*alike.same, *alike.near)]
+    if known is None:
+        paths = list(sides)
+        alike = lookalike_files(paths)
+    else:
+        paths, alike = [str(path) for path in known[0].items], known[1]
+    named = (tuple(paths[place] for place in group) for group in (*alike.same, *alike.near))
+    groups = [tuple(path for path in group if path in sides) for group in named]
     return [group for group in groups if len({sides[path] for path in group}) > 1], alike.compared
 
 

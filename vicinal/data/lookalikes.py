@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple, final
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vicinal.data.crop_match import THUMBNAIL, crop_correlation
+from vicinal.data.crop_match import THUMBNAIL, crops, whole
 from vicinal.data.dataset import Dataset
 from vicinal.data.files import IMAGE_ERRORS, digest, map_files, open_header, read_bytes
 
@@ -75,7 +75,7 @@ def lookalike_files(paths: Sequence[str]) -> Lookalikes:
     seen = [(int(position), look) for position, look in zip(firsts, looks, strict=True) if look is not None]
     if len(seen) < 2:
         return Lookalikes(same, (), True)
-    pairs = _close([look for _, look in seen])
+    pairs = _close({paths[position]: look for position, look in seen})
     return Lookalikes(same, tuple((seen[one][0], seen[other][0]) for one, other in pairs), True)
 
 
@@ -116,19 +116,42 @@ def _looks(path: str, content: bytes) -> _Look | None:
     return _Look(np.array([right, down]), coarse, small)
 
 
-def _close(looks: Sequence[_Look]) -> list[tuple[int, int]]:
-    """Pairs of pictures that look the same: by fine hashes, or by coarse ones and a second look."""
+def _close(looks_of: Mapping[str, _Look]) -> list[tuple[int, int]]:
+    """Pairs of pictures that look the same, by place: by fine hashes, or by coarse ones and a second look."""
+    looks = list(looks_of.values())
     brighter, coarse = np.stack([look.brighter for look in looks]), np.array([look.coarse for look in looks])
-    pairs = []
+    pairs: list[tuple[int, int]] = []
+    unsure: list[tuple[int, int]] = []
     for start in range(0, len(looks), ROWS):
         here = slice(start, start + ROWS)
         apart = np.bitwise_count(brighter[here, None, 0] ^ brighter[None, :, 0]).astype(np.int16)
         apart += np.bitwise_count(brighter[here, None, 1] ^ brighter[None, :, 1])
         near = apart <= CLOSE
         maybe = ~near & (np.bitwise_count(coarse[here, None] ^ coarse[None, :]) <= MAYBE)
-        for one, other in zip(*(places.tolist() for places in np.nonzero(near | maybe)), strict=True):
-            if start + one < other and (
-                near[one, other] or crop_correlation(looks[start + one].small, looks[other].small) >= ALIKE
-            ):
-                pairs.append((start + one, other))
-    return pairs
+        for told, mask in ((pairs, near), (unsure, maybe)):
+            found = zip(*(places.tolist() for places in np.nonzero(mask)), strict=True)
+            told += [(start + one, other) for one, other in found if start + one < other]
+    return sorted(pairs + _same_at_a_second_look(looks_of, unsure))
+
+
+def _same_at_a_second_look(looks_of: Mapping[str, _Look], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The pairs of places whose pictures correlate, either of the two whole or cut a little.
+
+    The parts of a picture are made once, for all pictures that it is compared with, and are not kept: those of 20,000
+    pictures would not fit into memory.
+    """
+    others: dict[int, list[int]] = defaultdict(list)
+    for one, other in pairs:
+        others[one].append(other)
+        others[other].append(one)
+    paths = list(looks_of)
+    places = {paths[place]: place for place in sorted(others)}
+    wholes = {place: whole(looks_of[path].small) for path, place in places.items()}
+
+    def greatest(path: str) -> dict[int, float]:
+        compared = others[places[path]]
+        values = crops(looks_of[path].small) @ np.stack([wholes[place] for place in compared], axis=1)
+        return dict(zip(compared, values.max(axis=0).tolist(), strict=True))
+
+    best = dict(zip(places.values(), map_files(greatest, list(places)), strict=True))
+    return [(one, other) for one, other in pairs if max(best[one][other], best[other][one]) >= ALIKE]

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from vicinal.errors import InputError
 from vicinal.neighbours import find_neighbours
-from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
+from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings, check_threshold
 
 __all__ = ["DuplicateGroup", "Link", "find_duplicates", "group_links", "near_links", "side_of"]
 
@@ -113,6 +113,7 @@ def find_duplicates(
         if distance != "cosine":
             raise InputError("Euclidean distances have no usual size: give the threshold, as minus a distance.")
         threshold = THRESHOLD
+    check_threshold(threshold, distance)
     return group_links([*links, *near_links(items, threshold, distance)], labels=labels, roles=roles)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vicinal.errors import InputError
 from vicinal.neighbours import find_neighbours
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings, checked_count
 
 __all__ = ["Outlier", "find_outliers", "remoteness"]
 
@@ -61,7 +61,7 @@ def find_outliers(
     embeddings: ArrayLike,
     labels: Labels | None = None,
     *,
-    k: int = NEIGHBOURS,
+    k: int | None = None,
     distance: str = "cosine",
     least: float = FAR,
 ) -> list[Outlier]:
@@ -73,7 +73,8 @@ def find_outliers(
     Args:
         embeddings: One row per item.
         labels: One per item; without them all items are one class.
-        k: Which neighbour of a class is to be near; the last one in classes of fewer.
+        k: Which neighbour of a class is to be near, the last one in classes of fewer; by default the 5th, or the last
+            one of fewer items.
         distance: "cosine" or "euclidean".
         least: The least score that is listed.
 
@@ -82,7 +83,10 @@ def find_outliers(
         5
     """
     items = as_embeddings(embeddings)
-    if not 1 <= k < len(items):
+    if len(items) < 2:
+        raise InputError("An item is far from others; here is one item, and no other.")
+    k = min(NEIGHBOURS, len(items) - 1) if k is None else checked_count(k, "k")
+    if k >= len(items):
         raise InputError(f"The k-th neighbour of {len(items)} items needs k from 1 to {len(items) - 1}; got {k}.")
     names: list[Any] = [None]
     codes = np.zeros(len(items), dtype=np.int64)

@@ -10,7 +10,7 @@ from vicinal.data import Dataset
 from vicinal.data.label_sets import need_one_label
 from vicinal.embedder.calibration import Calibration
 from vicinal.errors import InputError
-from vicinal.evaluation.promised_threshold import Promise, promise_threshold
+from vicinal.evaluation.promised_threshold import Promise, check_promise, promise_threshold
 from vicinal.plain_warnings import warn_caller
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def calibrate(
     """
     need_one_label(data, "A threshold")
     unseen = unseen_classes(embedder, data)
+    check_promise(len(unseen.classes), false_matches, confidence)  # before anything is embedded
     promise = promise_threshold(
         embedder.encode(unseen, progress=progress),
         unseen.labels,

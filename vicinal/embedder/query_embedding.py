@@ -22,11 +22,12 @@ from vicinal.embedder.encoding import evaluating, usual_workers
 from vicinal.embedder.engines import TOLERANCE, Engine, device_of, difference, make_engine
 from vicinal.embedder.fingerprint import fingerprint
 from vicinal.embedder.inputs import Inputs, Item, prepare, reader
+from vicinal.errors import DataError, NotFinite, VicinalError
 
 if TYPE_CHECKING:
     from vicinal.embedder.embedder import Embedder
 
-__all__ = ["QueryEmbedder", "embed_queries"]
+__all__ = ["QueryEmbedder", "embed_queries", "embed_readable"]
 
 CHECKED = 2  # random inputs on which an engine must agree with the network as it is
 MOST_KEPT = 4
@@ -50,20 +51,47 @@ def embed_queries(embedder: Embedder, queries: Inputs) -> Float32[np.ndarray, "n
         >>> bool((embed_queries(model, images)[2] == embed_queries(model, images[2])[0]).all())
         True
     """
+    rows, _, faults = _embedded(embedder, queries, ())
+    assert not faults
+    return rows
+
+
+def embed_readable(
+    embedder: Embedder, queries: Inputs
+) -> tuple[Float32[np.ndarray, "n d"], list[int], list[VicinalError]]:
+    """Embed each query that can be read by itself.
+
+    Args:
+        embedder: What embeds.
+        queries: What `Embedder.encode` takes.
+
+    Returns:
+        One row for each that can be read, the places of these, and what is wrong with each of the others.
+    """
+    return _embedded(embedder, queries, (DataError, NotFinite))
+
+
+def _embedded(
+    embedder: Embedder, queries: Inputs, passed_over: tuple[type[VicinalError], ...]
+) -> tuple[Float32[np.ndarray, "n d"], list[int], list[VicinalError]]:
     count, item = reader(queries, embedder.backbone.input)
     rows = np.empty((count, embedder.dim), np.float32)
     if not count:
-        return rows
+        return rows, [], []
     embed_one = QueryEmbedder(embedder)
 
-    def embed(place: int) -> None:
-        rows[place] = embed_one(item(place))
+    def embed(place: int) -> VicinalError | None:
+        try:
+            rows[place] = embed_one(item(place))
+        except passed_over as fault:
+            return fault
+        return None
 
-    embed(0)
+    first = embed(0)
     with ThreadPoolExecutor(usual_workers()) as pool:
-        for _ in pool.map(embed, range(1, count)):  # an exception is raised here
-            pass
-    return rows
+        each = [first, *pool.map(embed, range(1, count))]  # what is not passed over is raised here
+    places = [place for place, fault in enumerate(each) if fault is None]
+    return rows[places] if len(places) < count else rows, places, [fault for fault in each if fault is not None]
 
 
 @final

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
@@ -26,8 +26,8 @@ from vicinal.evaluation.scores import Scores
 from vicinal.evaluation.verification import verify_items
 from vicinal.named_code import find, name_of, short_name, told
 from vicinal.neighbours.blocked_search import search
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels
-from vicinal.neighbours.reranking import Reranking
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, checked_count
+from vicinal.neighbours.reranking import Reranking, as_reranking
 from vicinal.neighbours.whitening import Whitening
 from vicinal.statistics.intervals import Interval, class_bootstrap, class_sums
 
@@ -67,7 +67,7 @@ def evaluate(
     whitening: Whitening | None = None,
     augment: int = 0,
     expand: int = 0,
-    rerank: Reranking | None = None,
+    rerank: Reranking | bool | None = None,
     draws: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -104,7 +104,8 @@ def evaluate(
         whitening: What all vectors go through first, learned on training classes: `learn_whitening`.
         augment: References that each reference is drawn towards, once; costs a search of all in all.
         expand: References that each query is drawn towards before it is searched; costs a second search.
-        rerank: Put the nearest in the order of shared neighbours; costs a search of all in all. No full ranking.
+        rerank: Put the nearest in the order of shared neighbours, as the paper does (True) or by settings of your own;
+            costs a search of all in all. No full ranking.
         draws: Resamples of the intervals; 0 for no intervals.
         confidence: Of the intervals.
         seed: Of the resamples and of k-means.
@@ -141,6 +142,7 @@ def evaluate(
             "have none."
         )
     scored = improved_items(scored, whitening=whitening, augment=augment, expand=expand)
+    rerank = as_reranking(rerank)
     if rerank is not None and (augment or expand or full_ranking):
         raise InputError("Re-ranking orders the nearest alone: it goes without expand, augment and a full ranking.")
     if rerank is not None and identification:
@@ -193,9 +195,10 @@ def evaluate(
         notes += same.notes
     if identification:
         progress("identification", 0.0)
-        named = identify_items(scored)
+        named = identify_items(scored, draws=draws, confidence=confidence, seed=seed)
         progress("identification", 1.0)
         means |= named.overall
+        intervals |= named.intervals
         notes += [f"Identification: {named.summary()}", *named.notes]
     for ways, shots in few_shot:
         told_apart = few_shot_accuracy(
@@ -266,10 +269,9 @@ def _per_query(name: str, values: Any, queries: int) -> Tensor:
 
 
 def _checked_ks(k: Sequence[int]) -> list[int]:
-    ks = sorted(set(k))
-    if ks and ks[0] < 1:
-        raise InputError(f"Each k of R@k must be at least 1, got {ks[0]}.")
-    return ks
+    if isinstance(k, str) or not isinstance(k, Iterable):
+        raise InputError(f"k is a list, such as [1, 2, 4]: the k of R@k; got {k!r}.")
+    return sorted({checked_count(each, "Each k of R@k") for each in k})
 
 
 def _neighbour_scores(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -14,6 +15,7 @@ from vicinal.neighbours.checked_inputs import ArrayLike, Labels
 from vicinal.neighbours.exclusion import Exclusion
 from vicinal.neighbours.nearest import collect
 from vicinal.phrasing import counted
+from vicinal.statistics.intervals import Interval, times_drawn
 
 __all__ = ["Identification", "identify", "identify_items"]
 
@@ -36,6 +38,8 @@ class Identification:
         known: Queries whose class is in the gallery.
         strangers: Queries whose class is not.
         notes: What a reader should know before believing the numbers.
+        intervals: Of each score, over classes.
+        confidence: Of the intervals.
     """
 
     overall: Mapping[str, float]
@@ -43,17 +47,25 @@ class Identification:
     known: int
     strangers: int
     notes: tuple[str, ...] = ()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    confidence: float = 0.95
 
     def __getitem__(self, name: str) -> float:
         return look_up("score", name, self.overall)
 
     def __str__(self) -> str:
-        lines = [f"{name:<12}  {value:.4f}" for name, value in self.overall.items()]
+        lines = [f"{name:<12}  {value:.4f}{self._interval(name)}" for name, value in self.overall.items()]
         return "\n".join([*lines, self.summary(), *(f"Note: {note}" for note in self.notes)])
 
     def summary(self) -> str:
         """How many were asked for."""
         return f"{counted(self.known, 'query', 'queries')} of known classes, {counted(self.strangers, 'stranger')}."
+
+    def _interval(self, name: str) -> str:
+        if name not in self.intervals:
+            return ""
+        low, high = self.intervals[name]
+        return f"  ({low:.4f} to {high:.4f}, {100 * self.confidence:g} % interval over classes)"
 
 
 def identify(
@@ -64,11 +76,17 @@ def identify(
     *,
     distance: str = "cosine",
     rates: Sequence[float] = RATES,
+    draws: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> Identification:
     """Score open-set identification by the nearest item of a gallery, with rejection below a threshold.
 
     Without a gallery every item is asked for twice: among all other items, and, as a stranger, among those of other
     classes alone.
+
+    Intervals are those of classes drawn with replacement, each with all its queries: those that the gallery has, and
+    beside them those that it lacks. The gallery stays; thresholds are chosen anew in every draw.
 
     Args:
         queries: One row per query.
@@ -77,6 +95,9 @@ def identify(
         gallery_labels: One per item.
         distance: "cosine" or "euclidean".
         rates: Of strangers that may get a name; those that there are too few strangers for are left out.
+        draws: Resamples of the intervals; 0 for no intervals.
+        confidence: Of the intervals.
+        seed: Of the resamples.
 
     Example:
         >>> gallery, asked = [[1.0, 0.1], [0.1, 1.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
@@ -85,11 +106,22 @@ def identify(
         (1.0, 1)
     """
     items = as_scored_items(queries, labels, gallery=gallery, gallery_labels=gallery_labels, distance=distance)
-    return identify_items(items, rates=rates)
+    return identify_items(items, rates=rates, draws=draws, confidence=confidence, seed=seed)
 
 
-def identify_items(items: ScoredItems, *, rates: Sequence[float] = RATES) -> Identification:
+def identify_items(
+    items: ScoredItems,
+    *,
+    rates: Sequence[float] = RATES,
+    draws: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Identification:
     """Score open-set identification of items that are checked already; see `identify`."""
+    if draws < 0 or seed < 0 or not 0 < confidence < 1:
+        raise InputError(
+            f"draws and seed must not be negative and 0 < confidence < 1; got {draws}, {seed} and {confidence}."
+        )
     itself = items.ignored.itself
     if itself and items.ignored.queries is not None:
         raise InputError("Identification without a gallery does not know of sequences; give a gallery.")
@@ -97,12 +129,15 @@ def identify_items(items: ScoredItems, *, rates: Sequence[float] = RATES) -> Ide
     if not known.any():
         raise InputError("No query is of a class in the gallery; there is nobody to identify.")
     classes, similarity = _nearest(items)
-    right = (classes == items.codes.numpy())[known]
+    codes = items.codes.numpy()
+    right = (classes == codes)[known]
     if itself:
         _, as_stranger = _nearest(replace(items, ignored=Exclusion(True, items.codes, items.reference_codes)))
-        strangers = as_stranger[np.isfinite(as_stranger)]
+        strange = np.isfinite(as_stranger)
+        strangers = as_stranger[strange]
     else:
-        strangers = similarity[~known]
+        strange = ~known
+        strangers = similarity[strange]
     found, thresholds = _rates_of_detection(similarity[known], right, np.sort(strangers), rates)
     notes = [ASKED_TWICE] if itself else []
     lacking = [f"{rate:g}" for rate in rates if f"DIR@FAR={rate:g}" not in found]
@@ -112,7 +147,13 @@ def identify_items(items: ScoredItems, *, rates: Sequence[float] = RATES) -> Ide
             f"There are {len(strangers):,} strangers: DIR at a FAR of {lacking[0]} needs at least {needed:,} of them."
         )
     overall = {"rank-1": float(right.mean())} | found
-    return Identification(overall, thresholds, int(known.sum()), len(strangers), tuple(notes))
+    intervals: dict[str, Interval] = {}
+    if draws:
+        asked = _Asked(similarity[known], right, codes[known], strangers, codes[strange])
+        wanted = {name: rate for rate in rates if (name := f"DIR@FAR={rate:g}") in found}
+        intervals = _intervals(asked, wanted, draws, confidence, seed)
+    known_queries = int(known.sum())
+    return Identification(overall, thresholds, known_queries, len(strangers), tuple(notes), intervals, confidence)
 
 
 def _nearest(items: ScoredItems) -> tuple[Int64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
@@ -141,3 +182,52 @@ def _rates_of_detection(
         overall[name] = float((right & (similarity > barred)).mean())
         thresholds[name] = float(np.nextafter(barred, np.inf))
     return overall, thresholds
+
+
+class _Asked(NamedTuple):
+    """Queries of known classes and strangers: their greatest similarities and classes, and which were named rightly."""
+
+    similarity: Float64[np.ndarray, " n"]
+    right: Bool[np.ndarray, " n"]
+    codes: Int64[np.ndarray, " n"]
+    strangers: Float64[np.ndarray, " m"]
+    stranger_codes: Int64[np.ndarray, " m"]
+
+
+def _intervals(
+    asked: _Asked, rates: Mapping[str, float], draws: int, confidence: float, seed: int
+) -> dict[str, Interval]:
+    """Percentile intervals of rank-1 and of each DIR, from classes drawn with replacement.
+
+    Classes that the gallery has and classes that it lacks are drawn beside each other, so that there are as many of
+    each as there were; a class that is of both kinds is drawn once for both.
+    """
+    classes = 1 + max(int(asked.codes.max()), int(asked.stranger_codes.max(initial=-1)))
+    known = np.unique(asked.codes)
+    kinds = [known, np.setdiff1d(asked.stranger_codes, known)]
+    # Nearest first: how much weight lies beyond a similarity is then a running sum.
+    order, strange_order = np.argsort(-asked.similarity), np.argsort(-asked.strangers)
+    similarity, codes, right = asked.similarity[order], asked.codes[order], asked.right[order]
+    strangers, stranger_codes = asked.strangers[strange_order], asked.stranger_codes[strange_order]
+    generator = np.random.default_rng(seed)
+    values = np.full((draws, 1 + len(rates)), np.nan)
+    for draw in range(draws):
+        weights = np.zeros(classes)
+        for kind in kinds:
+            weights[kind] = times_drawn(generator, 1, len(kind))[0] if len(kind) else 0.0
+        of_known = weights[codes]
+        named = np.concatenate([[0.0], np.cumsum(of_known * right)])
+        total = of_known.sum()
+        values[draw, 0] = named[-1] / total
+        among = np.cumsum(weights[stranger_codes])
+        if not len(among) or not among[-1]:
+            continue  # no stranger was drawn
+        for column, rate in enumerate(rates.values(), start=1):
+            place = int(np.searchsorted(among, rate * among[-1] * (1 + 1e-12), side="right"))
+            barred = strangers[place] if place < len(strangers) else -np.inf
+            values[draw, column] = named[np.searchsorted(-similarity, -barred, side="left")] / total
+    tail = (1 - confidence) / 2
+    ends = np.nanquantile(values, [tail, 1 - tail], axis=0)
+    return {
+        name: Interval(float(low), float(high)) for name, (low, high) in zip(["rank-1", *rates], ends.T, strict=True)
+    }

@@ -38,6 +38,8 @@ from vicinal.neighbours.checked_inputs import ArrayLike, Labels
 
 __all__ = [
     "Promise",
+    "check_promise",
+    "check_rates",
     "classes_needed",
     "least_false_matches",
     "most_false_matches_seen",
@@ -82,7 +84,7 @@ def classes_needed(false_matches: float, confidence: float) -> int:
         >>> classes_needed(0.01, 0.95), classes_needed(0.001, 0.95)
         (598, 5990)
     """
-    _check(false_matches, confidence)
+    check_rates(false_matches, confidence)
     return 2 * math.ceil(math.log(1 - confidence) / math.log1p(-false_matches))
 
 
@@ -94,6 +96,22 @@ def least_false_matches(classes: int, confidence: float) -> float:
         0.0582
     """
     return 1 - (1 - confidence) ** (1 / (classes // 2)) if classes > 1 else 1.0
+
+
+def check_promise(classes: int, false_matches: float, confidence: float) -> None:
+    """Refuse a promise that so many classes cannot give, whatever their similarities are.
+
+    Raises:
+        InputError: It says how many classes it takes, and what these can promise.
+    """
+    if classes < classes_needed(false_matches, confidence):
+        least = math.ceil(1e4 * least_false_matches(classes, confidence)) / 1e4
+        raise InputError(
+            f"{classes:,} classes cannot promise a rate of false matches of at most {false_matches:g} with "
+            f"{100 * confidence:g} % confidence, whatever the threshold: that takes "
+            f"{classes_needed(false_matches, confidence):,} classes that the model was not trained on. These can "
+            f"promise {least:g} (--false-matches {least:g}), or less with less confidence."
+        )
 
 
 def most_false_matches_seen(classes: int, false_matches: float, confidence: float) -> float:
@@ -151,15 +169,8 @@ def promise_threshold(
     """
     items = as_scored_items(embeddings, labels, distance=distance)
     classes = len(items.classes)
+    check_promise(classes, false_matches, confidence)
     most = most_false_matches_seen(classes, false_matches, confidence)
-    if most < 0:
-        least = math.ceil(1e4 * least_false_matches(classes, confidence)) / 1e4
-        raise InputError(
-            f"{classes:,} classes cannot promise a rate of false matches of at most {false_matches:g} with "
-            f"{100 * confidence:g} % confidence, whatever the threshold: that takes "
-            f"{classes_needed(false_matches, confidence):,} classes that the model was not trained on. These can "
-            f"promise {least:g} (--false-matches {least:g}), or less with less confidence."
-        )
     positives, negatives = _weighted(Sides.of(items))
     if not len(positives[0]):
         raise InputError("No class has two items, so that nothing is known of pairs of one class.")
@@ -246,7 +257,8 @@ def _probabilities(
     return tuple(knots.tolist()), tuple(chances[turns][first].tolist())
 
 
-def _check(false_matches: float, confidence: float) -> None:
+def check_rates(false_matches: float, confidence: float) -> None:
+    """Refuse what is no rate."""
     if not (0 < false_matches < 1 and 0 < confidence < 1):
         raise InputError(
             f"false_matches and confidence must lie between 0 and 1; got {false_matches} and {confidence}."

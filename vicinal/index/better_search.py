@@ -41,6 +41,8 @@ def expanded_rows(
         return rows
     items, vectors = store.get(In("id", tuple(dict.fromkeys(ids.ravel().tolist()))))
     place_of = {item.id: place for place, item in enumerate(items)}
+    if not place_of.keys() >= set(ids.ravel().tolist()):
+        raise InputError("The index changed while it was searched; search again.")
     places = np.array([[place_of[key] for key in row] for row in ids.tolist()])
     unit = [torch.nn.functional.normalize(torch.from_numpy(part).double()) for part in (rows, vectors)]
     drawn = drawn_towards(unit[0], unit[1], torch.from_numpy(places), torch.from_numpy(cosines.copy()), ALPHA)

@@ -30,6 +30,8 @@ from vicinal.index.sent_pictures import file_content, form_body, pictures_of
 from vicinal.index.where import Where, as_condition
 from vicinal.index.where_text import as_text
 from vicinal.neighbours import Reranking
+from vicinal.neighbours.checked_inputs import as_array, checked_count
+from vicinal.neighbours.reranking import as_reranking
 from vicinal.phrasing import counted
 
 __all__ = ["RemoteIndex", "connect"]
@@ -141,7 +143,7 @@ class RemoteIndex:
         item: Id | None = None,
         fast: bool = False,
         expand: int = 0,
-        rerank: Reranking | None = None,
+        rerank: Reranking | bool | None = None,
     ) -> Any:
         """Find the k items nearest to a query, as `Index.search` does.
 
@@ -162,16 +164,18 @@ class RemoteIndex:
         """
         if sum(given is not None for given in (query, vector, item)) != 1:
             raise InputError("Give one of query, vector and item.")
-        if rerank not in (None, Reranking()):
-            raise InputError(f"{self.url} re-ranks as Reranking() says; got {rerank}.")
+        k, expand = checked_count(k, "k"), checked_count(expand, "expand", least=0)
+        settings = as_reranking(rerank)
+        if settings not in (None, Reranking()):
+            raise InputError(f"{self.url} re-ranks as Reranking() says; got {settings}.")
         ask = {"k": k, **_filter(where), "exact": "false" if fast else "true", "expand": expand}
-        ask |= {} if rerank is None else {"rerank": "true"}
+        ask |= {} if settings is None else {"rerank": "true"}
         if item is not None:
             return _hits(self._asked("POST", "/search", ask, json_body={"item": plain_value(item, "id")}))
         if vector is None and not self._info()["can_embed"]:
             vector = query
         if vector is not None:
-            array = np.asarray(vector)
+            array = as_array(vector, "queries")
             rows = checked_rows(array[None] if array.ndim == 1 else array, "queries")
             found = self._each(
                 lambda row: self._asked("POST", "/search", ask, json_body={"vector": row}), rows.tolist()
@@ -185,7 +189,7 @@ class RemoteIndex:
         self, queries: Any, k: int = 10, where: Where | None = None, *, fast: bool = False
     ) -> tuple[NDArray[Any], Float64[np.ndarray, "n k"]]:
         """Find the ids of the items nearest to vectors, and their similarities: arrays in, arrays out."""
-        array = np.asarray(queries)
+        array = as_array(queries, "queries")
         rows = checked_rows(array[None] if array.ndim == 1 else array, "queries")
         answers: list[Hits] = self.search(vector=rows, k=k, where=where, fast=fast)
         ids = np.array([[hit.id for hit in hits] for hits in answers])
@@ -382,7 +386,14 @@ def _filter(where: Where | None) -> dict[str, str]:
 def _hits(reply: Mapping[str, Any]) -> Hits:
     names = ("id", "path", "label", "similarity", "metadata", "same", "probability")
     hits = tuple(Hit(**{name: hit[name] for name in names}) for hit in reply["hits"])
-    return Hits(hits, reply["recall"], reply["measured"], reply.get("improved", ""))
+    return Hits(
+        hits,
+        reply["recall"],
+        reply["measured"],
+        reply.get("improved", ""),
+        reply.get("expanded", 0),
+        reply.get("reranked", False),
+    )
 
 
 def _item(reply: Mapping[str, Any]) -> Item:

@@ -35,16 +35,17 @@ def check_made_by(embedder: Embedder | str | None, known: str, path: Path) -> No
         raise other_embedder("has the vectors of", known, path)
 
 
-def other_embedder(how: str, known: str, path: Path) -> InputError:
+def other_embedder(how: str, known: str, path: Path, folder: object = None) -> InputError:
     """What is said of the embedder that an index has, where another was given.
 
     Args:
         how: What the index has to do with its own ("was built with").
         known: The hash of its own.
         path: Of the index.
+        folder: Of the other embedder, if it was given as one.
     """
     mine = f"the embedder {known[:12]}" if known else "no embedder, its vectors come from elsewhere"
     return InputError(
         f"{path} {how} {mine}; what another embedder makes cannot be compared with that. To change all of "
-        f"it to the other one: vicinal index {path} --model FOLDER (or index.reembed(embedder))."
+        f"it to the other one: vicinal index {path} --model {folder or 'FOLDER'} (or index.reembed(embedder))."
     )

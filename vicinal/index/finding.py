@@ -19,13 +19,14 @@ from vicinal.index.generations import Generation
 from vicinal.index.given_rows import checked_rows
 from vicinal.index.improved_store import ImprovedStore, ImprovedStores
 from vicinal.index.item import Id
+from vicinal.index.own_similarities import with_own_similarities
 from vicinal.index.store import Answer, Store
 from vicinal.index.where import Compare, Condition
 from vicinal.neighbours.reranking import Reranking
 
 __all__ = ["KeptForSearch", "embedded", "find_nearest", "vector_of"]
 
-ATTEMPTS = 5  # to search improved vectors of an index that changes meanwhile
+ATTEMPTS = 5  # to search an index that changes between two looks at it
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def find_nearest(
     rerank: Reranking | None = None,
     items: bool = True,
 ) -> Answer:
-    """What is nearest to rows, of which a single one may be the item `key`.
+    """What is nearest to rows, of which a single one may be the item `key`; with the similarities of these rows.
 
     Args:
         generation: Which is searched.
@@ -79,11 +80,11 @@ def find_nearest(
             state = generation.state() if better is None else better.state
             answer = kept.reranker.reordered(searched, state, asked, answer, rerank, None if expand else key)
         answer = replace(answer, ids=answer.ids[:, :k], similarities=answer.similarities[:, :k])
-        if better is None:
+        if better is None and not expand:
             return answer
-        answer = better.as_they_are(rows, answer, items=items)
-        if better.is_current():
-            return answer
+        plain = with_own_similarities(store, rows, answer, items=items)
+        if plain is not None and (better is None or better.is_current()):
+            return plain if better is None else replace(plain, improved=str(better.improvement))
     raise InputError("The index changes faster than it can be searched; search when it is at rest.")
 
 

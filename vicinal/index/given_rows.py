@@ -14,6 +14,7 @@ from vicinal.index.columns import BUILT_IN, plain_value
 from vicinal.index.item import Id, Item, check_dim
 from vicinal.index.sources import Source, as_source
 from vicinal.index.store import Store
+from vicinal.neighbours.checked_inputs import as_array
 from vicinal.neighbours.rounded_rows import as_int8, unpack_rows
 
 __all__ = ["add_rows", "as_rows", "check_dim", "check_directions", "checked_rows", "source_of_rows"]
@@ -21,7 +22,7 @@ __all__ = ["add_rows", "as_rows", "check_dim", "check_directions", "checked_rows
 
 def as_rows(values: Any, dim: int) -> tuple[Float32[np.ndarray, "n d"], bool]:
     """Queries as checked rows of `dim` numbers, and whether there is one alone, given as a vector."""
-    array = np.asarray(values)
+    array = as_array(values, "queries")
     single = array.ndim == 1
     rows = checked_rows(array[None] if single else array, "queries")
     check_dim(rows, dim)
@@ -30,7 +31,7 @@ def as_rows(values: Any, dim: int) -> tuple[Float32[np.ndarray, "n d"], bool]:
 
 def checked_rows(values: Any, name: str) -> Float32[np.ndarray, "n d"]:
     """Finite float32 rows."""
-    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    array = as_array(values.detach().cpu() if hasattr(values, "detach") else values, name)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         raise InputError(f"{name} must be a matrix of numbers, one row each; got {array.dtype} {list(array.shape)}.")
     if not array.shape[1]:

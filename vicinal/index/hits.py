@@ -62,17 +62,33 @@ class Hits(Sequence[Hit]):
         measured: When that was measured, in UTC; empty if the answer is exact.
         improved: What the index does to its vectors before they are searched (`Index.improve`); these are then the
             nearest by what comes of it. Similarities are those of the vectors themselves.
+        expanded: Items that the query was drawn towards first: these are then the nearest of what came of it.
+            Similarities, and what is called the same, are those of the query itself, and need not fall.
+        reranked: Whether they are in the order of shared neighbours, in which similarities need not fall.
     """
 
     hits: tuple[Hit, ...]
     recall: float = 1.0
     measured: str = ""
     improved: str = ""
+    expanded: int = 0
+    reranked: bool = False
 
     @property
     def exact(self) -> bool:
         """Whether nothing can have been missed; a recall that was measured as 1 does not say so."""
         return self.recall == 1 and not self.measured
+
+    @property
+    def how(self) -> str:
+        """How they were found, in words."""
+        parts = [
+            "exact" if self.exact else f"fast, recall {self.recall:.4f} (measured {self.measured})",
+            self.improved,
+            f"query drawn towards {counted(self.expanded, 'item')}" if self.expanded else "",
+            "in the order of shared neighbours" if self.reranked else "",
+        ]
+        return ", ".join(part for part in parts if part)
 
     @overload
     def __getitem__(self, place: int) -> Hit: ...
@@ -91,8 +107,15 @@ class Hits(Sequence[Hit]):
         return hits_html(self)
 
 
-def as_hits(answer: Answer, rule: Calibration | None) -> list[Hits]:
-    """What a store found for each query, with the verdicts of a calibrated embedder."""
+def as_hits(answer: Answer, rule: Calibration | None, *, expanded: int = 0, reranked: bool = False) -> list[Hits]:
+    """What a store found for each query, with the verdicts of a calibrated embedder.
+
+    Args:
+        answer: With the similarities of the vectors themselves, which the rule is about.
+        rule: Of the embedder, if it is calibrated.
+        expanded: Items that queries were drawn towards.
+        reranked: Whether what was found is in the order of shared neighbours.
+    """
     found = []
     for names, values in zip(answer.ids.tolist(), answer.similarities.tolist(), strict=True):
         hits = [
@@ -107,7 +130,7 @@ def as_hits(answer: Answer, rule: Calibration | None) -> list[Hits]:
             )
             for item, value in zip((answer.items[name] for name in names), values, strict=True)
         ]
-        found.append(Hits(tuple(hits), answer.recall, answer.measured, answer.improved))
+        found.append(Hits(tuple(hits), answer.recall, answer.measured, answer.improved, expanded, reranked))
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, final
@@ -20,12 +19,11 @@ from numpy.typing import NDArray
 
 from vicinal.atomic import replacing, write_atomically
 from vicinal.errors import DataError, InputError
-from vicinal.index.float64_similarity import similarities
 from vicinal.index.improvement import Improvement, KeptImprovement
 from vicinal.index.item import Header, Id, Item
 from vicinal.index.store import Answer, Store
 from vicinal.index.vector_file import map_rows
-from vicinal.index.where import Condition, In
+from vicinal.index.where import Condition
 from vicinal.neighbours import Searcher
 
 __all__ = ["ImprovedStore", "ImprovedStores"]
@@ -33,7 +31,6 @@ __all__ = ["ImprovedStore", "ImprovedStores"]
 ROWS, ABOUT = "improved.f32", "improved.json"
 VERSION = 1
 ATTEMPTS = 5
-NUMBERS = 1 << 22  # of vectors that are held in float64 at a time
 
 
 @final
@@ -95,20 +92,6 @@ class ImprovedStore:
         # One that came since then has no place: `is_current` tells, and the search is done again.
         places = [self._place_of[item.id] for item in items if item.id in self._place_of] if vectors else []
         return items, self._rows[places]
-
-    def as_they_are(self, queries: Float32[np.ndarray, "n d"], answer: Answer, *, items: bool) -> Answer:
-        """An answer with the similarities of the vectors themselves, which thresholds are about, and with its items."""
-        distinct = tuple(dict.fromkeys(answer.ids.ravel().tolist()))
-        known, rows = self._store.get(In("id", distinct)) if distinct else ([], queries[:0])
-        place_of = {item.id: place for place, item in enumerate(known)}
-        values = np.zeros((len(queries), answer.ids.shape[1]))
-        step = max(1, NUMBERS // max(1, values.shape[1] * queries.shape[1]))
-        for start in range(0, len(queries) if distinct else 0, step):
-            part = slice(start, start + step)
-            places = [[place_of.get(key, 0) for key in row] for row in answer.ids[part].tolist()]
-            values[part] = similarities(queries[part], rows[np.array(places)], self._store.header.distance)
-        by_id = {item.id: item for item in known} if items else {}
-        return replace(answer, similarities=values, items=by_id, improved=str(self.improvement))
 
     def _passing(self, where: Condition) -> Bool[np.ndarray, " n"]:
         """The items that pass a filter; the last one is remembered."""

@@ -34,7 +34,8 @@ from vicinal.index.sources import Source, as_source
 from vicinal.index.store import Store
 from vicinal.index.taking_in import take_in
 from vicinal.index.where import Where, as_condition
-from vicinal.neighbours.reranking import Reranking
+from vicinal.neighbours.checked_inputs import as_array, checked_count
+from vicinal.neighbours.reranking import Reranking, as_reranking
 from vicinal.neighbours.similarity import DISTANCES
 from vicinal.phrasing import counted
 
@@ -106,7 +107,8 @@ class Index:
         if is_index(path):
             index = cls(path)
             if index.embedder_hash != known:
-                raise other_embedder("was built with", index.embedder_hash, index.path)
+                folder = None if isinstance(embedder, Embedder) else embedder
+                raise other_embedder("was built with", index.embedder_hash, index.path, folder)
             if not index.can_embed:
                 with index._generations.writing() as generation:
                     keep_model(generation.folder, known, model)
@@ -325,7 +327,7 @@ class Index:
         embedder: Embedder | str | None = None,
         fast: bool = False,
         expand: int = 0,
-        rerank: Reranking | None = None,
+        rerank: Reranking | bool | None = None,
     ) -> Any:
         """Find the k items nearest to a query, nearest first, ties by id.
 
@@ -339,15 +341,18 @@ class Index:
             embedder: What made the vector, or its hash: another than the index's own is refused.
             fast: By codes of faiss: a few milliseconds for a million items, and nearly always the same; how nearly
                 is in the `recall` of the answer. Without it every answer is exact.
-            expand: Items that a query is drawn towards before it is searched; costs a second search.
-            rerank: Put what is found in the order of shared neighbours; costs a search of all items in all, once.
+            expand: Items that a query is drawn towards before it is searched; costs a second search. The similarities
+                of hits, and what is called the same, stay those of the query itself.
+            rerank: Put what is found in the order of shared neighbours, as the paper does (True) or by settings of
+                your own; costs a search of all items in all, once.
 
         Returns:
             `Hits` for one query, a list of them for several.
         """
         if sum(given is not None for given in (query, vector, item)) != 1:
             raise InputError("Give one of query, vector and item.")
-        _check_k(k)
+        k, expand = checked_count(k, "k"), checked_count(expand, "expand", least=0)
+        settings = as_reranking(rerank)
         generation = self._generations.latest()
         header = generation.store.header
         condition = None if where is None else as_condition(where)
@@ -357,13 +362,16 @@ class Index:
             key, rows = vector_of(generation.store, item, self.path)
         elif vector is None and header.embedder:
             rows, single = embedded(self._embedder_of(generation), query)
+        elif vector is None and as_array(query, "queries").dtype.kind in "USO":  # files or images
+            raise self._model.without_embedder()
         else:
             rows, single = as_rows(query if vector is None else vector, header.dim)
         check_directions(rows, header.distance)
         answer = find_nearest(
-            generation, self._kept, rows, k, condition, key=key, fast=fast, expand=expand, rerank=rerank
+            generation, self._kept, rows, k, condition, key=key, fast=fast, expand=expand, rerank=settings
         )
-        answers = as_hits(answer, self._model.calibration(generation.folder, header.embedder))
+        rule = self._model.calibration(generation.folder, header.embedder)
+        answers = as_hits(answer, rule, expanded=expand, reranked=settings is not None)
         return answers[0] if single else answers
 
     def nearest(
@@ -384,12 +392,12 @@ class Index:
             embedder: What made the vectors, or its hash: another than the index's own is refused.
             fast: See `search`.
         """
+        k = checked_count(k, "k")
         generation = self._generations.latest()
         header = generation.store.header
         check_query_made_by(embedder, header.embedder, self.path)
         rows, _ = as_rows(queries, header.dim)
         check_directions(rows, header.distance)
-        _check_k(k)
         condition = None if where is None else as_condition(where)
         answer = find_nearest(generation, self._kept, rows, k, condition, fast=fast, items=False)
         return answer.ids, answer.similarities
@@ -499,7 +507,7 @@ class Index:
 
     def measure(self, k: int = 10, seed: int = 0) -> Measurement:
         """Time exact and fast search on the index's own items, and say how often the fast way is right."""
-        _check_k(k)
+        k = checked_count(k, "k")
         store = self.store
         if not isinstance(store, EmbeddedStore | PostgresStore | MilvusStore):
             raise InputError(f"The store of {self.path} does not say what it takes; there is nothing to measure it by.")
@@ -595,8 +603,3 @@ class Index:
         with self._generations.writing() as generation:
             check_made_by(embedder, generation.embedder, self.path)
             return put_rows(generation.store, source, rows, files)
-
-
-def _check_k(k: int) -> None:
-    if k < 1:
-        raise InputError(f"k must be at least 1, got {k}.")

@@ -74,6 +74,14 @@ class KeptModel:
         model.calibration = calibration
         model.save(generation / MODEL)
 
+    def without_embedder(self) -> InputError:
+        """What is said where there is nothing that could embed."""
+        return InputError(
+            f"{self._index} has no embedder: its vectors come from elsewhere. Search with vectors (vector=, --vector) "
+            "or by an item (item=, --item), and add vectors; or make the index with the embedder that made them "
+            "(Index.of_vectors(..., embedder=model))."
+        )
+
     def embedder(self, generation: Path, known: str) -> Embedder:
         """The copy.
 
@@ -81,9 +89,7 @@ class KeptModel:
             InputError: If there is none.
         """
         if not known:
-            raise InputError(
-                f"{self._index} has no embedder: its vectors come from elsewhere. Search with vectors, add vectors."
-            )
+            raise self.without_embedder()
         if self._embedder is None or self._embedder[0] != known:
             if not has_model(generation):
                 raise InputError(

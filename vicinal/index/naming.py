@@ -9,11 +9,12 @@ from vicinal.errors import InputError
 from vicinal.index.hits import Hits
 from vicinal.index.item import Id
 from vicinal.index.where import And, Condition, Not, Null, Value, Where, as_condition
+from vicinal.neighbours.checked_inputs import check_threshold
 
 if TYPE_CHECKING:
     from vicinal.index.index import Index
 
-__all__ = ["Naming", "classify"]
+__all__ = ["Naming", "classify", "naming_rule"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,17 @@ def classify(
         >>> [naming.label for naming in classify(index, vector=[[0.9, 0.1], [-1.0, -1.0]], threshold=0.8)]
         ['wren', None]
     """
+    threshold, known = naming_rule(index, threshold, where)
+    answers = index.search(query, k=1, where=known, vector=vector)
+    return [_named(hits, threshold) for hits in ([answers] if isinstance(answers, Hits) else answers)]
+
+
+def naming_rule(index: Index, threshold: float | None, where: Where | None) -> tuple[float, Condition]:
+    """The similarity that is near enough, and which items may give a name; see `classify`.
+
+    Raises:
+        InputError: If nothing could be named by them.
+    """
     if threshold is None:
         if index.calibration is None:
             raise InputError(
@@ -70,12 +82,13 @@ def classify(
                 "index again, or give a threshold."
             )
         threshold = index.calibration.threshold
+    else:
+        check_threshold(threshold, index.distance)
     labelled: Condition = Not(Null("label"))
     known = labelled if where is None else And((labelled, as_condition(where)))
     if not index.count(known):
         raise InputError(f"No item of {index.path} that passes the filter has a label: there is nothing to name by.")
-    answers = index.search(query, k=1, where=known, vector=vector)
-    return [_named(hits, threshold) for hits in ([answers] if isinstance(answers, Hits) else answers)]
+    return threshold, known
 
 
 def _named(hits: Hits, threshold: float) -> Naming:

@@ -147,7 +147,7 @@ class _Parser:
             match = TOKEN.match(text, at)
             if match is None or match.lastgroup is None:
                 start = at + len(text[at:]) - len(text[at:].lstrip())
-                raise self._error("something that it does not know", start)
+                raise self._error("has something that it does not know", start)
             self.tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
             at = match.end()
 
@@ -249,10 +249,10 @@ class _Parser:
 
     def _unexpected(self, expected: str) -> InputError:
         at = self.tokens[self.place][2] if self.place < len(self.tokens) else len(self.text)
-        return self._error(f"not {expected}", at)
+        return self._error(f"needs {expected}", at)
 
     def _error(self, what: str, at: int) -> InputError:
         there = f"at {self.text[at : at + 20]!r} (character {at + 1})" if at < len(self.text) else "at its end"
         return InputError(
-            f"The filter {self.text!r} has {what} {there}. Filters look like: label = 'wren' and year > 2020."
+            f"The filter {self.text!r} {what} {there}. Filters look like: label = 'wren' and year > 2020."
         )

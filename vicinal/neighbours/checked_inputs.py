@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,7 +17,16 @@ from vicinal.errors import InputError, NotFinite
 FINITE_CHUNK = 1 << 20  # numbers that are checked at a time
 LARGEST = 1e140  # whose square, summed over all dimensions, is far from float64's limits, as that of its inverse is
 
-__all__ = ["ArrayLike", "Labels", "as_codes", "as_embeddings", "read_only"]
+__all__ = [
+    "ArrayLike",
+    "Labels",
+    "as_array",
+    "as_codes",
+    "as_embeddings",
+    "check_threshold",
+    "checked_count",
+    "read_only",
+]
 
 ArrayLike: TypeAlias = Tensor | NDArray[np.generic] | Sequence[Sequence[float]] | Sequence[Sequence[int]]
 Labels: TypeAlias = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str]
@@ -41,7 +50,7 @@ def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool
     if isinstance(values, Tensor):
         matrix = values.detach().cpu()
     else:
-        array = np.asarray(values) if as_given else np.ascontiguousarray(values)
+        array = as_array(values, name) if as_given else np.ascontiguousarray(as_array(values, name))
         if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
             raise InputError(f"{name} must be numbers of at most 64 bits, got an array of {array.dtype}.")
         if not array.dtype.isnative:
@@ -60,6 +69,56 @@ def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool
     _require_finite(matrix, name)
     _require_comparable(matrix, name)
     return matrix.contiguous()
+
+
+def as_array(values: Any, name: str) -> NDArray[np.generic]:
+    """Return an array, or say in words that the rows of a list are not of one length.
+
+    Example:
+        >>> as_array([[1.0, 2.0], [3.0]], "queries")
+        Traceback (most recent call last):
+        vicinal.errors.InputError: queries must be a matrix of numbers, one row each; got rows of different lengths.
+    """
+    try:
+        return np.asarray(values)
+    except ValueError:  # "setting an array element with a sequence ... inhomogeneous shape"
+        raise InputError(f"{name} must be a matrix of numbers, one row each; got rows of different lengths.") from None
+
+
+def checked_count(value: Any, name: str, *, least: int = 1) -> int:
+    """Return a whole number, of Python or numpy.
+
+    Args:
+        value: What was given.
+        name: What to call it in an error.
+        least: The smallest that it may be.
+
+    Example:
+        >>> checked_count("3", "k")
+        Traceback (most recent call last):
+        vicinal.errors.InputError: k must be a whole number, got '3'.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise InputError(f"{name} must be a whole number, got {value!r}.")
+    if value < least:
+        raise InputError(f"{name} must be at least {least}, got {value}.")
+    return int(value)
+
+
+def check_threshold(threshold: float, distance: str) -> None:
+    """Refuse a least similarity that nothing could reach.
+
+    Example:
+        >>> check_threshold(7.0, "cosine")
+        Traceback (most recent call last):
+        vicinal.errors.InputError: The threshold is a cosine, between -1 and 1; got 7.
+    """
+    if distance == "cosine" and not -1 <= threshold <= 1:
+        raise InputError(f"The threshold is a cosine, between -1 and 1; got {threshold:g}.")
+    if distance != "cosine" and not -np.inf < threshold <= 0:
+        raise InputError(
+            f"The threshold is minus a Euclidean distance, such as -0.5, and at most 0; got {threshold:g}."
+        )
 
 
 def as_codes(

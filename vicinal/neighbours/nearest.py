@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vicinal.errors import InputError
 from vicinal.neighbours.blocked_search import BLOCK, Progress, search
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_embeddings
+from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_embeddings, checked_count
 from vicinal.neighbours.exclusion import Exclusion, exclusion
 from vicinal.neighbours.prepared_references import PreparedReferences
 from vicinal.neighbours.similarity import Vectors, exact_pairs, readable, vectors
@@ -81,9 +81,7 @@ def find_neighbours(
 
 def check_k(k: int, references: int) -> None:
     """Raise for a number of neighbours that nothing could be found for, and that would fill the memory."""
-    if k < 1:
-        raise InputError(f"k must be at least 1, got {k}.")
-    if k > max(references, MOST):
+    if checked_count(k, "k") > max(references, MOST):
         raise InputError(f"k = {k:,} neighbours were asked for, and there are {references:,} references.")
 
 

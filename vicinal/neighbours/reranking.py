@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from vicinal.errors import InputError
 from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
 from vicinal.neighbours.nearest import Neighbours, find_neighbours
 
-__all__ = ["Reranker", "Reranking"]
+__all__ = ["Reranker", "Reranking", "as_reranking"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,20 @@ class Reranking:
     def __post_init__(self) -> None:
         if min(self.near, self.shared, self.shortlist) < 1 or not 0 <= self.distance_weight <= 1:
             raise InputError(f"Re-ranking needs counts of at least 1 and a weight between 0 and 1; got {self}.")
+
+
+def as_reranking(rerank: Any) -> Reranking | None:
+    """Settings as they are, those of the paper for True, and None for False or None.
+
+    Example:
+        >>> as_reranking(True) == Reranking(), as_reranking(False)
+        (True, None)
+    """
+    if isinstance(rerank, Reranking):
+        return rerank
+    if rerank is None or isinstance(rerank, bool | np.bool_):
+        return Reranking() if rerank else None
+    raise InputError(f"rerank must be True, False or Reranking(...) with settings of your own; got {rerank!r}.")
 
 
 class Reranker:

@@ -96,6 +96,9 @@ CCP_PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"pair_weight": 0.0, "restart": "best", "monitor": "fresh"},
 }
 
+# What the paper calls settings by letters.
+CCP_SYMBOLS = {"lambda": "proximal_weight", "b": "pool", "#proxy": "proxies_per_class"}
+
 
 class CCP(BaseModel):
     """How chance-constrained proxies are alternated; by default as the authors' code does.

@@ -135,8 +135,14 @@ def start_of(recipe: Recipe, space: Space) -> dict[str, Any]:
         except UnknownName as error:
             wrong.append(f"{name}: {error}")
             continue
-        if found[name] is None and isinstance(space[name], Range):
+        entry = space[name]
+        if found[name] is None and isinstance(entry, Range):
             wrong.append(f"{name} is None in the recipe: give it a number to start from")
+        elif isinstance(entry, Range) and entry.log and not found[name] > 0:
+            wrong.append(
+                f"{name} is {found[name]:g} in the recipe, which a range over orders of magnitude cannot reach: give "
+                "it a number above 0 to start from, or a list of values as its space"
+            )
     if wrong:
         raise InputError("The search space does not fit the recipe:\n" + "\n".join(f"  - {text}" for text in wrong))
     return found

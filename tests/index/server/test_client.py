@@ -208,6 +208,18 @@ def test_queries_drawn_towards_what_they_find(live: Any, vectors: Index) -> None
             ]
             expected = vectors.search(item="n3", k=5, where=where, expand=3)
             assert remote.search(item="n3", k=5, where=where, expand=3) == expected
+            plain = {hit.id: hit for hit in remote.search(item="n3", k=60, where=where)}
+            assert list(expected) == [plain[hit.id] for hit in expected]  # verdicts are about the query itself
+
+
+def test_verdicts_of_drawn_queries_are_the_plain_ones(live: Any, pictures: Index, photos: Path) -> None:
+    calibrated(pictures, 0.999)
+    with live(pictures) as url, vc.connect(url) as remote:
+        for file in photos.rglob("*.png"):
+            plain = {hit.id: (hit.similarity, hit.same) for hit in remote.search(file)}
+            drawn = remote.search(file, expand=2)
+            assert {hit.id: (hit.similarity, hit.same) for hit in drawn} == plain
+            assert (drawn.expanded, drawn.reranked) == (2, False)
 
 
 def test_hits_in_the_order_of_shared_neighbours(live: Any, vectors: Index) -> None:
@@ -223,6 +235,7 @@ def test_hits_in_the_order_of_shared_neighbours(live: Any, vectors: Index) -> No
         vectors.add(vectors=[queries[0]], ids=["new"])
         assert remote.search(vector=queries[0], **anew) == vectors.search(vector=queries[0], **anew)
         assert remote.search(vector=queries[0], k=1, rerank=Reranking())[0].id == "new"
+        assert remote.search(vector=queries[0], rerank=True) == remote.search(vector=queries[0], rerank=Reranking())
         with pytest.raises(InputError, match=r"re-ranks as Reranking\(\) says; got Reranking\(near=3"):
             remote.search(vector=queries[0], rerank=Reranking(near=3))
     with live(vectors, most_reranked=60) as url, vc.connect(url) as remote:

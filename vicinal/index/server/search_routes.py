@@ -56,6 +56,8 @@ def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
                 "recall": hits.recall,
                 "measured": hits.measured,
                 "improved": hits.improved,
+                "expanded": hits.expanded,
+                "reranked": hits.reranked,
                 "milliseconds": round(1000 * (time.perf_counter() - start), 3),
                 "generation": generation,
                 "query": query,

@@ -137,6 +137,8 @@ class SearchReply(BaseModel):
     recall: float = Field(description="The share of the k nearest that this way of searching finds; 1 if exact.")
     measured: str = Field("", description="When that was measured, in UTC; empty if exact.")
     improved: str = Field("", description="What the index does to vectors before it searches: whitened, augmented.")
+    expanded: int = Field(0, description="Items that the query was drawn towards; similarities stay its own.")
+    reranked: bool = Field(False, description="Whether hits are in the order of shared neighbours.")
     milliseconds: float
     generation: str
     query: QueryReply
