@@ -135,7 +135,7 @@ def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
     single = [names[label] for label in np.flatnonzero(counts == 1)]
     if single:
         told.append(
-            f"{_some(len(single), 'class', 'classes')} with a single item, which nobody can find: {_listed(single)}"
+            f"{counted(len(single), 'class')} with a single item, which nobody can find: {_listed(single)}"
         )
 
     def where(position: int) -> str:
@@ -172,7 +172,7 @@ def summary(dataset: Dataset) -> dict[str, str]:
         "items": f"{len(dataset):,} {'images' if dataset.kind == 'paths' else dataset.kind}",
         "classes": f"{len(dataset.classes):,}",
         "per class": f"least {least:.0f}, median {median:.0f}, most {most:.0f}",
-        "single items": _some(int((per_class == 1).sum()), "class", "classes"),
+        "single items": counted(int((per_class == 1).sum()), "class"),
         "size": _sizes(dataset),
     }
     if dataset.roles is not None:
@@ -237,10 +237,6 @@ def _size(dataset: Dataset, index: int) -> tuple[int, int]:
 
     with decoding(dataset.item(index)):
         return dataset.open(index).size
-
-
-def _some(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def _listed(names: list[str], most: int = 10) -> str:
