@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from vicinal.decisions import find_mislabelled
 from vicinal.decisions.class_models import fit_class_models, left_out_fits
 from vicinal.decisions.class_regression import left_out_log_likelihoods
-from vicinal.decisions.mislabelled import doubt_labels
+from vicinal.decisions.mislabelled import _log_odds, doubt_labels
 from vicinal.errors import InputError
 
 
@@ -177,3 +177,11 @@ def test_the_share_of_wrong_labels_among_many_classes() -> None:
     listed = np.flatnonzero(doubts.scores >= 0.5)
     assert len(listed) > 60
     assert np.isin(listed, wrong).mean() > 0.9
+
+
+def test_an_item_that_could_be_of_many_classes_is_hard_rather_than_wrong() -> None:
+    rivals = np.array([[0, 1, 2, 3], [0, 1, 2, 3]])
+    likely = np.array([[0.1, 0.3, 0.3, 0.3], [0.1, 0.04, 0.8, 0.06]])
+    odds, proposed = _log_odds(rivals, np.log(likely), 0.2, 4)
+    np.testing.assert_allclose(np.exp(odds), [0.2 / 0.8 / 3 * 3, 0.2 / 0.8 / 3 * 8])
+    assert proposed.tolist()[1] == 2
