@@ -8,7 +8,8 @@ from sklearn.datasets import load_digits
 
 from vicinal.decisions import find_mislabelled
 from vicinal.decisions.class_models import fit_class_models, left_out_fits
-from vicinal.decisions.mislabelled import _confused, doubt_labels
+from vicinal.decisions.class_regression import left_out_log_likelihoods
+from vicinal.decisions.mislabelled import _log_odds, doubt_labels
 from vicinal.errors import InputError
 
 
@@ -127,24 +128,6 @@ def test_nothing_to_compare(labels: list[int], words: str) -> None:
         find_mislabelled([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], labels)
 
 
-def test_confusions_by_loops() -> None:
-    rng = np.random.default_rng(0)
-    rivals = np.array([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [2, 1, 0]])
-    likely = rng.dirichlet(np.ones(3), size=len(rivals))
-    found = _confused(rivals, likely, 3)
-    for item, (label, *others) in enumerate(rivals.tolist()):
-        for place, rival in enumerate(others):
-
-            def toward(one: int, other: int, but: int | None = None) -> float:
-                every = [n for n in range(len(rivals)) if rivals[n, 0] == one]
-                whole = sum(likely[n, 1:].sum() for n in every)
-                return sum(likely[n, rivals[n].tolist().index(other)] for n in every if n != but) / whole
-
-            total = sum(toward(rival, other) + toward(other, rival) for other in range(3) if other != rival)
-            expected = (toward(label, rival, but=item) + toward(rival, label)) / total
-            assert found[item, place] == pytest.approx(expected)
-
-
 def test_labels_that_are_confused_are_told_from_any_labels() -> None:
     """Where wrong labels are those of a twin class, an item that is just hard is doubted less than one of the twin."""
     rng = np.random.default_rng(0)
@@ -164,3 +147,41 @@ def test_labels_that_are_confused_are_told_from_any_labels() -> None:
         assert (doubts.proposed[first][wrong[first]] == labels[first][wrong[first]]).mean() > 0.8
     assert shares["twin"] > 0.55
     assert shares["any"] > 0.9
+
+
+def test_regressions_never_see_the_item() -> None:
+    """Labels drawn by lot cannot be told, which who had seen them could; classes that do not count are not expected."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(4), 10)
+    items = rng.normal(size=(4, 6))[codes] + 0.3 * rng.normal(size=(40, 6))
+    items -= items.mean(axis=0)
+    likely = left_out_log_likelihoods(items, codes, np.ones(40))
+    assert likely.argmax(axis=1).tolist() == codes.tolist()
+    np.testing.assert_allclose(np.exp(likely).sum(axis=1), 1.0, rtol=1e-4)
+    weights = np.where(codes == 2, 1e-6, 1.0)
+    assert np.exp(left_out_log_likelihoods(items, codes, weights)[:, 2]).max() < 0.1
+    lots, noise = rng.integers(0, 3, 90), rng.normal(size=(90, 60))
+    likely = left_out_log_likelihoods(noise - noise.mean(axis=0), lots, np.ones(90))
+    assert np.exp(likely[np.arange(90), lots]).mean() < 0.45
+
+
+def test_the_share_of_wrong_labels_among_many_classes() -> None:
+    """Classes that no neighbour has are many: together they are likelier than each."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(80), 15)
+    items = 0.7 * rng.normal(size=(80, 24))[labels] + 0.6 * rng.normal(size=(1200, 24))
+    wrong = rng.choice(1200, 120, replace=False)
+    labels[wrong] = (labels[wrong] + rng.integers(1, 80, 120)) % 80
+    doubts = doubt_labels(items, labels, distance="euclidean")
+    assert 0.06 < doubts.share < 0.14
+    listed = np.flatnonzero(doubts.scores >= 0.5)
+    assert len(listed) > 60
+    assert np.isin(listed, wrong).mean() > 0.9
+
+
+def test_an_item_that_could_be_of_many_classes_is_hard_rather_than_wrong() -> None:
+    rivals = np.array([[0, 1, 2, 3], [0, 1, 2, 3]])
+    likely = np.array([[0.1, 0.3, 0.3, 0.3], [0.1, 0.04, 0.8, 0.06]])
+    odds, proposed = _log_odds(rivals, np.log(likely), 0.2, 4)
+    np.testing.assert_allclose(np.exp(odds), [0.2 / 0.8 / 3 * 3, 0.2 / 0.8 / 3 * 8])
+    assert proposed.tolist()[1] == 2

@@ -9,25 +9,26 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.sparse import coo_array
 from scipy.special import expit, logsumexp
 
 from vicinal.decisions.class_models import fit_class_models, left_out_fits
+from vicinal.decisions.class_regression import left_out_log_likelihoods
 from vicinal.errors import InputError
 from vicinal.neighbours import find_neighbours
 from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
 
 __all__ = ["LabelDoubts", "Suspect", "doubt_labels", "find_mislabelled"]
 
-NEIGHBOURS = 200
-ROUNDS = 3  # of weighing labels by how far they are believed; a fourth changes nothing
+NEIGHBOURS = 50
+ROUNDS = 2  # of weighing labels by how far they are believed; a third changes nothing
 WIDTHS = (0.1, 0.3)  # of the votes' kernels, in units of how far the last neighbour is beyond the first
 SHRINKAGES = (0.02, 0.1, 0.3, 0.7)
 FITTED_ON = 4096  # items at most that settings are chosen by
 RIVALS = 12  # classes beside its own that an item is compared with: by votes, and again by class models
-STEPS = 30  # of estimating shares; each is nearer than the one before
+DRAWN = 8  # classes that stand for all that are no rivals
 UNSEEN = 0.05  # votes of a class that no neighbour has
 SHARE = (2.0, 40.0)  # Beta prior of the share of wrong labels: a few in a hundred, unless the data knows better
+AFFORDABLE = 2e10  # items x numbers x classes up to which regressions take a minute or two
 BLOCK = 1 << 22  # numbers of a block of fits to classes
 
 
@@ -72,7 +73,8 @@ class LabelDoubts:
     Attributes:
         classes: The labels that occur.
         codes: Of each item's label among the classes.
-        scores: Probability that an item's label is wrong; 0 for the only item of a class, which nothing speaks of.
+        scores: Probability that an item's label is wrong and the proposed one right, if one of them is right; 0 for
+            the only item of a class, which nothing speaks of.
         ranks: What to sort by: the log odds, which tell items apart whose probabilities round to the same.
         proposed: The most likely other label of each item, among the classes.
         share: Estimated share of wrong labels.
@@ -139,11 +141,17 @@ def doubt_labels(
 ) -> LabelDoubts:
     """Estimate for every item the probability that its label is wrong.
 
-    Two things speak of an item that is left out: its neighbours, who vote for their labels by how near they are, and
-    the classes as Gaussians of one shape. What each is worth, and the share of wrong labels, is fitted to the labels
-    there are, which may be wrong themselves: p(label) = (1 - share) p(class) + share / (classes - 1). Labels that are
-    not believed count less in the next round. Who labels wrongly may take any class, or one that is easily confused
-    with the right one: how often it is the latter is estimated from the items that the first rule suspects.
+    Three things speak of an item that is left out: its neighbours, who vote for their labels by how near they are, the
+    classes as Gaussians of one shape, and at last, where items x numbers x classes are at most 2e10, regressions on
+    the other items. What each is worth, and the share of wrong labels, is fitted to the labels there are, which may be
+    wrong themselves: p(label) = (1 - share) p(class) + share / (classes - 1) (1 - p(class)). Labels that are not
+    believed count less in the next round.
+
+    The label is weighed against the one other class that is most likely, not against all others together: an item that
+    could be of any of ten classes is hard, and hard items are not wrong ones.
+
+    Formula:
+        p(wrong) : p(right) = share / (classes - 1) max_i p(i) : (1 - share) p(label)
 
     Args:
         embeddings: One row per item.
@@ -173,11 +181,14 @@ def doubt_labels(
     for _ in range(ROUNDS):
         rivals, evidence = _evidence(rows, codes, len(classes), places, farness / unit, believed, judged)
         weights, share = _fit(evidence[judged], weights, len(classes))
-        odds, share = _log_odds(rivals, evidence @ weights, share, len(classes), judged)
+        odds, proposed = _log_odds(rivals, evidence @ weights, share, len(classes))
         believed = np.where(judged, expit(-odds), 1.0)
-    likely = evidence @ weights
-    likely[:, 0] = -np.inf
-    proposed = rivals[np.arange(len(items)), likely.argmax(axis=1)]
+    if rows.size * len(classes) <= AFFORDABLE:
+        regressed = np.take_along_axis(left_out_log_likelihoods(rows, codes, believed), rivals, axis=1)
+        evidence = np.concatenate([evidence, regressed[:, :, None]], axis=2)
+        weights, share = _fit(evidence[judged], np.append(weights, 0.5), len(classes))
+        odds, proposed = _log_odds(rivals, evidence @ weights, share, len(classes))
+    odds[~judged] = -np.inf
     return LabelDoubts(tuple(classes), codes, expit(odds), odds, proposed, share)
 
 
@@ -190,7 +201,10 @@ def _evidence(
     believed: Float64[np.ndarray, " n"],
     judged: Bool[np.ndarray, " n"],
 ) -> tuple[Int64[np.ndarray, "n r"], Float64[np.ndarray, "n r e"]]:
-    """Return the classes that each item may be of, its own first, and what speaks for each."""
+    """Return the classes that each item may be of, its own first, and what speaks for each.
+
+    The last few are drawn among the classes that are no rivals, where there are such: they stand for all of them.
+    """
     votes = [np.exp(-farness / width) * believed[places] for width in WIDTHS]
     models = fit_class_models(rows, codes, believed)
     chosen = np.flatnonzero(judged)
@@ -198,9 +212,11 @@ def _evidence(
     shrinkage = min(SHRINKAGES, key=lambda value: _surprise(left_out_fits(models, codes, value, chosen), codes[chosen]))
     many = min(RIVALS, classes - 1)
     more = min(RIVALS, classes - 1 - many)
-    rivals = np.empty((len(rows), 1 + many + more), dtype=np.int64)
+    drawn = min(DRAWN, classes - 1 - many - more)
+    rivals = np.empty((len(rows), 1 + many + more + drawn), dtype=np.int64)
     evidence = np.empty((*rivals.shape, len(WIDTHS) + 2))
     sizes = np.log(np.maximum(models.sums, 1e-12))
+    rng = np.random.default_rng(0)
     for block in np.array_split(np.arange(len(rows)), -(-len(rows) * classes // BLOCK)):
         here, own = np.arange(len(block))[:, None], codes[block][:, None]
         fits = left_out_fits(models, codes, shrinkage, block)
@@ -211,10 +227,20 @@ def _evidence(
             tallies.append(np.log(tally))
         names = np.concatenate([own, _largest(tallies[-1], many, but=own)], axis=1)
         names = np.concatenate([names, _largest(fits, more, but=names)], axis=1)
+        names = np.concatenate([names, _largest(rng.random(fits.shape), drawn, but=names)], axis=1)
         fitting = fits[here, names]
         parts = [*(tally[here, names] for tally in tallies), fitting - fitting.max(axis=1, keepdims=True), sizes[names]]
         rivals[block], evidence[block] = names, np.stack(parts, axis=2)
     return rivals, evidence
+
+
+def _standing_for(columns: int, classes: int) -> Float64[np.ndarray, " r"]:
+    """The log of how many classes each column of rivals stands for: the drawn ones for all that are no rivals."""
+    rivals = 1 + min(2 * RIVALS, classes - 1)
+    stand = np.zeros(columns)
+    if columns > rivals:
+        stand[rivals:] = np.log((classes - rivals) / (columns - rivals))
+    return stand
 
 
 def _largest(
@@ -243,11 +269,12 @@ def _fit(
 ) -> tuple[Float64[np.ndarray, " e"], float]:
     """Return what each kind of evidence is worth, and the share of wrong labels, that explain the labels best."""
     chosen = evidence[np.unique(np.linspace(0, len(evidence) - 1, FITTED_ON).round().astype(int))]
+    stand = _standing_for(evidence.shape[1], classes)
     wrong, right = SHARE
 
     def surprise(values: Float64[np.ndarray, " v"]) -> tuple[float, Float64[np.ndarray, " v"]]:
         weights, share = values[:-1], values[-1]
-        scores = chosen @ weights
+        scores = chosen @ weights + stand
         likely = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
         own, elsewhere = likely[:, 0], share / (classes - 1)
         seen = (1.0 - share) * own + elsewhere * (1.0 - own)
@@ -264,62 +291,19 @@ def _fit(
 
 
 def _log_odds(
-    rivals: Int64[np.ndarray, "n r"],
-    scores: Float64[np.ndarray, "n r"],
-    share: float,
-    classes: int,
-    judged: Bool[np.ndarray, " n"],
-) -> tuple[Float64[np.ndarray, " n"], float]:
-    """Return the log odds that labels are wrong, and the share of wrong labels.
-
-    Formula:
-        p(wrong) : p(right) = share sum_i p(i) T(i, label) : (1 - share) p(label),
-        T(i, j) = (1 - habit) / (classes - 1) + habit * (how often j is confused with i)
+    rivals: Int64[np.ndarray, "n r"], scores: Float64[np.ndarray, "n r"], share: float, classes: int
+) -> tuple[Float64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
+    """Return the log odds of the most likely other class against the label's, and that class.
 
     Args:
         rivals: The classes that each item may be of, its own first.
         scores: What speaks for each of them.
-        share: Of wrong labels, if any class is taken in place of the right one.
+        share: Of wrong labels.
         classes: How many there are.
-        judged: The items of which something speaks.
     """
-    likely = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
-    own, others = np.maximum(likely[:, 0], 1e-300), likely[:, 1:]
-    anyhow = others.sum(axis=1) / (classes - 1)
-    confused = _confused(rivals[judged], likely[judged], classes)
-    suspicion = expit(np.log(share / (1.0 - share)) + np.log(anyhow + 1e-300) - np.log(own))[judged]
-    habit = 0.5
-    for _ in range(STEPS):
-        by_habit = habit * confused / (habit * confused + (1.0 - habit) / (classes - 1))
-        by_habit = (by_habit * others[judged]).sum(axis=1) / np.maximum(others[judged].sum(axis=1), 1e-300)
-        habit = float(((suspicion * by_habit).sum() + 1.0) / (suspicion.sum() + 2.0))  # as if one of each were known
-    reach = (1.0 - habit) * anyhow[judged] + habit * (others[judged] * confused).sum(axis=1)
-    ratio = np.log(reach + 1e-300) - np.log(own[judged])
-    wrong, right = SHARE
-    for _ in range(STEPS):
-        doubted = expit(np.log(share / (1.0 - share)) + ratio).sum()
-        share = float((doubted + wrong - 1.0) / (judged.sum() + wrong + right - 2.0))
-    odds = np.full(len(rivals), -np.inf)
-    odds[judged] = np.log(share / (1.0 - share)) + ratio
-    return odds, share
-
-
-def _confused(
-    rivals: Int64[np.ndarray, "n r"], likely: Float64[np.ndarray, "n r"], classes: int
-) -> Float64[np.ndarray, "n o"]:
-    """Of the items that are confused with each rival, the share that has the item's label, the item itself left out.
-
-    Left out, since a wrong label that nothing else explains would otherwise explain itself.
-    """
-    label, rival, others = rivals[:, :1], rivals[:, 1:], likely[:, 1:]
-    sums = np.maximum(np.bincount(label[:, 0], others.sum(axis=1), minlength=classes), 1e-300)
-    parts = others / sums[label]
-    places = (np.broadcast_to(label, rival.shape).ravel(), rival.ravel())
-    one_way = coo_array((parts.ravel(), places), shape=(classes, classes)).tocsr()
-    both = one_way + one_way.T
-    pairs = np.asarray(both[places[1], places[0]]).reshape(rival.shape)
-    total = np.maximum(both.sum(axis=1), 1e-300)
-    return np.maximum(pairs - parts, 0.0) / total[rival]
+    here, best = np.arange(len(rivals)), 1 + scores[:, 1:].argmax(axis=1)
+    ratio = scores[here, best] - scores[:, 0]
+    return np.log(share / (1.0 - share) / (classes - 1)) + ratio, rivals[here, best]
 
 
 def _nearest_of(
