@@ -134,9 +134,7 @@ def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
     told = list(dataset.notes)
     single = [names[label] for label in np.flatnonzero(counts == 1)]
     if single:
-        told.append(
-            f"{counted(len(single), 'class')} with a single item, which nobody can find: {_listed(single)}"
-        )
+        told.append(f"{counted(len(single), 'class')} with a single item, which nobody can find: {_listed(single)}")
 
     def where(position: int) -> str:
         return f"{dataset.item(position)} ({names[dataset.labels[position]]})"

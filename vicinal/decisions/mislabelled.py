@@ -22,9 +22,11 @@ __all__ = ["LabelDoubts", "Suspect", "doubt_labels", "find_mislabelled"]
 NEIGHBOURS = 50
 ROUNDS = 2  # of weighing labels by how far they are believed; a third changes nothing
 WIDTHS = (0.1, 0.3)  # of the votes' kernels, in units of how far the last neighbour is beyond the first
+VOTES, MODEL, REGRESSION = [0, 1], 2, 4  # kinds of evidence, by their places; the last where it can be afforded
 SHRINKAGES = (0.02, 0.1, 0.3, 0.7)
 FITTED_ON = 4096  # items at most that settings are chosen by
 RIVALS = 12  # classes beside its own that an item is compared with: by votes, and again by class models
+STEPS = 50  # of weighing opinions; each is nearer than the one before
 DRAWN = 8  # classes that stand for all that are no rivals
 UNSEEN = 0.05  # votes of a class that no neighbour has
 SHARE = (2.0, 40.0)  # Beta prior of the share of wrong labels: a few in a hundred, unless the data knows better
@@ -145,7 +147,8 @@ def doubt_labels(
     classes as Gaussians of one shape, and at last, where items x numbers x classes are at most 2e10, regressions on
     the other items. What each is worth, and the share of wrong labels, is fitted to the labels there are, which may be
     wrong themselves: p(label) = (1 - share) p(class) + share / (classes - 1) (1 - p(class)). Labels that are not
-    believed count less in the next round.
+    believed count less in the next round. What counts at last is a mean of the probabilities by each of the three
+    alone and by all of them together, in which each has the weight of what it explains of the labels.
 
     The label is weighed against the one other class that is most likely, not against all others together: an item that
     could be of any of ten classes is hard, and hard items are not wrong ones.
@@ -186,8 +189,8 @@ def doubt_labels(
     if rows.size * len(classes) <= AFFORDABLE:
         regressed = np.take_along_axis(left_out_log_likelihoods(rows, codes, believed), rivals, axis=1)
         evidence = np.concatenate([evidence, regressed[:, :, None]], axis=2)
-        weights, share = _fit(evidence[judged], np.append(weights, 0.5), len(classes))
-        odds, proposed = _log_odds(rivals, evidence @ weights, share, len(classes))
+    pooled, share = _pooled(evidence, judged, len(classes))
+    odds, proposed = _log_odds(rivals, pooled, share, len(classes))
     odds[~judged] = -np.inf
     return LabelDoubts(tuple(classes), codes, expit(odds), odds, proposed, share)
 
@@ -232,6 +235,33 @@ def _evidence(
         parts = [*(tally[here, names] for tally in tallies), fitting - fitting.max(axis=1, keepdims=True), sizes[names]]
         rivals[block], evidence[block] = names, np.stack(parts, axis=2)
     return rivals, evidence
+
+
+def _pooled(
+    evidence: Float64[np.ndarray, "n r e"], judged: Bool[np.ndarray, " n"], classes: int
+) -> tuple[Float64[np.ndarray, "n r"], float]:
+    """Return the log probability of each rival in the mean of several opinions, and the share of wrong labels.
+
+    Each kind of evidence is an opinion, and all together are one more. A product of opinions is ruled by whichever is
+    most extreme, and class models often are; in the mean a label is doubted as far as nobody stands up for it. An
+    opinion counts as much as it explains of the labels (by expectation and maximisation, as if it had explained one).
+    """
+    everything = list(range(evidence.shape[2]))
+    opinions = []
+    for kinds in (VOTES, [MODEL], [kind for kind in everything if kind == REGRESSION], everything):
+        if kinds:
+            weights, share = _fit(evidence[judged][:, :, kinds], np.full(len(kinds), 0.5), classes)
+            scores = evidence[:, :, kinds] @ weights
+            total = logsumexp(scores + _standing_for(evidence.shape[1], classes), axis=1, keepdims=True)
+            opinions.append(scores - total)
+    own = np.exp([opinion[judged, 0] for opinion in opinions])
+    seen = (1.0 - share) * own + share / (classes - 1) * (1.0 - own)  # share: by all together, the last
+    parts = np.full((len(opinions), 1), 1.0 / len(opinions))
+    for _ in range(STEPS):
+        explained = parts * seen
+        explained /= explained.sum(axis=0)
+        parts = (explained.sum(axis=1, keepdims=True) + 1.0) / (own.shape[1] + len(opinions))
+    return logsumexp(opinions, axis=0, b=parts[:, :, None]), share
 
 
 def _standing_for(columns: int, classes: int) -> Float64[np.ndarray, " r"]:
