@@ -33,7 +33,7 @@ def test_a_pool_is_never_smaller_than_the_proxies() -> None:
 def test_mistakes_are_named() -> None:
     with pytest.raises(InputError, match=r"ccp: Unknown preset of CCP 'papre'; did you mean 'paper'\?"):
         Recipe.of({"ccp": "papre"})
-    with pytest.raises(InputError, match=r"ccp.pools: Extra inputs are not permitted") as caught:
+    with pytest.raises(InputError, match=r"Unknown setting of ccp 'pools'; did you mean 'pool'\?") as caught:
         Recipe.of({"ccp": {"pools": 3, "restart": "begin"}})
     assert "ccp.restart: Input should be 'best' or 'continue'; got 'begin'" in str(caught.value)
 
