@@ -24,6 +24,7 @@ from vicinal.errors import look_up
 from vicinal.neighbours.exact_order import ROW_BUDGET, every_reference, finish
 from vicinal.neighbours.exclusion import Exclusion
 from vicinal.neighbours.few_queries import FEW, MOST_NEIGHBOURS, search_few
+from vicinal.neighbours.freed_memory import give_back
 from vicinal.neighbours.int8_filter import Int8Filter, int8_filter
 from vicinal.neighbours.int8_products import int8_is_fast
 from vicinal.neighbours.int8_references import WIDTH
@@ -42,6 +43,7 @@ BLOCK = 2048
 FIRST_BAND = 2  # blocks of rows that set the bar of all others: the more, the higher
 SPARSE_LIMIT = 128  # from this many neighbours on, sorting whole rows is cheaper than tracking a bar
 SHARED_LIMIT = 1 << 27  # candidates that may be held at once for all rows: up to 1.3 GB, and as much that waits
+TIDY = 256  # blocks of which the memory is kept for the next ones
 SCAN_LIMIT = 1024  # neighbours up to which references are scanned for candidates
 
 
@@ -209,7 +211,10 @@ def _both_ways(task: Task, block: int, progress: Progress) -> None:
             for band in {upper, lower}:
                 to_do[band] -= 1
             complete = [band for band in {upper, lower} if not to_do[band]]
-            progress(next(done) / len(blocks))
+            number = next(done)
+            progress(number / len(blocks))
+        if not number % TIDY:
+            give_back()
         for band in complete:
             finish(task, lists[band], rows[band][rows[band] < len(task.queries)])
 

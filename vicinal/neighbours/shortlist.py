@@ -109,6 +109,8 @@ class Shortlist:
 
     def offer(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"], values: Float32[Tensor, " m"]) -> None:
         """Add references that cleared the bar."""
+        if not len(rows):  # nothing to keep: even an empty tensor would pin the memory around it
+            return
         with self.lock:
             self.waiting.append((rows, columns.int(), values))
             self.waiting_count += len(rows)
