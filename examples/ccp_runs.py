@@ -13,13 +13,14 @@ import functools
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from ccp_trunk import some_of
 from PIL import Image
 
 import vicinal as vc
@@ -383,19 +384,6 @@ def bound_of(folder: Path, data: str, loss: str, variant: str, fold: int, margin
         members = np.flatnonzero(train.labels == label)
         chosen.append(members[greedy_k_center(embeddings[members].unsqueeze(0), COVER)[0].numpy()])
     return cover_bound(embeddings, train.labels, np.concatenate(chosen), negative_margin=margin)
-
-
-def some_of(*names: str) -> Callable[[str], list[str]]:
-    """Return what reads a list with commas of these names alone."""
-
-    def read(text: str) -> list[str]:
-        given = text.split(",")
-        unknown = [name for name in given if name not in names]
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(names)}")
-        return given
-
-    return read
 
 
 def main() -> None:
