@@ -5,14 +5,16 @@
 Each loss with and without CCP by the recipe ccp/cub-trunk. A run is a folder that is resumed: started again, the script
 does what is missing and prints what there is, fold by fold: how far validation and test got, whether the assumptions of
 CCP were met (instances completed, lambda x distance moved, proxies that stay apart), and the geometry of the test
-classes (covering radius; mean distance of two items of different classes, over all pairs).
+classes (covering radius; mean distance of two items of different classes, over all pairs). Then CCP less each loss
+alone, with intervals: over test classes for the scores, separate and joined, and the radius; over folds for the steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +23,54 @@ import torch
 
 import vicinal as vc
 from vicinal.cli.values import parse_pairs
-from vicinal.evaluation import covering_radius
+from vicinal.evaluation import concatenate, covering_radius
 from vicinal.recipe import Recipe
 from vicinal.results import Run
-from vicinal.statistics import paired_difference
+from vicinal.statistics import paired_difference, seed_interval
 
 HEAD = (
     "| loss | variant | fold | steps | best step | validation MAP@R | test MAP@R | P@1 | covering radius | inter-class "
     "| radius / inter | instances | lambda x distance moved | proxy spread, first and last |"
 )
+DIFFERENCES = (
+    "| CCP less the loss alone | folds | MAP@R | folds won | joined: alone, CCP | difference | covering radius "
+    "| radius / inter | steps to the best model |"
+)
 ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A finished run and what is compared of it.
+
+    Args:
+        run: The run.
+        scores: MAP@R of every test item.
+        radii: The covering radius of the class of every test item.
+        inter: The mean distance of two test items of different classes.
+    """
+
+    run: Run
+    scores: np.ndarray
+    radii: np.ndarray
+    inter: float
+
+    @classmethod
+    def open(cls, folder: Path) -> Tried:
+        """Read the run of a folder and measure its test items."""
+        run = Run.open(folder)
+        items, distance = run.test_items(), run.record.distance
+        classes, codes = np.unique(items.labels, return_inverse=True)
+        members = [codes == code for code in range(len(classes))]
+        radii = [covering_radius(items.embeddings[mine], items.labels[mine], distance=distance) for mine in members]
+        inter = pairs_apart(items.embeddings, items.labels)
+        return cls(run, scores_of(items.embeddings, items.labels, distance), np.array(radii)[codes], inter)
+
+    @property
+    def radius(self) -> float:
+        """The covering radius, averaged over classes."""
+        labels = self.run.test_items().labels
+        return float(self.radii[np.unique(labels, return_index=True)[1]].mean())
 
 
 def recipe_of(loss: str, fold: int, changes: dict[str, Any]) -> Recipe:
@@ -58,11 +98,15 @@ def pairs_apart(embeddings: np.ndarray, labels: np.ndarray) -> float:
     return total / count
 
 
-def line(loss: str, variant: str, run: Run) -> str:
-    """Return a row of the table."""
-    record, items = run.record, run.test_items()
-    radius = covering_radius(items.embeddings, items.labels, distance=record.distance)
-    inter = pairs_apart(items.embeddings, items.labels)
+def scores_of(embeddings: Any, labels: np.ndarray, distance: str) -> np.ndarray:
+    """Return MAP@R of every item."""
+    scores = vc.evaluate(embeddings, labels, distance=distance, full_ranking=False, draws=0)
+    return np.asarray(scores.per_query["MAP@R"])
+
+
+def line(loss: str, variant: str, tried: Tried) -> str:
+    """Return a row of the table of runs."""
+    record = tried.run.record
     instances = record.instances
     pulls = [instance["proximal pull"] for instance in instances if instance.get("proximal pull") is not None]
     spreads = [instance["proxy spread"] for instance in instances if instance.get("proxy spread") is not None]
@@ -75,9 +119,9 @@ def line(loss: str, variant: str, run: Run) -> str:
         f"{record.validation.get('MAP@R', float('nan')):.4f}",
         f"{record.test['MAP@R']:.4f}",
         f"{record.test['P@1']:.4f}",
-        f"{radius:.4f}",
-        f"{inter:.4f}",
-        f"{radius / inter:.3f}",
+        f"{tried.radius:.4f}",
+        f"{tried.inter:.4f}",
+        f"{tried.radius / tried.inter:.3f}",
         len(instances) if variant == "CCP" else "",
         f"{np.mean(pulls):.2g}" if pulls else "",
         f"{spreads[0]:.3f}, {spreads[-1]:.3f}" if spreads else "",
@@ -85,29 +129,53 @@ def line(loss: str, variant: str, run: Run) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def differences(found: dict[tuple[str, str, int], Run]) -> Iterator[str]:
-    """Return a sentence on each loss: CCP less the loss alone, paired over test classes, folds that have both."""
-    for loss in dict.fromkeys(name for name, _, _ in found):
-        folds = [fold for name, variant, fold in found if name == loss and variant == "CCP"]
-        both = [fold for fold in folds if (loss, "alone", fold) in found]
-        if not both:
-            continue
-        sides = [
-            np.mean([scores_of(found[loss, variant, fold]) for fold in both], axis=0) for variant in ("CCP", "alone")
+def differences(found: dict[tuple[str, str, int], Tried]) -> Iterator[str]:
+    """Return a row on each loss and on all: CCP less the loss alone, paired, over the folds that have both."""
+    pairs: dict[str, list[tuple[Tried, Tried]]] = {}
+    for (loss, variant, fold), tried in found.items():
+        if variant == "CCP" and (loss, "alone", fold) in found:
+            pairs.setdefault(loss, []).append((tried, found[loss, "alone", fold]))
+    if len(pairs) > 1:
+        pairs["all"] = [pair for both in list(pairs.values()) for pair in both]
+    for loss, both in pairs.items():
+        won = sum(ccp.run.record.test["MAP@R"] > alone.run.record.test["MAP@R"] for ccp, alone in both)
+        cells = [
+            loss,
+            len(both),
+            apart(both, lambda tried: tried.scores),
+            f"{won} of {len(both)}",
+            *(("", "") if loss == "all" or len(both) < 2 else joined(both)),
+            apart(both, lambda tried: tried.radii),
+            apart(both, lambda tried: tried.radii / tried.inter),
+            steps_apart(both),
         ]
-        gap = paired_difference(*sides, found[loss, "CCP", both[0]].test_items().labels)
-        won = sum(
-            found[loss, "CCP", f].record.test["MAP@R"] > found[loss, "alone", f].record.test["MAP@R"] for f in both
-        )
-        low, high = gap.interval
-        yield f"{loss}: CCP {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}) in MAP@R, {won} of {len(both)} folds won"
+        yield f"| {' | '.join(map(str, cells))} |"
 
 
-def scores_of(run: Run) -> np.ndarray:
-    """Return MAP@R of every test item."""
-    items = run.test_items()
-    scores = vc.evaluate(items.embeddings, items.labels, distance=run.record.distance, full_ranking=False, draws=0)
-    return np.asarray(scores.per_query["MAP@R"])
+def apart(both: Sequence[tuple[Tried, Tried]], measure: Callable[[Tried], np.ndarray]) -> str:
+    """Return the difference of the folds' means of a measure and its interval over test classes."""
+    sides = [np.mean([measure(tried) for tried in side], axis=0) for side in zip(*both, strict=True)]
+    return told(sides, both[0][0].run.test_items().labels)
+
+
+def told(sides: Sequence[np.ndarray], labels: np.ndarray) -> str:
+    gap = paired_difference(sides[0], sides[1], labels)
+    return f"{gap.mean:+.4f} ({gap.interval.low:+.4f} to {gap.interval.high:+.4f})"
+
+
+def joined(both: Sequence[tuple[Tried, Tried]]) -> list[str]:
+    """Return MAP@R of the folds joined to one model, without and with CCP, and the difference."""
+    labels = both[0][0].run.test_items().labels
+    sides = ([tried.run.test_items().embeddings for tried in side] for side in zip(*both, strict=True))
+    ccp, alone = (scores_of(concatenate(side), labels, "cosine") for side in sides)
+    return [f"{np.nanmean(alone):.4f}, {np.nanmean(ccp):.4f}", told([ccp, alone], labels)]
+
+
+def steps_apart(both: Sequence[tuple[Tried, Tried]]) -> str:
+    """Return by how many steps CCP reached its best model later, with an interval over folds."""
+    gaps = [ccp.run.record.best_step - alone.run.record.best_step for ccp, alone in both]
+    interval = "" if len(gaps) < 2 else " ({:+.0f} to {:+.0f})".format(*seed_interval(gaps))
+    return f"{np.mean(gaps):+.0f}{interval}"
 
 
 def some_of(*names: str) -> Callable[[str], list[str]]:
@@ -138,7 +206,7 @@ def main() -> None:
     flags = {"train_stages": given.train_stages, "steps": given.steps}
     changes: dict[str, Any] = {"recipe": given.recipe, **parse_pairs(given.option, "--option")}
     changes |= {name: value for name, value in flags.items() if value is not None}
-    found: dict[tuple[str, str, int], Run] = {}
+    found: dict[tuple[str, str, int], Tried] = {}
     print(HEAD)
     print("|---" * (HEAD.count("|") - 1) + "|")
     for fold in range(given.folds):
@@ -150,9 +218,11 @@ def main() -> None:
                         continue
                     print(f"{name}, fold {fold}", file=sys.stderr)
                     vc.train(recipe_of(name, fold, changes), folder=folder, resume=True, progress=False)
-                found[loss, variant, fold] = Run.open(folder)
+                found[loss, variant, fold] = Tried.open(folder)
                 print(line(loss, variant, found[loss, variant, fold]), flush=True)
-    print("\n" + "\n".join(differences(found)))
+    print(f"\n{DIFFERENCES}\n" + "|---" * (DIFFERENCES.count("|") - 1) + "|")
+    for row in differences(found):
+        print(row)
 
 
 if __name__ == "__main__":
