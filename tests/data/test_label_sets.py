@@ -54,7 +54,7 @@ def test_views_keep_the_sets() -> None:
 
 
 def test_no_set_is_cut() -> None:
-    with pytest.raises(InputError, match="1 items have labels among a and others beside them"):
+    with pytest.raises(InputError, match="Labels among a and others beside them: 1 item\\."):
         small().of_classes([0])
 
 

@@ -157,7 +157,8 @@ def compare(
         same_batches,
     )
     if progress:
-        say(*opening_words(grid[0].recipe, whole, planned.notes, panel=losses is None))
+        for line in opening_words(grid[0].recipe, whole, planned.notes, panel=losses is None):
+            say(line)  # one by one: looking for the same picture on both sides of the split takes a while
     with (
         comparison_folder(folder, conditions(planned.shared, data_hash, same_batches, rates, tune, sampler)),
         _stoppable(folder),

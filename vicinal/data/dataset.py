@@ -178,8 +178,8 @@ class Dataset:
             have, torn = inside.any(axis=1), inside.sum(axis=1) < self.labels.sum(axis=1)
             if cut := int((have & torn).sum()):
                 raise InputError(
-                    f"{cut:,} items have labels among {', '.join(names[:5])}{', ...' if len(names) > 5 else ''} and "
-                    "others beside them: choose these too, or choose items by `subset`."
+                    f"Labels among {', '.join(names[:5])}{', ...' if len(names) > 5 else ''} and others beside them: "
+                    f"{counted(cut, 'item')}. Choose the others too, or choose items by `subset`."
                 )
             return replace(self.subset(np.flatnonzero(have)), labels=inside[have], class_names=names)
         new_label = np.full(len(self.class_names), -1, dtype=np.int64)

@@ -19,6 +19,7 @@ from vicinal.index.sources import Source, as_source
 from vicinal.index.store import Store
 from vicinal.index.taking_in import embed_into
 from vicinal.index.where import In
+from vicinal.phrasing import counted
 
 __all__ = ["name_in_server", "write_compacted", "write_reembedded"]
 
@@ -73,8 +74,8 @@ def _again(items: list[Item], data: Any) -> Source:
     lost = [item.id for item in items if item.path is None or item.id != item.path]
     if lost:
         raise InputError(
-            f"{len(lost):,} items, such as {lost[0]!r}, are not whole files; to embed them anew, give the data that "
-            "they came from."
+            f"Not whole files: {counted(len(lost), 'item')}, such as {lost[0]!r}; to embed them anew, give the data "
+            "that they came from."
         )
     paths = [str(item.path) for item in items]
     return Source(paths, paths, paths)

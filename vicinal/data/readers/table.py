@@ -12,6 +12,7 @@ from vicinal.data.checks import Box, Listing, dataset_from, is_number
 from vicinal.data.dataset import Dataset
 from vicinal.data.readers.arrays import arrays
 from vicinal.errors import DataError
+from vicinal.phrasing import counted
 from vicinal.reading import read_csv, read_parquet, reading
 
 SPLITS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
@@ -45,7 +46,7 @@ def table(
     roles = _roles(columns, path) if "split" in columns else []
     labels = [str("" if label is None else label).strip() for label in columns["label"]]
     if blank := [f"row {i} has no label" for i, label in enumerate(labels) if not label]:
-        raise DataError(f"{path}: {len(blank)} rows cannot be used.", blank, "Give every row a label.")
+        raise DataError(f"{path}: {counted(len(blank), 'row')} cannot be used.", blank, "Give every row a label.")
     if "path" not in columns:
         features = _features(columns, path)
         targets = np.array(labels, dtype=np.int64 if all(map(is_number, labels)) else None)
