@@ -10,7 +10,8 @@ that the certificate holds:
     python examples/metric_losses.py --data three-digits --out three-digits.jsonl
 
 In `--data characters` training goes on until twenty characters of Omniglot are learned; in `--data features` a linear
-layer is trained on vectors that `vicinal embed` wrote, such as those of the photographs of CUB:
+layer is trained on vectors that `vicinal embed` wrote, such as those of the photographs of CUB, and what starts from
+cross-entropy starts when that is sure of nearly every training item:
 
     python examples/metric_losses.py --data features --features cub.npz --out features.jsonl
 """
@@ -41,10 +42,12 @@ LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
     "L2 k=.9 p=1, weak-metric": (METRIC, {"k": 0.9, "p": 1.0}),
     "L2 k=.5 p=.75, F=root": (METRIC, {"k": 0.5, "p": 0.75, "transform": "root"}),
     "L2 k=.5 p=.75 after cross-entropy": (METRIC, {"k": 0.5, "p": 0.75}),
+    "L2 k=.9 p=.38 after cross-entropy": (METRIC, {"k": 0.9, "p": 0.38}),
+    "L2 k=.005 p=.998, metric": (METRIC, {"k": 0.005, "p": 0.998}),
+    "cross-entropy after cross-entropy": ("cross_entropy", {}),
     "proxy_anchor": ("proxy_anchor", {}),
     "normalised_softmax": ("normalised_softmax", {}),
 }
-WARM = ("L2 k=.5 p=.75 after cross-entropy",)  # the first half of the steps with cross-entropy
 # The usual smoothing, 1e-3, would leave the metric region at k = .9, p = .38.
 SMOOTHING = 1e-4
 
@@ -59,6 +62,7 @@ class Study:
     samples_per_class: int = 4
     learning_rate: float = 1e-3
     widths: tuple[int, ...] | None = (16, 32, 64, 128)  # of the network; None for vectors, which need none
+    before: tuple[int, float] | None = None  # steps and rate of cross-entropy to start from; None: half of the steps
 
 
 STUDIES = {
@@ -67,7 +71,7 @@ STUDIES = {
     "omniglot": Study("omniglot", 200),
     "three-digits": Study("digits", 150, classes=3, samples_per_class=8, learning_rate=3e-3),
     "characters": Study("omniglot", 1500, classes=20, learning_rate=3e-3),
-    "features": Study("features", 3000, widths=None),
+    "features": Study("features", 3000, widths=None, before=(6000, 1e-2)),
 }
 PUBLISHED = ("digits", "glyphs", "omniglot")
 
@@ -86,7 +90,7 @@ def divided(study: Study, seed: int, features: str) -> tuple[vc.data.Dataset, vc
     return known.subset(np.flatnonzero(~held_out)), known.subset(np.flatnonzero(held_out)), new
 
 
-def run(name: str, row: str, seed: int, features: str) -> dict[str, Any]:
+def run(name: str, row: str, seed: int, features: str, rate: float | None) -> dict[str, Any]:
     """Train once and score by the loss's own distance and by the cosine of the features before the head."""
     study = STUDIES[name]
     train, seen, new = divided(study, seed, features)
@@ -97,7 +101,7 @@ def run(name: str, row: str, seed: int, features: str) -> dict[str, Any]:
         **network,
         "classes_per_batch": min(8, len(train.classes)),
         "samples_per_class": study.samples_per_class,
-        "learning_rate": study.learning_rate,
+        "learning_rate": rate or study.learning_rate,
         "schedule": "cosine",
         "evaluate_every": 0,
         "seed": seed,
@@ -105,12 +109,14 @@ def run(name: str, row: str, seed: int, features: str) -> dict[str, Any]:
     }
     sides, steps = vc.Split(train, None, None, seed=seed), study.steps
     with tempfile.TemporaryDirectory() as folder:
-        if row in WARM:
-            steps //= 2
-            vc.fit(sides, loss="cross_entropy", steps=steps, **settings).save(folder)
+        if row.endswith("after cross-entropy"):
+            first, at = study.before or (steps // 2, settings["learning_rate"])
+            steps = steps if study.before else steps // 2
+            vc.fit(sides, loss="cross_entropy", steps=first, **{**settings, "learning_rate": at}).save(folder)
             settings["start"] = folder
         embedder = vc.fit(sides, loss=loss, loss_options=options, steps=steps, **settings)
-    before_head, found = penultimate(embedder), {"data": name, "row": row, "seed": seed}
+    before_head = penultimate(embedder)
+    found: dict[str, Any] = {"data": name, "row": row, "seed": seed, "rate": settings["learning_rate"]}
     metric = label_metric_of(loss, options) if "metric_cross" in loss else None
     for side, items in (("seen", seen), ("new", new)):
         embeddings = embedder.encode(items)
@@ -199,6 +205,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=list(LOSSES), choices=list(LOSSES))
     parser.add_argument("--features", default="cub.npz", help="of --data features: what `vicinal embed` wrote")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rate", type=float, help="of all rows, instead of the study's; use another --out for it")
     arguments = parser.parse_args()
     done = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
     known = {(one["data"], one["row"], one["seed"]) for one in done}
@@ -206,7 +213,7 @@ def main() -> None:
         for name in arguments.data:
             for row in arguments.rows:
                 if (name, row, seed) not in known:
-                    done.append(run(name, row, seed, arguments.features))
+                    done.append(run(name, row, seed, arguments.features, arguments.rate))
                     with arguments.out.open("a") as file:
                         file.write(json.dumps(done[-1]) + "\n")
     print("\n".join(table(done)))

@@ -32,6 +32,7 @@ from vicinal.results.run_notes import (
     foreign_batch_note,
     proxies_note,
     random_network_note,
+    undecided_note,
     validation_note,
 )
 from vicinal.run_folder import alone_in, open_run
@@ -263,10 +264,14 @@ def _finish(fitted: Fitted, recipe: Recipe, divided: _Divided, known: Mapping[st
 def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
     """Return what is to be said of a run before it has begun."""
     train = split.train
-    notes = [batch_note(asked, used, train), None if used.select_on_test else validation_note(split)]
-    return tuple(
-        note for note in [*notes, random_network_note(used, train), colour_note(used, train)] if note is not None
-    )
+    notes = [
+        batch_note(asked, used, train),
+        None if used.select_on_test else validation_note(split),
+        random_network_note(used, train),
+        colour_note(used, train),
+        undecided_note(used, train),
+    ]
+    return tuple(note for note in notes if note is not None)
 
 
 def _foreign(recipe: Recipe, split: Split) -> list[str]:

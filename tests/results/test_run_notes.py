@@ -13,8 +13,10 @@ from vicinal.results.run_notes import (
     foreign_batch_note,
     proxies_note,
     random_network_note,
+    undecided_note,
     validation_note,
 )
+from vicinal.spaces import options_for
 
 
 def toy(classes: int, each: int = 3) -> Dataset:
@@ -86,6 +88,18 @@ def test_a_network_that_stands_still_as_it_was_drawn() -> None:
     assert random_network_note(Recipe(freeze=True), toy(3)) is None  # vectors go through no network
     assert random_network_note(Recipe(freeze=True, backbone="resnet18", weights="imagenet"), images) is None
     assert random_network_note(Recipe(freeze=True, start="runs/first/model"), images) is None
+
+
+def test_a_metric_that_prefers_a_sure_mistake_to_doubt() -> None:
+    metric = Recipe(loss="metric_cross_entropy")
+    said = str(undecided_note(metric, toy(20)))
+    assert said.startswith("metric_cross_entropy with k = 0.5 and p = 0.75 learns up to 8 classes from random weights")
+    assert "with 20 it pays" in said
+    assert "options_for(20)" in said
+    assert undecided_note(metric, toy(8)) is None
+    assert undecided_note(metric.changed(loss_options=options_for(20)), toy(20)) is None
+    assert undecided_note(metric.changed(start="runs/first/model"), toy(20)) is None
+    assert undecided_note(Recipe(loss="weak_metric_cross_entropy"), toy(20)) is None
 
 
 def test_one_proxy_per_class_has_no_spread() -> None:

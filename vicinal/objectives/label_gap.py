@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from vicinal.errors import InputError
 
-__all__ = ["CONCAVE", "LARGEST", "SMALLEST", "label_gap", "power_of_gap"]
+__all__ = ["CONCAVE", "LARGEST", "SMALLEST", "label_gap", "most_classes", "power_of_gap"]
 
 # Rounding makes a confident mistake infinitely wrong; between these two numbers it is finite and has a gradient.
 SMALLEST, LARGEST = 1e-30, 1.0 - 2.0**-23
@@ -77,3 +78,31 @@ def label_gap(gap: Float[Tensor, "*shape"], *, k: float, p: float, smoothing: fl
             f"smoothing={smoothing!r}."
         )
     return -torch.log1p(-k * power_of_gap(gap, p, smoothing))
+
+
+def most_classes(k: float, p: float, smoothing: float = 0.0) -> float:
+    """Return up to how many classes an undecided item is nearer to its label than one that is sure of another class.
+
+    With more classes a loss that is this distance is smaller for items that are all sent to one class, whichever, than
+    for items that are spread over all: training from random weights then goes there, and stays.
+
+    Formula:
+        the largest C with f(1 - 1/C) + (C - 1) f(1/C) <= 2 f(1), where f is `label_gap`; infinity where all have it
+
+    Example:
+        >>> most_classes(0.5, 0.75), most_classes(0.9, 1.0)
+        (8.0, inf)
+    """
+
+    def far(classes: int) -> float:
+        gaps = torch.tensor([1 - 1 / classes, 1 / classes, 1.0], dtype=torch.float64)
+        own, other, wrong = label_gap(gaps, k=k, p=p, smoothing=smoothing).tolist()
+        return own + (classes - 1) * other - 2 * wrong
+
+    low, high = 1, 1 << 40
+    if far(high) <= 0:
+        return math.inf
+    while high - low > 1:  # the sum over the other classes rises with their number
+        middle = (low + high) // 2
+        low, high = (middle, high) if far(middle) <= 0 else (low, middle)
+    return float(low)

@@ -47,7 +47,8 @@ def metric_cross_entropy(
 
     Needs:
         An embedder whose embeddings are soft-max outputs, one per class. The paper's text at hand recommends no k, p or
-        F: the defaults are ours, inside the metric region.
+        F: the defaults are ours, inside the metric region, and learn up to 8 classes from random weights. For more take
+        `vicinal.spaces.options_for(classes)`, or start from a model that cross_entropy has made sure of its items.
 
     Relations:
         L_CE'^2 of the paper, whose a and b act through k = b / (1 + a) alone. With k = p = 1 it would be

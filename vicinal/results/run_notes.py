@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from vicinal.backbones import BACKBONES, small_images
 from vicinal.data import Dataset, Split, looks_of
+from vicinal.objectives import OBJECTIVES, options_of
+from vicinal.objectives.label_gap import most_classes
 from vicinal.own_terms import own_batch
 from vicinal.phrasing import counted
 from vicinal.recipe import Recipe
@@ -20,6 +22,7 @@ __all__ = [
     "miner_note",
     "proxies_note",
     "random_network_note",
+    "undecided_note",
     "validation_note",
 ]
 ONE_DIRECTION = 0.95  # mean cosine of proxies of different classes above which there is little to tell them apart by
@@ -130,6 +133,22 @@ def random_network_note(recipe: Recipe, data: Dataset) -> str | None:
     return (
         f"{still} stands still with random weights: give some (--weights imagenet, or a file), or train it from "
         "scratch."
+    )
+
+
+def undecided_note(recipe: Recipe, train: Dataset) -> str | None:
+    """That a loss on class probabilities is smaller for sure mistakes than for doubt; None where it is not."""
+    if recipe.loss != "metric_cross_entropy" or recipe.start is not None:
+        return None
+    options = options_of(OBJECTIVES[recipe.loss]) | recipe.loss_options
+    most, classes = most_classes(options["k"], options["p"], options["smoothing"]), len(train.classes)
+    if classes <= most:
+        return None
+    return (
+        f"metric_cross_entropy with k = {options['k']:g} and p = {options['p']:g} learns up to {most:.0f} classes from "
+        f"random weights; with {classes:,} it pays to send all items to one class, whichever. Start from a model that "
+        "cross_entropy has made sure of its items (-o start=...), or take the options that "
+        f"vicinal.spaces.options_for({classes}) names."
     )
 
 

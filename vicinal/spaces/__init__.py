@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from vicinal.objectives.label_gap import most_classes
 from vicinal.spaces.any_distance import evaluate_by
 from vicinal.spaces.axioms import audit_distance
-from vicinal.spaces.condition import k_max, p_max
+from vicinal.spaces.condition import k_max, options_for, p_max
 from vicinal.spaces.distances import DISTANCES, angular, audit, squared_sine
 from vicinal.spaces.domains import DOMAINS, Domain, cube, simplex, space, sphere
 from vicinal.spaces.figures import audit_figures, pair_distances, slack_surface, worst_triple
@@ -34,6 +35,8 @@ __all__ = [
     "evaluate_by",
     "k_max",
     "label_metric_of",
+    "most_classes",
+    "options_for",
     "p_max",
     "pair_distances",
     "penultimate",

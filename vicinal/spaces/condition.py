@@ -29,8 +29,9 @@ from __future__ import annotations
 import math
 
 from vicinal.errors import InputError
+from vicinal.objectives.label_gap import most_classes
 
-__all__ = ["k_max", "p_max"]
+__all__ = ["k_max", "options_for", "p_max"]
 
 
 def k_max(p: float, smoothing: float = 0.0) -> float:
@@ -75,6 +76,32 @@ def p_max(k: float, smoothing: float = 0.0) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if k <= _k_of(_half(middle, smoothing)) else (low, middle)
     return low
+
+
+def options_for(classes: int, smoothing: float = 1e-4) -> dict[str, float]:
+    """Return options of `metric_cross_entropy` that make it a metric which can be trained from random weights.
+
+    A metric takes p below 1, and then many small gaps outweigh one large one: with more than `most_classes(k, p)` it
+    pays to send all items to one class, whichever. The smaller k is, the more classes are possible. This is the largest
+    k for so many, the usual 0.5 at most, and its largest p.
+
+    Args:
+        classes: How many there are to learn.
+        smoothing: Of the power at 0.
+
+    Example:
+        >>> {name: round(value, 4) for name, value in options_for(100).items()}
+        {'k': 0.0173, 'p': 0.9937, 'smoothing': 0.0001}
+    """
+    _check(smoothing)
+    if classes < 2:
+        raise InputError(f"There is nothing to learn with fewer than 2 classes; got {classes!r}.")
+    low, high = 1e-12, 0.5
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        enough = most_classes(middle, p_max(middle, smoothing), smoothing) >= classes
+        low, high = (middle, high) if enough else (low, middle)
+    return {"k": low, "p": p_max(low, smoothing), "smoothing": smoothing}
 
 
 def _half(p: float, smoothing: float) -> float:
