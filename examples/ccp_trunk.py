@@ -6,7 +6,8 @@ Each loss with and without CCP by the recipe ccp/cub-trunk. A run is a folder th
 does what is missing and prints what there is, fold by fold: how far validation and test got, whether the assumptions of
 CCP were met (instances completed, lambda x distance moved, proxies that stay apart), and the geometry of the test
 classes (covering radius; mean distance of two items of different classes, over all pairs). Then CCP less each loss
-alone, with intervals: over test classes for the scores, separate and joined, and the radius; over folds for the steps.
+alone, with intervals: over test classes and folds for the scores and the radius, over test classes for joined models,
+over folds for the steps.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ import torch
 
 import vicinal as vc
 from vicinal.cli.values import parse_pairs
-from vicinal.evaluation import concatenate, covering_radius
+from vicinal.evaluation import covering_radius
 from vicinal.recipe import Recipe
 from vicinal.results import Run
-from vicinal.statistics import paired_difference, seed_interval
+from vicinal.results.joined import join_vectors
+from vicinal.statistics import AlignedPair, compare_aligned, seed_interval
 
 HEAD = (
     "| loss | variant | fold | steps | best step | validation MAP@R | test MAP@R | P@1 | covering radius | inter-class "
@@ -153,22 +155,35 @@ def differences(found: dict[tuple[str, str, int], Tried]) -> Iterator[str]:
 
 
 def apart(both: Sequence[tuple[Tried, Tried]], measure: Callable[[Tried], np.ndarray]) -> str:
-    """Return the difference of the folds' means of a measure and its interval over test classes."""
-    sides = [np.mean([measure(tried) for tried in side], axis=0) for side in zip(*both, strict=True)]
-    return told(sides, both[0][0].run.test_items().labels)
+    """Return the difference of a measure of every test item, over folds."""
+    ccp, alone = ([measure(tried) for tried in side] for side in zip(*both, strict=True))
+    return told(ccp, alone, both[0][0].run.test_items().labels)
 
 
-def told(sides: Sequence[np.ndarray], labels: np.ndarray) -> str:
-    gap = paired_difference(sides[0], sides[1], labels)
-    return f"{gap.mean:+.4f} ({gap.interval.low:+.4f} to {gap.interval.high:+.4f})"
+def told(first: Sequence[np.ndarray], second: Sequence[np.ndarray], labels: np.ndarray) -> str:
+    """Return the mean difference of scores and its interval.
+
+    The interval is over test classes, and over folds too where there are several: one fold says whether two models
+    differ, several say whether two methods do.
+
+    Args:
+        first: One score per test item, fold by fold.
+        second: The same of what it is compared with.
+        labels: The classes of the items.
+    """
+    codes = np.unique(labels, return_inverse=True)[1]
+    counts = np.bincount(codes)
+    sides = (np.array([np.bincount(codes, weights=fold) / counts for fold in side]) for side in (first, second))
+    (gap,) = compare_aligned([AlignedPair("first", "second", *sides, counts)])
+    return f"{gap.difference:+.4f} ({gap.interval.low:+.4f} to {gap.interval.high:+.4f})"
 
 
 def joined(both: Sequence[tuple[Tried, Tried]]) -> list[str]:
     """Return MAP@R of the folds joined to one model, without and with CCP, and the difference."""
-    labels = both[0][0].run.test_items().labels
-    sides = ([tried.run.test_items().embeddings for tried in side] for side in zip(*both, strict=True))
-    ccp, alone = (scores_of(concatenate(side), labels, "cosine") for side in sides)
-    return [f"{np.nanmean(alone):.4f}, {np.nanmean(ccp):.4f}", told([ccp, alone], labels)]
+    record, labels = both[0][0].run.record, both[0][0].run.test_items().labels
+    sides = ([tried.run.test_items() for tried in side] for side in zip(*both, strict=True))
+    ccp, alone = (scores_of(join_vectors(record, side), labels, record.distance) for side in sides)
+    return [f"{np.mean(alone):.4f}, {np.mean(ccp):.4f}", told([ccp], [alone], labels)]
 
 
 def steps_apart(both: Sequence[tuple[Tried, Tried]]) -> str:

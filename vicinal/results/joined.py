@@ -29,7 +29,7 @@ from vicinal.results.journal import Journal
 from vicinal.results.record import Network, Record
 from vicinal.results.run import EmbeddedItems, Run
 
-__all__ = ["JoinedFolds", "join_folds"]
+__all__ = ["JoinedFolds", "join_folds", "join_vectors"]
 
 JOINED = "concatenated"  # the folder of their journal
 PROTOCOL = "reality-check"
@@ -125,7 +125,7 @@ def _join(members: Sequence[Run], key: str) -> Record | str:
         return "its folds were tested on different items"
     if roles is None and _searched_a_gallery(first, labels):
         return "the test items were kept without their roles (query, gallery), by an earlier version of vicinal"
-    joined = EmbeddedItems(_side_by_side(first, folds), labels, roles)
+    joined = EmbeddedItems(join_vectors(first, folds), labels, roles)
     scores = score_test_items(joined, first.distance, k=recall_at(first.dataset), full_ranking=False, draws=0)
     classes = len(first.classes) or int(labels.max()) + 1
     return first.model_copy(
@@ -141,7 +141,7 @@ def _join(members: Sequence[Run], key: str) -> Record | str:
     )
 
 
-def _side_by_side(record: Record, folds: Sequence[EmbeddedItems]) -> np.ndarray:
+def join_vectors(record: Record, folds: Sequence[EmbeddedItems]) -> np.ndarray:
     """Join vectors: by direction alone where cosines compare them; as they are where lengths count."""
     vectors = [items.embeddings for items in folds]
     if record.distance == "cosine":
