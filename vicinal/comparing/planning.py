@@ -14,6 +14,7 @@ from vicinal.comparing.equal_budgets import with_equal_images, with_patience
 from vicinal.comparing.panel import PANEL
 from vicinal.comparing.starting_point import (
     in_fitting_batches,
+    in_fitting_groups,
     in_own_terms,
     notes_on_names,
     states_conditions,
@@ -115,7 +116,7 @@ def plan(
         said = {**flat(changes), **({"backbone": backbones[0]} if backbones else {})}
         entries = contestants(ways, suited_settings(whole, said), flags)
     cells = [cell.recipe.split(whole).train for cell in _grid(entries[:1], (), (), seeds)]
-    entries, notes = in_fitting_batches(entries, cells)
+    entries, notes = in_fitting_batches(in_fitting_groups(entries, cells), cells)
     if follows_data:
         entries = under_default_budget(entries, changes, cells[0])
     entries = with_equal_images(entries, budget.images, flat(changes) if follows_data else None)
