@@ -107,6 +107,10 @@ def plan(
     changes = {**changes, **budget.settings()}
     if "seconds" in flat(changes) and "steps" not in flat(changes):  # time is the whole budget, whatever a recipe says
         changes = {**changes, "steps": None}
+    if flat(changes).get("fold") is not None:
+        raise InputError(
+            f"A comparison runs all folds of its protocol; got fold = {flat(changes)['fold']}: leave it out."
+        )
     flags = changes if data is None else {**changes, "data": _name(data)}
     entries = contestants(ways, base, flags)
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
