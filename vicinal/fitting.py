@@ -253,7 +253,7 @@ def _finish(fitted: Fitted, recipe: Recipe, divided: _Divided, known: Mapping[st
     """Embed and score the test classes, and write all of it down."""
     test = divided.test
     items = embedded_items(fitted.model, test)
-    facts = {**known, **facts_of_test(items, test, fitted.model.distance, recall_at(recipe.data or test.name))}
+    facts = {**known, **facts_of_test(items, test, fitted.model.distance, recall_at(test.name))}
     record = record_of(fitted, recipe, divided.visible, facts)
     run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
     if fitted.files is not None:
