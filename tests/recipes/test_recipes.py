@@ -362,6 +362,8 @@ def test_an_unknown_name_comes_with_the_nearest() -> None:
         find_recipe("thesis/cub-bninception")
     with pytest.raises(InputError, match=r"did you mean 'thesis/cub-resnet50'\?.* no such file"):
         find_recipe("recipes/thesis/cub-resnet50.toml")  # where they were before they came with the package
+    with pytest.raises(InputError, match=r"Unknown recipe 'thesis/loses'; did you mean 'thesis/losses'\?"):
+        expand("thesis/loses")
     with pytest.raises(InputError, match=r"Unknown recipe 'zzz'\. `vicinal recipes`"):
         expand("zzz")
     with pytest.raises(InputError, match=r"reality-check is a folder of recipes; name one of: reality-check/cars196, "):
