@@ -108,6 +108,12 @@ def test_five_mistakes_are_five_lines() -> None:
         assert any(line.startswith(f"  - {expected}") for line in lines), expected
 
 
+@pytest.mark.parametrize("betas", [[], [0.9], [0.9, 0.9, 0.9], 0.9])
+def test_betas_are_two(betas: object) -> None:
+    with pytest.raises(InputError, match=r"training.betas: two numbers are needed, such as \[0.9, 0.999\]; got "):
+        Recipe().changed(betas=betas)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

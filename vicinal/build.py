@@ -21,7 +21,14 @@ from vicinal.recipe import Recipe
 from vicinal.references import Batch, Cover, Hierarchy, Memory, OneHot, Proxies
 from vicinal.sampling import SAMPLERS, Sampler, batch_that_fits
 
-__all__ = ["build_criterion", "build_embedder", "build_sampler", "train_transform", "with_fitting_batches"]
+__all__ = [
+    "build_criterion",
+    "build_embedder",
+    "build_sampler",
+    "groups_that_fit",
+    "train_transform",
+    "with_fitting_batches",
+]
 
 SMALLEST_PHOTOGRAPH = 128  # pixels: networks of smaller images get a light affine map instead of random parts
 
@@ -166,8 +173,17 @@ def _hierarchy(recipe: Recipe, proxies: Any) -> Hierarchy:
         raise InputError(
             f"hierarchy groups proxies, and {recipe.loss} has none: use it with proxy_anchor, for example."
         )
-    groups = max(2, min(recipe.hierarchy, proxies.classes // 2))
-    return Hierarchy(proxies, groups, seed=recipe.training.seed)
+    return Hierarchy(proxies, groups_that_fit(recipe.hierarchy, proxies.classes), seed=recipe.training.seed)
+
+
+def groups_that_fit(wanted: int, classes: int) -> int:
+    """Return how many groups of classes there are: as many as wanted, or half as many as there are classes.
+
+    Example:
+        >>> groups_that_fit(25, classes=100), groups_that_fit(25, classes=5)
+        (25, 2)
+    """
+    return max(2, min(wanted, classes // 2))
 
 
 def build_sampler(recipe: Recipe, data: Dataset) -> Sampler:

@@ -59,7 +59,7 @@ class UnknownName(VicinalError, ValueError):
     """
 
     def __init__(self, kind: str, name: str, choices: Iterable[str]) -> None:
-        ordered = sorted(choices)
+        ordered = sorted(set(choices))
         near = difflib.get_close_matches(name, ordered, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         super().__init__(f"Unknown {kind} {name!r}{hint} Choose from: {', '.join(ordered)}.")

@@ -17,6 +17,7 @@ from vicinal.backbones import small_images
 from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform, with_fitting_batches
 from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
 from vicinal.data.label_sets import need_one_label
+from vicinal.data.splits import FEWEST_VALIDATION
 from vicinal.defaults import Settled, suited_recipe
 from vicinal.embedder import Embedder
 from vicinal.embedder.lora import merge_lora
@@ -252,7 +253,7 @@ def _finish(fitted: Fitted, recipe: Recipe, divided: _Divided, known: Mapping[st
     """Embed and score the test classes, and write all of it down."""
     test = divided.test
     items = embedded_items(fitted.model, test)
-    facts = {**known, **facts_of_test(items, test, fitted.model.distance, recall_at(recipe.data or test.name))}
+    facts = {**known, **facts_of_test(items, test, fitted.model.distance, recall_at(test.name))}
     record = record_of(fitted, recipe, divided.visible, facts)
     run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
     if fitted.files is not None:
@@ -305,6 +306,12 @@ class _Running:
 def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> Fitted:
     """Train on a split without test classes: build everything that the recipe names, and run the loop."""
     settings = recipe.training
+    if recipe.ccp is not None and split.chooser is None:
+        raise InputError(
+            "Chance-constrained proxies judge by the scores of validation classes when to move on, and need "
+            f"{FEWEST_VALIDATION} of them (in every fold, where there are folds); got {split.held_out}. Choose a "
+            "protocol that holds out more, fewer folds, or data with more classes."
+        )
     fabric = start_processes(settings)
     data = _decoded(_numbered(split.train), recipe)
     validation = None if split.chooser is None else _decoded(split.chooser, recipe)

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from vicinal.backbones import BACKBONES
 from vicinal.data import PIPELINES, PROTOCOLS, READERS, Dataset, Split, split
+from vicinal.data.splits import USUAL_SHARE
 from vicinal.errors import InputError, UnknownName, look_up
 from vicinal.masking import has_secret, masked
 from vicinal.mining import MINERS, find_miner
@@ -164,7 +165,7 @@ class Recipe(BaseModel):
     protocol: Annotated[str, _one_of("protocol", PROTOCOLS)] = "fixed-validation"
     fold: Count | None = None
     folds: Annotated[int, Field(ge=2, le=10**6)] | None = None
-    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    validation: Annotated[float, Field(gt=0, lt=1)] = USUAL_SHARE
     select_on_test: bool = False
     skip_bad: bool = False
     loss: Annotated[str, _code("loss")] = "multi_similarity"

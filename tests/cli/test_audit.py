@@ -91,7 +91,10 @@ def test_wrong_data_of_a_run_is_refused(trained: dict[str, Path], tmp_path: Path
 
 
 def test_wrong_names_are_explained(tmp_path: Path) -> None:
-    assert isinstance(run(app, ["audit", "tripplet"]).exception, UnknownName)
+    unknown = run(app, ["audit", "tripplet"]).exception
+    assert isinstance(unknown, UnknownName)
+    assert str(unknown).count(" cross_entropy,") == 1
+    assert "There is no nothing/: give the folder of a run, a loss" in str(run(app, ["audit", "nothing/"]).exception)
     empty = run(app, ["audit", str(tmp_path)]).exception
     assert isinstance(empty, DataError)
     assert "holds no finished run" in str(empty)

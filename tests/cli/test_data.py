@@ -93,6 +93,17 @@ def test_it_says_which_split_comes_of_it_and_what_to_type(photos: Path) -> None:
     assert told["problems"] == []
 
 
+def test_nothing_is_next_where_it_would_fail(photos: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", X=np.eye(4), y=[0, 1, 0, 1], roles=np.array(["train", "train", "test", "test"]))
+    result = run(str(tmp_path / "f.npz"))
+    assert "roles on both sides of the split" in " ".join(result.output.replace("│", "").split())
+    assert "Next" not in result.output
+    (tmp_path / "list.csv").write_text("path,label\ncat/0.png,cat\ndog/2.png,dog\n")
+    told = json.loads(run(str(tmp_path / "list.csv"), "--root", str(photos), "--json").output)
+    assert told["summary"]["split"].startswith("train cat")
+    assert told["next"] is None  # compare has no --root, and the folder itself holds other images
+
+
 def test_preview(photos: Path, tmp_path: Path) -> None:
     result = run(str(photos), "--preview", str(tmp_path / "sheet.png"))
     assert "wrote" in result.output

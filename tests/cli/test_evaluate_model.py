@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import vicinal as vc
 from vicinal.cli.main import app
 from vicinal.errors import InputError
+from vicinal.results.item_scores import RECALL_AT
 
 pytestmark = pytest.mark.recipe
 
@@ -38,6 +39,13 @@ def test_scores_of_a_model_equal_those_in_python(model, tmp_path):
     found = json.loads((tmp_path / "scores.json").read_text())["overall"]
     assert found["MAP@R"] == pytest.approx(expected["MAP@R"], abs=1e-12)
     assert f"{len(test):,} of {len(test):,} queries" in done.output
+
+
+def test_recalls_are_those_of_the_dataset_or_those_that_are_asked_for(model, monkeypatch):
+    monkeypatch.setitem(RECALL_AT, "digits", (1, 30))
+    assert "R@30" in (known := run(model, "digits", "--draws", "0").output)
+    assert "R@2" not in known
+    assert "R@2" in run(model, "digits", "--draws", "0", "--k", "1,2").output
 
 
 def test_a_run_folder_stands_for_its_model_and_all_items_are_scored_without_a_protocol(model):

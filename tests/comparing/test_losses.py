@@ -3,7 +3,8 @@
 import pytest
 
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.starting_point import notes_on_names
+from vicinal.comparing.starting_point import in_fitting_groups, notes_on_names
+from vicinal.data import digits
 from vicinal.errors import InputError
 from vicinal.recipe import Recipe, laid_over, read_tables
 
@@ -29,6 +30,10 @@ def test_a_loss_with_groups_of_classes_a_cover_or_past_anchors():
     assert list(found) == ["proxy_anchor + hierarchy", "triplet + cover", "proxy_gram + memory"]
     assert found["proxy_anchor + hierarchy"].recipe.hierarchy == 25
     assert "25 groups of classes" in found["proxy_anchor + hierarchy"].demands
+    (fitting,) = in_fitting_groups([found["proxy_anchor + hierarchy"]], [digits().of_classes(range(5))])
+    assert fitting.recipe.hierarchy == 2
+    assert [words for words in fitting.demands if "groups" in words] == ["2 groups of classes"]
+    assert in_fitting_groups([found["triplet + cover"]], [digits()]) == [found["triplet + cover"]]
     assert found["triplet + cover"].demands == ("cover of 4 items per class",)
     assert found["proxy_gram + memory"].recipe.memory == 25 * 32
 

@@ -57,6 +57,11 @@ def test_a_budget_of_next_to_nothing_is_said_aloud(tmp_path: Path) -> None:
     assert "Note: The budget trains next to nothing: 16 images seen, less than one pass" in " ".join(str(board).split())
 
 
+def test_one_fold_alone_is_not_compared(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"runs all folds of its protocol; got fold = 1: leave it out"):
+        compare(clusters(8), ["triplet"], out=tmp_path, protocol="k-fold", folds=2, fold=1, progress=False)
+
+
 def test_no_losses_are_a_mistake_where_they_were_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least one loss"):
         compare("digits", [], out=tmp_path)

@@ -103,8 +103,10 @@ def test_a_killed_run_ends_as_if_it_had_not_been(
 
 
 def test_without_validation_classes_nothing_can_converge(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="train with validation classes and evaluate_every above 0"):
-        fit(split(digits(), "default"), ccp="code", **SMALL)
+    two = split(digits(), "k-fold", fold=0, folds=2)  # three and two of the five training classes
+    for view, count in ((split(digits(), "default"), 0), (two, 2)):
+        with pytest.raises(InputError, match=rf"need 3 of them \(in every fold.*; got {count}\. Choose a protocol"):
+            fit(view, ccp="code", **SMALL)
 
 
 FLAGS = [

@@ -247,8 +247,18 @@ def test_without_proxies_or_scores_it_says_what_is_missing(
             score=lambda _: {"score": 0},
             progress=False,
         )
-    with pytest.raises(InputError, match="train with validation classes and evaluate_every above 0"):
+    with pytest.raises(InputError, match="nothing is scored: train with validation classes"):
         run_training(model(), on_proxies, stream(), settings(), hooks=[alternation(data)], progress=False)
+    with pytest.raises(InputError, match="got evaluate_every = 0"):
+        run_training(
+            model(),
+            on_proxies,
+            stream(),
+            settings(evaluate_every=0),
+            hooks=[alternation(data)],
+            score=lambda _: {"score": 0},
+            progress=False,
+        )
 
 
 def script(values: list[float]) -> Callable[[nn.Module], dict[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +47,8 @@ def audit(
     given: dict[str, Any] = parse_pairs(option or [], "--option")
     if out is not None:
         prepare_output(out / "figure.png")
+    if not Path(what).exists() and ("/" in what or os.sep in what):  # no loss or distance has one in its name
+        raise InputError(f"There is no {what}: give the folder of a run, a loss (`vicinal losses`) or a distance.")
     if Path(what).is_dir():
         if given or domain:
             raise InputError("A run is audited with its own options: leave --option and --domain out.")

@@ -23,6 +23,7 @@ __all__ = ["data", "findings", "summary"]
 SIZES_LOOKED_AT = 1000
 SHOWN = 20
 LONGEST = 40  # letters of a class's name
+NO_SPLIT = "none:"  # and why
 
 
 def data(
@@ -52,7 +53,8 @@ def data(
     dataset, lookalikes, refused = _looked_at(name_or_path, options, check, skip_bad, progress)
     found = findings(dataset, lookalikes)
     rows = summary(dataset) | split_in_words(dataset, lookalikes)
-    rest = next_command(name_or_path, root, skip_bad or refused is not None)
+    place = _opened_alone_by(name_or_path, root)
+    rest = next_command(rows["split"], place, skip_bad or any_count or refused is not None)
     if as_json:
         problems = [] if refused is None else list(refused.problems)
         typer.echo(json.dumps({"summary": rows, "problems": problems, "notes": found, "next": rest}, indent=2))
@@ -73,7 +75,8 @@ def data(
     if preview is not None:
         _write_preview(dataset, preview)
         console.print(f"wrote {escape(str(preview))}", soft_wrap=True, highlight=False)
-    console.print(f"Next: {escape(rest)}", soft_wrap=True, highlight=False)
+    if rest is not None:
+        console.print(f"Next: {escape(rest)}", soft_wrap=True, highlight=False)
     if refused is not None:
         raise refused
 
@@ -195,7 +198,7 @@ def split_in_words(dataset: Dataset, lookalikes: Lookalikes) -> dict[str, str]:
     try:
         divided = split(dataset, "fixed-validation")
     except InputError as error:
-        return {"split": f"none: {error}"}
+        return {"split": f"{NO_SPLIT} {error}"}
     sides = {"train": divided.train, "validation": divided.validation, "test": divided.test}
     told = []
     for side, view in sides.items():
@@ -206,10 +209,26 @@ def split_in_words(dataset: Dataset, lookalikes: Lookalikes) -> dict[str, str]:
     return {"split": "; ".join(told)} | ({} if leak is None else {"warning": leak})
 
 
-def next_command(name_or_path: str, root: Path | None, skip_bad: bool) -> str:
-    """What to type to go on."""
-    place = shlex.quote(str(root) if root is not None else name_or_path)
-    return f"vicinal compare {place} --out runs/which" + " --skip-bad" * skip_bad
+def next_command(division: str, place: str | None, skip_bad: bool) -> str | None:
+    """What to type to go on; None where nothing can be compared.
+
+    Args:
+        division: The split in words, which also say why there is none.
+        place: What opens the data by itself; None where nothing does.
+        skip_bad: Whether there is something to skip, or to accept: counts other than the official ones.
+    """
+    if place is None or division.startswith(NO_SPLIT):
+        return None
+    return f"vicinal compare {shlex.quote(place)} --out runs/which" + " --skip-bad" * skip_bad
+
+
+def _opened_alone_by(name_or_path: str, root: Path | None) -> str | None:
+    """What opens the data where no root can be given: the root of a known set, if it is recognised as that set."""
+    from vicinal.data import recognise
+
+    if root is None:
+        return name_or_path
+    return str(root) if recognise(root) == name_or_path else None
 
 
 def _write_preview(dataset: Dataset, preview: Path) -> None:

@@ -54,7 +54,14 @@ def evaluate(
             "file does not say.",
         ),
     ] = None,
-    k: Annotated[str, typer.Option(help="The k of R@k, separated by commas.", rich_help_panel="Scores")] = "1,2,4,8",
+    k: Annotated[
+        str | None,
+        typer.Option(
+            help="The k of R@k, separated by commas; by default 1,2,4,8, and of a model on sop or inshop those that "
+            "the literature reports there.",
+            rich_help_panel="Scores",
+        ),
+    ] = None,
     full_ranking: Annotated[
         bool | None,
         typer.Option(help="Also mAP, MRR and nDCG; by default for up to 10,000 items.", rich_help_panel="Scores"),
@@ -123,8 +130,9 @@ def evaluate(
     from vicinal.evaluation.evaluator import evaluate as evaluate_embeddings
     from vicinal.index.exchange import read_vectors
     from vicinal.neighbours import Reranking, learn_whitening
+    from vicinal.results.item_scores import recall_at
 
-    ks = whole_numbers(k, "--k")
+    asked = None if k is None else whole_numbers(k, "--k")
     episodes = ways_and_shots(few_shot, "--few-shot")
     prepare_output(out)
     prepare_figure(plot, "--plot")
@@ -140,12 +148,14 @@ def evaluate(
             raise InputError("--labels, --gallery and --gallery-labels go with embeddings in a file, not with a model.")
         embedder = Embedder.load(what)
         scored = _scored_part(load(data, skip_bad=skip_bad), protocol)
+        dataset = scored.name
         items, others = _embedded(embedder, scored, workers, progress)
         usual = embedder.distance
     else:
         if data or protocol or workers is not None:
             raise InputError(f"DATA, --protocol and --workers go with the folder of a model; {what} is not a folder.")
         items, others = _from_files(what, labels, gallery, gallery_labels)
+        dataset = ""  # which files do not say
         usual = _distance_of(what, items, distance, gallery, others)
     bar = LiveBar(
         TextColumn("{task.description}"),
@@ -170,7 +180,7 @@ def evaluate(
             sequences=items.sequences,
             gallery_sequences=None if others is None else others.sequences,
             distance=distance or usual,
-            k=ks,
+            k=recall_at(dataset) if asked is None else asked,
             full_ranking=full_ranking,
             clustering=clustering,
             geometry=geometry,

@@ -14,6 +14,7 @@ from vicinal.comparing.equal_budgets import with_equal_images, with_patience
 from vicinal.comparing.panel import PANEL
 from vicinal.comparing.starting_point import (
     in_fitting_batches,
+    in_fitting_groups,
     in_own_terms,
     notes_on_names,
     states_conditions,
@@ -106,6 +107,10 @@ def plan(
     changes = {**changes, **budget.settings()}
     if "seconds" in flat(changes) and "steps" not in flat(changes):  # time is the whole budget, whatever a recipe says
         changes = {**changes, "steps": None}
+    if flat(changes).get("fold") is not None:
+        raise InputError(
+            f"A comparison runs all folds of its protocol; got fold = {flat(changes)['fold']}: leave it out."
+        )
     flags = changes if data is None else {**changes, "data": _name(data)}
     entries = contestants(ways, base, flags)
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
@@ -115,7 +120,7 @@ def plan(
         said = {**flat(changes), **({"backbone": backbones[0]} if backbones else {})}
         entries = contestants(ways, suited_settings(whole, said), flags)
     cells = [cell.recipe.split(whole).train for cell in _grid(entries[:1], (), (), seeds)]
-    entries, notes = in_fitting_batches(entries, cells)
+    entries, notes = in_fitting_batches(in_fitting_groups(entries, cells), cells)
     if follows_data:
         entries = under_default_budget(entries, changes, cells[0])
     entries = with_equal_images(entries, budget.images, flat(changes) if follows_data else None)

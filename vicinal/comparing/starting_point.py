@@ -7,16 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vicinal.build import with_fitting_batches
+from vicinal.build import groups_that_fit, with_fitting_batches
 from vicinal.comparing.contestants import Contestant, is_recipe, needs
 from vicinal.data import Dataset
 from vicinal.defaults import budgeted
 from vicinal.own_terms import on_own_terms
-from vicinal.recipe import flat
+from vicinal.recipe import Recipe, flat
 from vicinal.results.run_notes import batch_note, miner_note
 
 __all__ = [
     "in_fitting_batches",
+    "in_fitting_groups",
     "in_own_terms",
     "notes_on_names",
     "states_conditions",
@@ -44,6 +45,17 @@ def in_fitting_batches(
     return [replace(entry, recipe=recipe) for entry, recipe in zip(entries, fitting, strict=True)], said
 
 
+def in_fitting_groups(entries: Sequence[Contestant], sets: Sequence[Dataset]) -> list[Contestant]:
+    """Return contestants that ask for no more groups of classes than those of every seed and fold make."""
+    classes = min(len(train.classes) for train in sets)
+    return [
+        _with_recipe(entry, entry.recipe.changed(hierarchy=groups_that_fit(entry.recipe.hierarchy, classes)))
+        if entry.recipe.hierarchy
+        else entry
+        for entry in entries
+    ]
+
+
 def under_default_budget(entries: Sequence[Contestant], changes: Mapping[str, Any], train: Dataset) -> list[Contestant]:
     """Return contestants that see as many images as suit the data, unless the caller says how many."""
     return [replace(entry, recipe=budgeted(entry.recipe, train, flat(changes))) for entry in entries]
@@ -56,9 +68,15 @@ def in_own_terms(entries: Sequence[Contestant], train: Dataset) -> list[Contesta
 
 def _in_own_terms(entry: Contestant, train: Dataset) -> Contestant:
     own = on_own_terms(entry.recipe, train, entry.said)
-    former = needs(entry.recipe)  # which may say other things now
-    demands = [*needs(own.recipe), *(word for word in entry.demands if word not in former), *own.words]
-    return replace(entry, recipe=own.recipe, demands=tuple(demands))
+    changed = _with_recipe(entry, own.recipe)
+    return replace(changed, demands=(*changed.demands, *own.words))
+
+
+def _with_recipe(entry: Contestant, recipe: Recipe) -> Contestant:
+    """Return a contestant with another recipe; what it needs is said anew, since it may be other things now."""
+    former = needs(entry.recipe)
+    demands = [*needs(recipe), *(word for word in entry.demands if word not in former)]
+    return replace(entry, recipe=recipe, demands=tuple(demands))
 
 
 def notes_on_names(ways: Sequence[str], entries: Sequence[Contestant]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 from vicinal.data import readers
 from vicinal.data.dataset import Dataset
 from vicinal.data.label_sets import need_one_label
+from vicinal.data.readers.cifar import holds_pickles
 from vicinal.errors import DataError, InputError
 from vicinal.named_code import find, is_code
 
@@ -93,7 +94,7 @@ def recognise(path: str | Path) -> str:
     for name, (_, marks) in PUBLISHED.items():
         if any((path / mark).exists() for mark in marks):
             return name
-    return "folder"
+    return "cifar" if holds_pickles(path) else "folder"  # the reader says what to fetch instead
 
 
 def _read(

@@ -29,6 +29,7 @@ PROTOCOLS: dict[str, int | None] = {
 
 # Fewer validation classes than this are a toss of a coin: no step, rate or loss is chosen by them.
 FEWEST_VALIDATION = 3
+USUAL_SHARE = 0.1  # of the training classes that validate
 
 Classes = npt.NDArray[np.int64]
 
@@ -114,12 +115,13 @@ class Split:
             >>> split(digits(), "k-fold", fold=0, folds=2).chooser is None  # folds of three and of two classes
             True
         """
-        if self.validation is None:
-            return None
-        count = len(self.validation.classes)
-        if self.folds is not None:
-            count = (count + len(self.train.classes)) // self.folds
-        return self.validation if count >= FEWEST_VALIDATION else None
+        return self.validation if self.held_out >= FEWEST_VALIDATION else None
+
+    @property
+    def held_out(self) -> int:
+        """How many classes validate; of folds, in the smallest."""
+        count = 0 if self.validation is None else len(self.validation.classes)
+        return count if self.folds is None else (count + len(self.train.classes)) // self.folds
 
     def without_test(self) -> Split:
         """The same split with the test classes removed: what tuning is given."""
@@ -146,7 +148,7 @@ def split(
     seed: int = 0,
     fold: int | None = None,
     folds: int | None = None,
-    validation: float = 0.1,
+    validation: float = USUAL_SHARE,
 ) -> Split:
     """Divide a Dataset (or what `vicinal.data.of` makes one of) by classes, as a protocol has it.
 
@@ -172,7 +174,8 @@ def split(
         seed: Of the random choice of classes.
         fold: Which fold validates, from 0; for "k-fold" and "reality-check".
         folds: How many there are, if not the protocol's own number.
-        validation: Share of the training classes that validate.
+        validation: Share of the training classes that validate; for "fixed-validation" and "query-gallery", of data
+            that has no official validation classes.
 
     Example:
         >>> from vicinal.data import digits
@@ -188,6 +191,7 @@ def split(
     train, held_out, test = _official_sides(data, first) if data.roles is not None else _halves(data, first)
     if protocol == "query-gallery":
         _need_query_and_gallery(data)
+    _need_a_share(data.name, protocol, validation, official=bool(len(held_out)))
     if usual is not None:
         folds = usual if folds is None else folds
         pool = np.sort(np.concatenate([train, held_out]))
@@ -261,6 +265,21 @@ def _need_query_and_gallery(data: Dataset) -> None:
             f"protocol 'query-gallery' needs items with the roles 'query' and 'gallery'; {data.name} has "
             f"{', '.join(sorted(roles)) or 'no roles'}. Use 'default' or 'fixed-validation'."
         )
+
+
+def _need_a_share(data: str, protocol: str, share: float, *, official: bool) -> None:
+    """Refuse a share of validation classes where none is drawn; the usual one is in every recipe, and is let pass."""
+    if share == USUAL_SHARE:
+        return
+    why = ""
+    if PROTOCOLS[protocol] is not None:
+        why = f"protocol {protocol!r} validates on a fold: say by folds how large it is"
+    elif protocol == "default":
+        why = "protocol 'default' holds no classes out: use 'fixed-validation'"
+    elif official:
+        why = f"{data} has validation classes of its own"
+    if why:
+        raise InputError(f"validation = {share} would be ignored, since {why}; or leave validation out.")
 
 
 def _random_share(classes: Classes, share: float, seed: int) -> Classes:

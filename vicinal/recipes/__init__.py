@@ -8,6 +8,7 @@ itself; those in its `losses` are what belongs to a loss, and are laid over any 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -109,7 +110,7 @@ def expand(name: str | Path) -> list[str]:
         return inside
     if folder.is_dir():
         raise InputError(f"The folder {name} holds no recipes: no *.toml in it.")
-    find_recipe(name)
+    _find("recipe", name, recipe_names(), {recipe.rpartition("/")[0] for recipe in recipe_names()} - {""})
     return [str(name)]
 
 
@@ -166,7 +167,8 @@ def _names() -> tuple[str, ...]:
     return tuple(sorted(path.relative_to(SHIPPED).with_suffix("").as_posix() for path in SHIPPED.rglob("*.toml")))
 
 
-def _find(kind: str, name: str | Path, names: list[str]) -> Path:
+def _find(kind: str, name: str | Path, names: list[str], folders: Collection[str] = ()) -> Path:
+    """Return the file of a recipe or space; where there is none, the nearest of names and folders is offered."""
     path = Path(name)
     if path.suffix == ".toml" and path.is_file():
         return path
@@ -175,7 +177,7 @@ def _find(kind: str, name: str | Path, names: list[str]) -> Path:
         return SHIPPED / f"{asked}.toml"
     if any(known.startswith(f"{asked}/") for known in names):
         raise InputError(f"{name} is a folder of recipes; name one of: {', '.join(expand(asked))}.")
-    near = difflib.get_close_matches(asked.removeprefix("recipes/"), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(asked.removeprefix("recipes/"), [*names, *folders], n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     files = "and there is no such file" if path.suffix == ".toml" else "and a file's name ends in .toml"
     raise InputError(f"Unknown {kind} {str(name)!r}{hint} `vicinal recipes` lists those of vicinal, {files}.")

@@ -65,10 +65,15 @@ class ChanceConstrainedProxies(Hook):
 
         The pool has to come from a network whose batch norm has seen batches; `embed_pool` shows it some.
         """
-        if not state.scored or not state.settings.evaluate_every:
+        if not state.scored:
             raise InputError(
-                "Chance-constrained proxies judge by scores when to move on: train with validation classes and "
-                "evaluate_every above 0."
+                "Chance-constrained proxies judge by scores when to move on, and nothing is scored: train with "
+                "validation classes."
+            )
+        if not state.settings.evaluate_every:
+            raise InputError(
+                "Chance-constrained proxies judge by scores when to move on; got evaluate_every = 0, which scores "
+                "nothing on the way: give a number of steps."
             )
         about = self._place(state, torch.zeros_like(_proxies(state.criterion).vectors))
         self.first = {name.removeprefix("next "): value for name, value in about.items() if name.startswith("next ")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from vicinal.errors import look_up
 
@@ -18,6 +18,13 @@ Positive = Annotated[float, Field(gt=0, le=LARGEST)]
 AtLeastZero = Annotated[float, Field(ge=0, le=LARGEST)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Items = Annotated[int, Field(ge=1, le=10**6)]  # of each class
+
+
+def _two(values: Any) -> Any:
+    """Check that there are two values, in plain words."""
+    if not isinstance(values, list | tuple) or len(values) != 2:
+        raise ValueError(f"two numbers are needed, such as [0.9, 0.999]; got {values!r}")
+    return values
 
 
 class Settings(BaseModel):
@@ -61,7 +68,7 @@ class Settings(BaseModel):
     optimiser: Literal["adam", "adamw", "sgd"] = "adamw"
     learning_rate: Positive = 1e-4
     head_multiplier: Positive = 1.0
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: Annotated[tuple[Share, Share], BeforeValidator(_two)] = (0.9, 0.999)
     weight_decay: AtLeastZero = 1e-4
     decay_before_clipping: bool = False
     schedule: Literal["constant", "step", "plateau", "cosine"] = "constant"

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from vicinal.data import cifar, load, mnist, recognise
+from vicinal.cli.main import app
+from vicinal.data import cifar, load, mnist, recognise, split
 from vicinal.errors import DataError
 
 pytestmark = pytest.mark.unit
 
+PAGE = Path(__file__).parents[3] / "docs" / "primers.md"
 
-def write_mnist(root: Path, pack: bool = False) -> tuple[np.ndarray, np.ndarray]:
+
+def write_mnist(
+    root: Path, pack: bool = False, digits: Sequence[int] = (3, 1, 0, 2, 1, 3, 0)
+) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    images, labels = rng.integers(0, 256, (7, 28, 28), dtype=np.uint8), np.array([3, 1, 0, 2, 1, 3, 0], dtype=np.uint8)
-    for part, rows in (("train", slice(0, 5)), ("t10k", slice(5, 7))):
+    images, labels = rng.integers(0, 256, (len(digits), 28, 28), dtype=np.uint8), np.array(digits, dtype=np.uint8)
+    for part, rows in (("train", slice(0, -2)), ("t10k", slice(-2, None))):
         count = len(labels[rows]).to_bytes(4, "big")
         side = (28).to_bytes(4, "big")
         contents = {
@@ -36,7 +45,8 @@ def test_mnist_from_idx_files(pack: bool, tmp_path: Path) -> None:
     data = mnist(tmp_path)
     assert np.array_equal(data.items, images)
     assert data.labels.tolist() == labels.tolist()
-    assert data.roles.tolist() == ["train"] * 5 + ["test"] * 2
+    assert data.roles is None
+    assert mnist(tmp_path, merge=False).roles.tolist() == ["train"] * 5 + ["test"] * 2
     assert (data.class_names, data.kind, recognise(tmp_path)) == (("0", "1", "2", "3"), "images", "mnist")
     assert len(load(tmp_path)) == 7
 
@@ -62,17 +72,23 @@ def test_mnist_that_is_damaged(tmp_path: Path) -> None:
         mnist(tmp_path)
 
 
-def test_cifar_10(tmp_path: Path) -> None:
+def write_cifar_10(root: Path) -> tuple[np.ndarray, list[int]]:
     rng = np.random.default_rng(0)
     images, labels = rng.integers(0, 256, (6, 32, 32, 3), dtype=np.uint8), [5, 0, 9, 3, 1, 2]
     names = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
     for name, image, label in zip(names, images, labels, strict=True):
-        (tmp_path / name).write_bytes(bytes([label]) + image.transpose(2, 0, 1).tobytes())
+        (root / name).write_bytes(bytes([label]) + image.transpose(2, 0, 1).tobytes())
+    return images, labels
+
+
+def test_cifar_10(tmp_path: Path) -> None:
+    images, labels = write_cifar_10(tmp_path)
     (tmp_path / "batches.meta.txt").write_text("\n".join("abcdefghij") + "\n\n")
     data = cifar(tmp_path)
     assert np.array_equal(data.items, images)
     assert (data.labels.tolist(), data.class_names) == (labels, tuple("abcdefghij"))
-    assert (data.name, data.roles.tolist().count("test"), recognise(tmp_path)) == ("cifar10", 1, "cifar")
+    assert (data.name, data.roles, recognise(tmp_path)) == ("cifar10", None, "cifar")
+    assert cifar(tmp_path, merge=False).roles.tolist() == ["train"] * 5 + ["test"]
     (tmp_path / "test_batch.bin").write_bytes(b"\x0a" + bytes(3072))
     with pytest.raises(DataError, match="a label is 10, and there are 10 classes"):
         cifar(tmp_path)
@@ -93,10 +109,38 @@ class Bomb:
         return (pytest.fail, ("a pickle was opened",))
 
 
-@pytest.mark.parametrize("name", ["data_batch_1", "train"])
-def test_pickles_are_refused_unopened(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(DataError, match="pickles of the Python version, which are never opened"):
-        cifar(tmp_path)
+@pytest.mark.parametrize("names", [["data_batch_1"], ["train", "test"]])
+def test_pickles_are_refused_unopened(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
+    for opened in (cifar, load):
+        with pytest.raises(
+            DataError, match=r"pickles of the Python version, which are never opened.\nFetch the binary"
+        ):
+            opened(tmp_path)
     with pytest.raises(DataError, match="neither test_batch"):
         cifar(tmp_path / "elsewhere")
+
+
+def test_folders_called_as_the_pickles_are_folders_of_images(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        (tmp_path / name).mkdir()
+    assert recognise(tmp_path) == "folder"
+
+
+@pytest.mark.recipe
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mnist", "cifar-10-batches-bin"):
+        Path(name).mkdir()
+    write_mnist(Path("mnist"), digits=[*range(10)] * 3)
+    write_cifar_10(Path("cifar-10-batches-bin"))
+    commands = re.findall(r"^vicinal (.*(?:mnist|cifar).*)$", PAGE.read_text(), re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["train", "data"]
+    for command in commands:
+        shorter = ["--steps", "2"] if command.startswith("train") else []
+        done = CliRunner().invoke(app, [*shlex.split(command), *shorter])
+        assert done.exit_code == 0, (done.output, done.exception)
+    assert "Next: vicinal compare cifar-10-batches-bin/" in done.output
+    halves = split(load("mnist/"))
+    assert (halves.train.class_names, len(halves.test)) == (("0", "1", "2", "3", "4"), 15)

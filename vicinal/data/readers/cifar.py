@@ -20,16 +20,19 @@ LAYOUTS = {
     ),
     100: ({"train": ["train.bin"], "test": ["test.bin"]}, 2, "fine_label_names.txt"),
 }
-PICKLED = ("data_batch_1", "train")
+# What the Python versions of CIFAR-10 and CIFAR-100 are known by: files, since folders may be called train and test.
+PICKLED = (("data_batch_1",), ("train", "test"))
 
 
-def cifar(root: str | Path) -> Dataset:
+def cifar(root: str | Path, *, merge: bool = True) -> Dataset:
     """Read CIFAR-10 or CIFAR-100 from the binary version, which holds plain bytes.
 
     The Python version is a pickle, which can run any code when it is opened: it is refused.
 
     Args:
         root: The folder with `data_batch_1.bin` to `test_batch.bin`, or with `train.bin` and `test.bin`.
+        merge: Put the two published parts together, so that `split` divides the classes. False gives items the role
+            "train" or "test" of their part, for classification: every class is then in both, and `split` refuses it.
 
     Reference:
         Krizhevsky, Learning multiple layers of features from tiny images, 2009.
@@ -37,10 +40,9 @@ def cifar(root: str | Path) -> Dataset:
     folder = Path(root)
     classes = next((many for many, (files, *_) in LAYOUTS.items() if (folder / files["test"][0]).is_file()), None)
     if classes is None:
-        pickled = any((folder / name).is_file() for name in PICKLED)
         raise DataError(
             f"{root} holds the pickles of the Python version, which are never opened."
-            if pickled
+            if holds_pickles(folder)
             else f"{root} has neither test_batch.bin (CIFAR-10) nor test.bin (CIFAR-100).",
             hint="Fetch the binary version: cifar-10-binary.tar.gz or cifar-100-binary.tar.gz.",
         )
@@ -56,8 +58,17 @@ def cifar(root: str | Path) -> Dataset:
     if label.max() >= classes:
         raise DataError(f"{root}: a label is {label.max()}, and there are {classes} classes: fetch the files again.")
     return Dataset(
-        np.concatenate(images), label, _names(folder / names, classes), name=f"cifar{classes}", roles=np.array(roles)
+        np.concatenate(images),
+        label,
+        _names(folder / names, classes),
+        name=f"cifar{classes}",
+        roles=None if merge else np.array(roles),
     )
+
+
+def holds_pickles(folder: Path) -> bool:
+    """Whether a folder holds a Python version of CIFAR, by the names of its files: none of them is opened."""
+    return any(all((folder / name).is_file() for name in names) for names in PICKLED)
 
 
 def _rows(path: Path, length: int) -> np.ndarray:

@@ -18,11 +18,13 @@ PARTS = {"train": "train", "test": "t10k"}
 LARGEST = 1 << 30  # bytes of one file, unpacked
 
 
-def mnist(root: str | Path) -> Dataset:
+def mnist(root: str | Path, *, merge: bool = True) -> Dataset:
     """Read MNIST from its four idx files, packed (.gz) or not.
 
     Args:
         root: The folder with `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the two of `t10k`.
+        merge: Put the two published parts together, so that `split` divides the classes. False gives items the role
+            "train" or "test" of their part, for classification: every class is then in both, and `split` refuses it.
 
     Reference:
         LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied to document recognition, 1998.
@@ -36,7 +38,7 @@ def mnist(root: str | Path) -> Dataset:
         roles += [role] * len(labels[-1])
     digits = np.concatenate(labels).astype(np.int64)
     names = tuple(map(str, range(int(digits.max()) + 1)))
-    return Dataset(np.concatenate(images), digits, names, name="mnist", roles=np.array(roles))
+    return Dataset(np.concatenate(images), digits, names, name="mnist", roles=None if merge else np.array(roles))
 
 
 def _idx(root: Path, name: str, axes: int) -> npt.NDArray[Any]:
