@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from vicinal.objectives import OBJECTIVES, proxy_repulsion
+from vicinal.objectives import OBJECTIVES
 from vicinal.results.literature import published, thesis_tables
 from vicinal.weights import pair_weights
 
@@ -153,7 +153,7 @@ def own_loss_edges(method: str) -> tuple[dict[tuple[str, str], float], dict[tupl
         return pulls, {(items[i], PROXIES[j]): float(weights[i, j]) for i, j in pairs if not same[i, j]}
 
     def of_proxies(among: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor) -> torch.Tensor:
-        return proxy_repulsion(matrix, same, ~same, **(options | {"reference_matrix": among}))
+        return OBJECTIVES[method](matrix, same, ~same, **(options | {"reference_matrix": among}))
 
     alike = labels[:, None] == labels
     among = pair_weights(of_proxies, proxies @ proxies.T, alike, ~alike)
