@@ -6,6 +6,7 @@ python examples/primers.py --out docs/primers.png
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -78,19 +79,23 @@ def siamese_gradients(network: nn.Module, left: Tensor, right: Tensor) -> tuple[
 
 
 def picture() -> Figure:
-    """A line where one can be drawn, XOR by the MLP, an edge found by a convolution, and a batch before and after."""
-    figure = Figure(figsize=(12, 3.1), layout="constrained")
-    separable, crossed, edge, batch = figure.subplots(1, 4)
+    """The perceptron where a line divides and where none does, an MLP, a convolution, batch norm, and two branches."""
+    figure = Figure(figsize=(11, 6.4), layout="constrained")
+    separable, failed, crossed, edge, batch, siamese = figure.subplots(2, 3).flat
     rng = np.random.default_rng(0)
     points = np.vstack([rng.normal((-1, -1), 0.5, (30, 2)), rng.normal((1, 1), 0.5, (30, 2))])
     labels = np.repeat([-1, 1], 30)
     weights, passes = perceptron(points, labels)
-    _draw_sides(separable, points, labels, lambda grid: np.hstack([grid, np.ones((len(grid), 1))]) @ weights)
+    _draw_sides(separable, points, labels, _linear(weights))
     separable.set_title(f"perceptron: right after {passes} passes")
+    weights, passes = perceptron(XOR, ODD, passes=1000)
+    wrong = int((np.sign(_linear(weights)(XOR)) != ODD).sum())
+    _draw_sides(failed, XOR, ODD, _linear(weights), around=1.2)  # its line lies outside the four points
+    failed.set_title(f"XOR: {wrong} of 4 wrong after 1000 passes")
     network = mlp(XOR, ODD)
     with torch.no_grad():
         _draw_sides(crossed, XOR, ODD, lambda grid: network(torch.from_numpy(grid).float()).numpy()[:, 0])
-    crossed.set_title("XOR: no line, but an MLP")
+    crossed.set_title("XOR by an MLP: all right")
     image = np.zeros((16, 16))
     image[4:12, 4:12] = 1.0
     edge.imshow(
@@ -105,11 +110,28 @@ def picture() -> Figure:
     batch.set_aspect("equal")
     batch.legend(frameon=False, fontsize=8)
     batch.set_title("batch norm")
+    torch.manual_seed(0)
+    gradients = siamese_gradients(nn.Linear(3, 2), torch.randn(8, 3), torch.randn(8, 3))
+    shared, left, right = (gradient.numpy() for gradient in gradients)
+    places = np.arange(len(shared))
+    siamese.bar(places - 0.2, left, 0.35, label="one branch")
+    siamese.bar(places - 0.2, right, 0.35, bottom=np.where(left * right > 0, left, 0), label="the other")
+    siamese.bar(places + 0.2, shared, 0.35, color="#1f2328", label="shared weights")
+    siamese.axhline(0, color="#1f2328", linewidth=0.8)
+    siamese.legend(frameon=False, fontsize=8)
+    siamese.set_xlabel("weights of the network")
+    siamese.set_title("Siamese: two gradients add up")
     return figure
 
 
-def _draw_sides(axes: Axes, points: Points, labels: npt.NDArray[np.int64], score) -> None:  # type: ignore[no-untyped-def]
-    low, high = points.min(0) - 0.5, points.max(0) + 0.5
+def _linear(weights: Points) -> Callable[[Points], Points]:
+    return lambda grid: grid @ weights[:-1] + weights[-1]
+
+
+def _draw_sides(
+    axes: Axes, points: Points, labels: npt.NDArray[np.int64], score: Callable[[Points], Points], around: float = 0.5
+) -> None:
+    low, high = points.min(0) - around, points.max(0) + around
     x, y = np.meshgrid(np.linspace(low[0], high[0], 80), np.linspace(low[1], high[1], 80))
     sides = score(np.column_stack([x.ravel(), y.ravel()])).reshape(x.shape)
     axes.contourf(x, y, sides > 0, levels=[-0.5, 0.5, 1.5], colors=["#ddf4ff", "#ffebe9"])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
-from vicinal.errors import InputError
+from vicinal.cli.saying import say_notes
+from vicinal.errors import InputError, look_up
 
 __all__ = ["audit_claims"]
+
+Row = TypeVar("Row")  # a published number, or a result
 
 
 def audit_claims(
@@ -19,7 +22,8 @@ def audit_claims(
         typer.Argument(
             metavar="[TABLE]",
             help="A CSV file of published results: method, dataset, value, and paper, score, backbone, dim, pooling, "
-            "image_size, proposed (yes) where they are known. Without it: the cases that the thesis 'Metric learning: "
+            "image_size, protocol, proposed (yes) where they are known. Values are per cent, or shares where none of a "
+            "paper's is above 1; steps are counts. Without it: the cases that the thesis 'Metric learning: "
             "a deep dive' (2020) calls unfair.",
         ),
     ] = None,
@@ -27,7 +31,9 @@ def audit_claims(
         bool, typer.Option("--published", help="Ask all published numbers that come with vicinal instead of a table.")
     ] = False,
     dataset: Annotated[str | None, typer.Option(help="Of this dataset only.")] = None,
-    score: Annotated[str, typer.Option(help="Of published numbers: which of them.")] = "R@1",
+    score: Annotated[
+        str | None, typer.Option(help="Of this score only; by default R@1 of published numbers, all of a table.")
+    ] = None,
     method: Annotated[
         str | None, typer.Option(help="What is proposed; by default what the table marks, or its best.")
     ] = None,
@@ -43,46 +49,49 @@ def audit_claims(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Say which comparisons are unfair, and how much of a difference goes away where settings are the same."""
-    from dataclasses import replace
-
-    from vicinal.results import paper_claims
     from vicinal.results.literature import published as published_numbers
+    from vicinal.results.paper_claims import audit_claims as audited
+    from vicinal.results.paper_claims import of_method, read_results, summary, thesis_cases, with_and_without
+    from vicinal.results.paper_results import as_results, unknown_names
     from vicinal.results.published_parts import validated_parts
 
     if published and table is not None:
-        raise InputError("Give a table, or --published: not both.")
+        raise InputError(f"Give a table, or --published: not both; got {table} and --published.")
     if used is not None and (not published or method is not None):
         raise InputError("--with says what is compared: it goes with --published, and without --method.")
-    numbers = published_numbers(dataset) if published else []
-    asked = [row for row in numbers if row.score == score]
-    parts = [folds for folds in validated_parts(numbers) if folds.score == score and used is method is None]
-    if used is not None:
-        claims = paper_claims.with_and_without(asked, used)
+    parts = []
+    if published:
+        numbers = _only(published_numbers(), "dataset", dataset)
+        asked = _only(numbers, "score", score or "R@1")
+        if used is not None:
+            look_up("addition", used, dict.fromkeys(name for row in asked for name in row.method.split(" + ")[1:]))
+            claims = with_and_without(asked, used)
+        else:
+            claims = audited(as_results(asked) if method is None else of_method(as_results(asked), method))
+            scores = {row.score for row in asked}
+            parts = [part for part in validated_parts(numbers) if part.score in scores and method is None]
     else:
-        given = paper_claims.thesis_cases() if table is None else paper_claims.read_results(table)
-        results = paper_claims.as_results(asked) if published else given
-        results = [result for result in results if dataset in (None, result.dataset)]
-        if method is not None:
-            results = [replace(result, proposed=result.method == method) for result in results]
-            if not any(result.proposed for result in results):
-                raise InputError(f"No result is of {method!r}: see the column method.")
-        claims = paper_claims.audit_claims(results)
+        results = thesis_cases() if table is None else read_results(table)
+        if table is not None:
+            say_notes(f"No published number can be set beside it. {unknown}" for unknown in unknown_names(results))
+        results = _only(_only(results, "dataset", dataset), "score", score)
+        claims = audited(results if method is None else of_method(results, method))
     if not claims and not parts:
-        raise InputError("There is nothing to audit: no result is of this dataset and score.")
+        raise InputError("There is nothing to audit: a comparison takes two methods with one dataset and score.")
     if as_json:
-        records = [claim.as_dict() for claim in claims] + [folds.as_dict() for folds in parts]
+        records = [claim.as_dict() for claim in claims] + [part.as_dict() for part in parts]
         typer.echo(json.dumps(records, indent=2))
         return
     typer.echo("\n\n".join(map(str, [*claims, *parts])))
-    unfair = [claim for claim in claims if claim.fair is False]
-    told = [claim.explained for claim in unfair if claim.explained is not None]
-    typer.echo(f"\n{len(unfair)} of {len(claims)} comparisons are unfair.", nl=not told)
-    if told:
-        more = [claim for claim in unfair if claim.explained is None and claim.measured]
-        said = (
-            f" Of {len(told)} of them the same setting is known: on average {100 * sum(told) / len(told):.0f} % of the "
-        )
-        said += "difference goes away."
-        if more:
-            said += f" Of {len(more)} more it is known what the setting does, but not how much was claimed."
-        typer.echo(said)
+    typer.echo(f"\n{summary(claims)}")
+
+
+def _only(rows: list[Row], kind: Literal["dataset", "score"], name: str | None) -> list[Row]:
+    """Return the rows of a dataset or score, all of them for None."""
+    from vicinal.results.spellings import spelled
+
+    if name is None:
+        return rows
+    wanted = spelled(kind, name)
+    look_up(kind, wanted, dict.fromkeys(getattr(row, kind) for row in rows))
+    return [row for row in rows if getattr(row, kind) == wanted]

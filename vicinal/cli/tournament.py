@@ -59,10 +59,11 @@ def tournament(
     from vicinal.statistics import tournament as hold
 
     prepare_figure(plot, "--plot")
+    drawn: list[Path] = []
     if figures is not None:
         if what:
             raise InputError("--figures draws the tables of the thesis: give it without runs or a table.")
-        _draw_thesis(figures)
+        drawn += _draw_thesis(figures)
     boards = _boards(what) if what and all(path.is_dir() for path in what) else []
     if boards and (level != LEVEL or drop is not None):
         raise InputError("--level and --drop are for tables: a comparison is ranked as its leaderboard and report do.")
@@ -88,6 +89,9 @@ def tournament(
         for number, (_, ranks) in enumerate(found):
             path = plot if not number else plot.with_stem(f"{plot.stem}-{number + 1}")
             save_figure(plot_critical_difference(ranks, theme=theme), path)
+            drawn.append(path)
+    for path in drawn:
+        typer.echo(f"Drawn to {path}", err=True)
     if as_json:
         records = [_record(ranks, pairs) for _, ranks in found]
         typer.echo(json.dumps(records if len(records) > 1 else records[0], indent=2))
@@ -140,12 +144,17 @@ def _check_trained(by_question: list[list[Run]]) -> None:
         say_notes([f"Runs saw from {images[0]:,} to {images[-1]:,} images: not all of them had the same chances."])
 
 
-def _draw_thesis(folder: Path) -> None:
+def _draw_thesis(folder: Path) -> list[Path]:
+    """Draw the figures of the thesis, and return where they are."""
     from vicinal.results.thesis_figures import thesis_figures
 
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--figures takes a folder, in which six files are written; got the file {folder}.")
     prepare_figure(folder / "figure-27.svg", "--figures")
-    for name, figure in thesis_figures().items():
-        save_figure(figure, folder / f"{name}.svg")
+    figures = {folder / f"{name}.svg": figure for name, figure in thesis_figures().items()}
+    for path, figure in figures.items():
+        save_figure(figure, path)
+    return list(figures)
 
 
 def _record(ranks: Tournament, pairs: bool) -> dict[str, Any]:

@@ -32,6 +32,9 @@ class Published:
         part: Of which part of an experiment, where a source tells them apart: "fold 3", or "90/10" for the training
             and validation classes.
         note: What is wrong with it.
+        pooling: "average", "max" or "both" (their sum), by the text of the source or else by its code; "" for numbers
+            that a source quotes from others, of which neither is known.
+        image_size: Pixels of a side; None where it is not known.
     """
 
     source: str
@@ -44,6 +47,8 @@ class Published:
     value: float
     part: str = ""
     note: str = ""
+    pooling: str = ""
+    image_size: int | None = None
 
 
 def published(
@@ -156,6 +161,8 @@ def _rows() -> tuple[Published, ...]:
             value=float(row["value"]) if row["score"] == "steps" else round(float(row["value"]) / 100, 6),
             part=row["part"],
             note=row["note"],
+            pooling=row["pooling"],
+            image_size=int(row["image_size"]) if row["image_size"] else None,
         )
         for row in csv.DictReader(text.splitlines())
     )

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from vicinal.objectives import OBJECTIVES
 from vicinal.results.literature import published, thesis_tables
+from vicinal.weights import pair_weights
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["thesis_figures"]
+__all__ = ["own_loss_edges", "thesis_figures"]
 
 SIZES = (64, 128, 512, 1024)
 NETWORKS = {"resnet50": "ResNet-50", "bn_inception": "BN-Inception", "googlenet": "GoogLeNet"}
 INK, SHADES = "#1f2328", ("#0969da", "#54aeff", "#b6e3ff", "#d8dee4")
 POSITIVE, NEGATIVE, SAMPLE = "#1a7f37", "#cf222e", "#0969da"
+
+# Figure 32: three classes on the unit circle, where a chord is the shorter the more similar its ends are.
+MARKERS = {"star": "*", "square": "s", "circle": "o"}
+PROXIES = list(MARKERS)
+ANGLES = {
+    "star": 90, "star near": 68, "star far": 148,
+    "square": 345, "square near": 5, "square far": 288,
+    "circle": 210, "circle near": 190, "circle far": 262,
+}  # fmt: skip
+SCALE, WIDTH = 3.0, 14.0
 
 
 def thesis_figures() -> dict[str, Figure]:
@@ -83,33 +98,71 @@ def _networks_side_by_side(dim: int) -> Figure:
 
 
 def _own_loss() -> Figure:
-    """Proxies are pushed from proxies, and items only pulled: in ProxyAnchor items are pushed by proxies."""
+    """Proxies are pushed from proxies, and items only pulled: in ProxyAnchor items are pushed by proxies.
+
+    The thesis draws the first form of its loss (its equation 6.1), and has numbers of the second (6.2).
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    rng = np.random.default_rng(3)
-    centres = np.array([[0.0, 1.0], [-0.95, -0.55], [0.95, -0.55]])
-    items = [centre + 0.42 * rng.normal(size=(3, 2)) for centre in centres]
+    figure = Figure(figsize=(9, 5), layout="constrained")
     values = {row.method: row.value for row in published("cub", protocol="default", backbone="bn_inception", dim=512)
               if row.score == "R@1"}  # fmt: skip
-    for axes, method in zip(figure.subplots(1, 2), ("proxy_anchor", "proxy_gram"), strict=True):
-        for label, (centre, own) in enumerate(zip(centres, items, strict=True)):
-            for item in own:
-                axes.plot(*zip(centre, item, strict=True), color=POSITIVE, linewidth=1)
-                for other in np.delete(centres, label, axis=0) if method == "proxy_anchor" else ():
-                    axes.plot(*zip(other, item, strict=True), color=NEGATIVE, linewidth=0.6, alpha=0.7)
-            for other in centres[label + 1 :] if method == "proxy_gram" else ():
-                axes.plot(*zip(centre, other, strict=True), color=NEGATIVE, linewidth=1.6)
-            marker = "os^"[label]
-            axes.scatter(*own.T, color=SAMPLE, marker=marker, s=55, zorder=3)
-            axes.scatter(*centre, color="black", marker=marker, s=130, zorder=4)
-        axes.set_title(f"{_plain(method)}: R@1 {100 * values[method]:.2f} on CUB", fontsize=10)
+    titles = {
+        "proxy_anchor": f"proxy anchor: R@1 {100 * values['proxy_anchor']:.2f} on CUB",
+        "proxy_repulsion": f"proxy repulsion; as proxy gram: R@1 {100 * values['proxy_gram']:.2f} on CUB",
+    }
+    for axes, (method, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
+        pulls, pushes = own_loss_edges(method)
+        for edges, colour in ((pushes, NEGATIVE), (pulls, POSITIVE)):
+            for (start, end), weight in edges.items():
+                line = np.array([_on_circle(ANGLES[start]), _on_circle(ANGLES[end])])
+                axes.plot(*line.T, color=colour, linewidth=WIDTH * weight, alpha=0.8, solid_capstyle="butt")
+        for name, angle in ANGLES.items():
+            colour, size = ("black", 170) if name in PROXIES else (SAMPLE, 80)
+            axes.scatter(*_on_circle(angle), color=colour, marker=MARKERS[name.split()[0]], s=size, zorder=3)
+        axes.set_title(title, fontsize=10)
         axes.set_axis_off()
         axes.set_aspect("equal")
-    figure.text(
-        0.5, 0.01, "black: proxies, blue: items, green: pulled together, red: pushed apart", ha="center", fontsize=9
+    figure.supxlabel(
+        "black: proxies, blue: items, green: pulled together, red: pushed apart, on the circle of unit vectors;\n"
+        f"widths are the weights of the pairs, at a scale of {SCALE:g} (at the usual 32 most of them vanish)",
+        fontsize=9,
     )
     return figure
+
+
+def own_loss_edges(method: str) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], float]]:
+    """Return how strongly figure 32's nodes are pulled together and pushed apart, by the names of their ends.
+
+    Args:
+        method: "proxy_anchor" or "proxy_repulsion".
+    """
+    items = [name for name in ANGLES if name not in PROXIES]
+    labels = torch.arange(len(PROXIES))
+    places = {name: torch.tensor(_on_circle(angle)) for name, angle in ANGLES.items()}
+    proxies = torch.stack([places[name] for name in PROXIES])
+    matrix = torch.stack([places[name] for name in items]) @ proxies.T
+    same = torch.tensor([[item.startswith(proxy) for proxy in PROXIES] for item in items])
+    options: dict[str, Any] = {"scale": SCALE}
+    if method == "proxy_repulsion":
+        options |= {"reference_labels": labels, "reference_matrix": proxies @ proxies.T}
+    weights = pair_weights(OBJECTIVES[method], matrix, same, ~same, **options)
+    pairs = [(item, proxy) for item in range(len(items)) for proxy in range(len(PROXIES))]
+    pulls = {(items[i], PROXIES[j]): float(weights[i, j]) for i, j in pairs if same[i, j]}
+    if method == "proxy_anchor":
+        return pulls, {(items[i], PROXIES[j]): float(weights[i, j]) for i, j in pairs if not same[i, j]}
+
+    def of_proxies(among: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor) -> torch.Tensor:
+        return OBJECTIVES[method](matrix, same, ~same, **(options | {"reference_matrix": among}))
+
+    alike = labels[:, None] == labels
+    among = pair_weights(of_proxies, proxies @ proxies.T, alike, ~alike)
+    pushed = (among + among.T).tolist()  # both ends push
+    return pulls, {(PROXIES[i], PROXIES[j]): pushed[i][j] for i, j in combinations(range(len(PROXIES)), 2)}
+
+
+def _on_circle(degrees: int) -> tuple[float, float]:
+    return math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
 
 
 def _empty(size: tuple[float | int, float | int]) -> tuple[Figure, Axes]:
