@@ -124,11 +124,16 @@ def line(loss: str, variant: str, tried: Tried) -> str:
         f"{tried.radius:.4f}",
         f"{tried.inter:.4f}",
         f"{tried.radius / tried.inter:.3f}",
-        len(instances) if variant == "CCP" else "",
+        f"{len(instances)}, best in {best_instance(tried.run)}" if variant == "CCP" else "",
         f"{np.mean(pulls):.2g}" if pulls else "",
         f"{spreads[0]:.3f}, {spreads[-1]:.3f}" if spreads else "",
     ]
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def best_instance(run: Run) -> int:
+    """Return in which instance the best step is; in the first, the proxies have not been moved yet."""
+    return 1 + sum(float(instance["last step"] or 0) < run.record.best_step for instance in run.record.instances)
 
 
 def differences(found: dict[tuple[str, str, int], Tried]) -> Iterator[str]:
