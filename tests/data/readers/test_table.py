@@ -112,7 +112,7 @@ def test_features_that_are_no_numbers(tmp_path: Path) -> None:
     [
         ("path,class\na.png,x\n", "has no column 'label'(.|\n)*columns: path, class"),
         ("", "is empty"),
-        ("path,label\na.png,\nb.png,x\n", "1 rows cannot be used.\n.*row 0 has no label"),
+        ("path,label\na.png,\nb.png,x\n", "1 row cannot be used.\n.*row 0 has no label"),
         ("path,label\na.png\n", "row 2 has 1 cells"),
         ("path,label,split\na.png,x,trian\n", "holds 'trian'"),
         ("label,split\nx,train\n", "neither a column 'path' nor features"),
