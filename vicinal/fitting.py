@@ -33,6 +33,7 @@ from vicinal.results.run_notes import (
     foreign_batch_note,
     proxies_note,
     random_network_note,
+    share_note,
     undecided_note,
     validation_note,
 )
@@ -268,6 +269,7 @@ def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
     notes = [
         batch_note(asked, used, train),
         None if used.select_on_test else validation_note(split),
+        share_note(used, split),
         random_network_note(used, train),
         colour_note(used, train),
         undecided_note(used, train),

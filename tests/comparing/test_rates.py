@@ -191,7 +191,7 @@ def test_what_was_noted_of_a_rung_is_told_of_the_run_that_it_becomes(tmp_path):
 
 
 def test_rates_are_taken_as_given_where_that_is_asked_for_or_nothing_can_choose(tmp_path):
-    for number, changes in enumerate(({"rates": 1}, {"learning_rate": 0.01}, {"protocol": "default", "validation": 0.1})):
+    for number, changes in enumerate(({"rates": 1}, {"learning_rate": 0.01}, {"protocol": "default"})):
         board = compare(vectors(), ["triplet"], out=tmp_path / str(number), **{**SETTINGS, **changes})
         assert not board.records[0].rates
         roles = [record.role for record in Journal(tmp_path / str(number)).records()]

@@ -71,26 +71,6 @@ def test_a_share_that_is_three_classes_is_taken_at_its_word() -> None:
     assert (len(parts.train.classes), len(names(parts.validation))) == (2, 3)
 
 
-@pytest.mark.parametrize(
-    ("protocol", "folds", "why"),
-    [
-        ("k-fold", {"fold": 0, "folds": 2}, "protocol 'k-fold' validates on a fold: say by folds"),
-        ("reality-check", {"fold": 0}, "protocol 'reality-check' validates on a fold"),
-        ("default", {}, "protocol 'default' holds no classes out: use 'fixed-validation'"),
-    ],
-)
-def test_a_share_that_would_be_ignored_is_refused(protocol: str, folds: dict[str, int], why: str) -> None:
-    with pytest.raises(InputError, match=f"validation = 0.3 would be ignored, since {why}"):
-        split(toy(20), protocol, validation=0.3, **folds)
-    split(toy(20), protocol, validation=0.1, **folds)  # which every recipe has
-
-
-def test_a_share_beside_official_validation_classes_is_refused() -> None:
-    data = with_roles("train", "validation", "train", "test")
-    with pytest.raises(InputError, match="since toy has validation classes of its own; or leave validation out"):
-        split(data, "fixed-validation", validation=0.3)
-
-
 @pytest.mark.parametrize(("classes", "folds", "chooses"), [(22, 4, False), (24, 4, True), (10, 2, False)])
 def test_folds_choose_all_or_none(classes: int, folds: int, chooses: bool) -> None:
     for fold in range(folds):

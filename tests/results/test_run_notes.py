@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from vicinal.data import Dataset, arrays, split
@@ -13,6 +15,7 @@ from vicinal.results.run_notes import (
     foreign_batch_note,
     proxies_note,
     random_network_note,
+    share_note,
     undecided_note,
     validation_note,
 )
@@ -75,6 +78,20 @@ def test_batches_that_are_not_those_of_the_paper() -> None:
     assert foreign_batch_note(alone.changed(batch="8x1"), toy(20)) is None
     assert foreign_batch_note(alone.changed(loss="triplet"), toy(20)) is None
     assert foreign_batch_note(alone.changed(sampler="random"), toy(20)) is None
+
+
+def test_a_share_of_validation_classes_that_is_not_drawn() -> None:
+    asked = Recipe(validation=0.3)
+    assert share_note(asked, split(toy(20), "fixed-validation", validation=0.3)) is None
+    said = share_note(asked, split(toy(20), "k-fold", fold=0, folds=2, validation=0.3))
+    assert (
+        said == "validation = 0.3 is not used: protocol 'k-fold' validates on a fold, and `folds` says how large it is."
+    )
+    assert "'default' holds no classes out" in str(share_note(asked, split(toy(20), "default", validation=0.3)))
+    assert share_note(Recipe(), split(toy(20), "default")) is None
+    roles = np.repeat(np.array(["train", "validation", "test"]), 9)
+    official = replace(toy(9), roles=roles)
+    assert "has validation classes of its own" in str(share_note(asked, split(official, "fixed-validation")))
 
 
 def test_a_network_that_stands_still_as_it_was_drawn() -> None:

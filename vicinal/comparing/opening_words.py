@@ -9,7 +9,7 @@ from vicinal.comparing.panel import PANEL, panel_in_words
 from vicinal.data import Dataset, leak_note
 from vicinal.phrasing import counted, duration
 from vicinal.recipe import Recipe
-from vicinal.results.run_notes import budget_note, colour_note, random_network_note, validation_note
+from vicinal.results.run_notes import budget_note, colour_note, random_network_note, share_note, validation_note
 
 __all__ = ["features_in_words", "opening_words", "time_in_words"]
 
@@ -35,6 +35,7 @@ def opening_words(first: Recipe, data: Dataset, notes: Sequence[str], *, panel: 
     known = [
         leak_note(split),
         validation_note(split),
+        share_note(first, split),
         random_network_note(first, split.train),
         colour_note(first, split.train),
     ]

@@ -191,7 +191,6 @@ def split(
     train, held_out, test = _official_sides(data, first) if data.roles is not None else _halves(data, first)
     if protocol == "query-gallery":
         _need_query_and_gallery(data)
-    _need_a_share(data.name, protocol, validation, official=bool(len(held_out)))
     if usual is not None:
         folds = usual if folds is None else folds
         pool = np.sort(np.concatenate([train, held_out]))
@@ -265,21 +264,6 @@ def _need_query_and_gallery(data: Dataset) -> None:
             f"protocol 'query-gallery' needs items with the roles 'query' and 'gallery'; {data.name} has "
             f"{', '.join(sorted(roles)) or 'no roles'}. Use 'default' or 'fixed-validation'."
         )
-
-
-def _need_a_share(data: str, protocol: str, share: float, *, official: bool) -> None:
-    """Refuse a share of validation classes where none is drawn; the usual one is in every recipe, and is let pass."""
-    if share == USUAL_SHARE:
-        return
-    why = ""
-    if PROTOCOLS[protocol] is not None:
-        why = f"protocol {protocol!r} validates on a fold: say by folds how large it is"
-    elif protocol == "default":
-        why = "protocol 'default' holds no classes out: use 'fixed-validation'"
-    elif official:
-        why = f"{data} has validation classes of its own"
-    if why:
-        raise InputError(f"validation = {share} would be ignored, since {why}; or leave validation out.")
 
 
 def _random_share(classes: Classes, share: float, seed: int) -> Classes:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from vicinal.backbones import BACKBONES, small_images
 from vicinal.data import Dataset, Split, looks_of
+from vicinal.data.splits import USUAL_SHARE
 from vicinal.objectives import OBJECTIVES, options_of
 from vicinal.objectives.label_gap import most_classes
 from vicinal.own_terms import own_batch
@@ -22,6 +23,7 @@ __all__ = [
     "miner_note",
     "proxies_note",
     "random_network_note",
+    "share_note",
     "undecided_note",
     "validation_note",
 ]
@@ -82,6 +84,21 @@ def validation_note(split: Split) -> str | None:
     elif held:
         why = f"of the three validation classes that it takes there are only {held}"
     return f"Nothing is chosen by validation, since {why}: the last step of each run is reported."
+
+
+def share_note(recipe: Recipe, split: Split) -> str | None:
+    """That a share of validation classes was asked for and none is drawn; None where one is, or it is the usual one."""
+    if recipe.validation == USUAL_SHARE:
+        return None
+    if split.folds is not None:
+        why = f"protocol {split.protocol!r} validates on a fold, and `folds` says how large it is"
+    elif split.protocol == "default":
+        why = "protocol 'default' holds no classes out, and 'fixed-validation' does"
+    elif split.validation is not None and split.validation.roles is not None and "validation" in split.validation.roles:
+        why = f"{split.train.name} has validation classes of its own"
+    else:
+        return None
+    return f"validation = {recipe.validation:g} is not used: {why}."
 
 
 def budget_note(images: int, train: Dataset) -> str | None:
