@@ -193,7 +193,7 @@ def joined(both: Sequence[tuple[Tried, Tried]]) -> list[str]:
 
 def steps_apart(both: Sequence[tuple[Tried, Tried]]) -> str:
     """Return by how many steps CCP reached its best model later, with an interval over folds."""
-    gaps = [ccp.run.record.best_step - alone.run.record.best_step for ccp, alone in both]
+    gaps = [float(ccp.run.record.best_step - alone.run.record.best_step) for ccp, alone in both]
     interval = "" if len(gaps) < 2 else " ({:+.0f} to {:+.0f})".format(*seed_interval(gaps))
     return f"{np.mean(gaps):+.0f}{interval}"
 

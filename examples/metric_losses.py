@@ -90,7 +90,7 @@ def divided(study: Study, seed: int, features: str) -> tuple[vc.data.Dataset, vc
     return known.subset(np.flatnonzero(~held_out)), known.subset(np.flatnonzero(held_out)), new
 
 
-def run(name: str, row: str, seed: int, features: str, rate: float | None) -> dict[str, Any]:
+def run(name: str, row: str, seed: int, features: str, rate: float) -> dict[str, Any]:
     """Train once and score by the loss's own distance and by the cosine of the features before the head."""
     study = STUDIES[name]
     train, seen, new = divided(study, seed, features)
@@ -101,7 +101,7 @@ def run(name: str, row: str, seed: int, features: str, rate: float | None) -> di
         **network,
         "classes_per_batch": min(8, len(train.classes)),
         "samples_per_class": study.samples_per_class,
-        "learning_rate": rate or study.learning_rate,
+        "learning_rate": rate,
         "schedule": "cosine",
         "evaluate_every": 0,
         "seed": seed,
@@ -110,13 +110,13 @@ def run(name: str, row: str, seed: int, features: str, rate: float | None) -> di
     sides, steps = vc.Split(train, None, None, seed=seed), study.steps
     with tempfile.TemporaryDirectory() as folder:
         if row.endswith("after cross-entropy"):
-            first, at = study.before or (steps // 2, settings["learning_rate"])
+            first, at = study.before or (steps // 2, rate)
             steps = steps if study.before else steps // 2
             vc.fit(sides, loss="cross_entropy", steps=first, **{**settings, "learning_rate": at}).save(folder)
             settings["start"] = folder
         embedder = vc.fit(sides, loss=loss, loss_options=options, steps=steps, **settings)
     before_head = penultimate(embedder)
-    found: dict[str, Any] = {"data": name, "row": row, "seed": seed, "rate": settings["learning_rate"]}
+    found: dict[str, Any] = {"data": name, "row": row, "seed": seed, "rate": rate}
     metric = label_metric_of(loss, options) if "metric_cross" in loss else None
     for side, items in (("seen", seen), ("new", new)):
         embeddings = embedder.encode(items)
@@ -205,15 +205,17 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=list(LOSSES), choices=list(LOSSES))
     parser.add_argument("--features", default="cub.npz", help="of --data features: what `vicinal embed` wrote")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rate", type=float, help="of all rows, instead of the study's; use another --out for it")
+    parser.add_argument("--rate", type=float, help="of all rows, instead of the study's")
     arguments = parser.parse_args()
     done = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
+    rates = {name: arguments.rate or study.learning_rate for name, study in STUDIES.items()}
+    done = [one for one in done if one.get("rate", STUDIES[one["data"]].learning_rate) == rates[one["data"]]]
     known = {(one["data"], one["row"], one["seed"]) for one in done}
     for seed in range(arguments.seeds):
         for name in arguments.data:
             for row in arguments.rows:
                 if (name, row, seed) not in known:
-                    done.append(run(name, row, seed, arguments.features, arguments.rate))
+                    done.append(run(name, row, seed, arguments.features, rates[name]))
                     with arguments.out.open("a") as file:
                         file.write(json.dumps(done[-1]) + "\n")
     print("\n".join(table(done)))

@@ -72,12 +72,14 @@ def test_the_study_on_a_trunk_and_the_picture_of_instances(
     (tmp_path / "tiny.toml").write_text(TINY.replace("ccp.patience = 1\n", ""))
     trunk = imported(ROOT / "examples" / "ccp_trunk.py", monkeypatch)
     assert trunk.pairs_apart(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 1])) == 4.0
-    flags = ["--recipe", str(tmp_path / "tiny.toml"), "--losses", "c2", "--folds", "1", "-o", "ccp.patience=1"]
+    flags = ["--recipe", str(tmp_path / "tiny.toml"), "--losses", "c2,ms", "--folds", "2", "-o", "ccp.patience=1"]
     monkeypatch.setattr(sys, "argv", ["ccp_trunk.py", *flags, "--out", str(tmp_path / "runs")])
     trunk.main()
     told = capsys.readouterr().out
     assert "| c2 | alone | 0 | 8 |" in told
-    assert re.search(r"\| c2 \| 1 \| [+-]\d.\d{4} \([+-]\d.\d{4} to [+-]\d.\d{4}\) \| [01] of 1 \|  \|  \|", told)
+    gap = r"[+-]\d\.\d{4} \([+-]\d\.\d{4} to [+-]\d\.\d{4}\)"
+    assert re.search(rf"\| c2 \| 2 \| {gap} \| [012] of 2 \| \d\.\d{{4}}, \d\.\d{{4}} \| {gap} \| {gap} \|", told)
+    assert re.search(rf"\| all \| 4 \| {gap} \| [0-4] of 4 \|  \|  \|", told)
 
     (tmp_path / "ccp.toml").write_text(TINY)
     picture = imported(ROOT / "examples" / "ccp_picture.py", monkeypatch)
