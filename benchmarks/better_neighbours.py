@@ -17,7 +17,7 @@ import numpy as np
 
 from vicinal.evaluation import evaluate
 from vicinal.neighbours import Reranking, learn_whitening
-from vicinal.statistics.intervals import class_bootstrap, class_sums
+from vicinal.stats.intervals import class_bootstrap, class_sums
 
 SCORES = ("MAP@R", "P@1")
 

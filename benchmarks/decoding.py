@@ -24,8 +24,7 @@ from PIL import Image
 from torch import Tensor
 
 from vicinal.data import pipeline
-from vicinal.data.cutting import draw_part
-from vicinal.data.pixels import IMAGENET_MEAN, IMAGENET_STD
+from vicinal.data.images import IMAGENET_MEAN, IMAGENET_STD, draw_part
 
 SIZES = {"500 x 375": (500, 375), "1600 x 1200": (1600, 1200), "4000 x 3000": (4000, 3000)}
 

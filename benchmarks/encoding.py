@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from vicinal.backbones import Backbone, Input
-from vicinal.data.pixels import IMAGENET_MEAN, IMAGENET_STD
+from vicinal.data.images import IMAGENET_MEAN, IMAGENET_STD
 from vicinal.embedder import Embedder
 from vicinal.embedder.engines import IMAGES_PER_CALL, make_engine
 

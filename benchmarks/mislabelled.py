@@ -27,8 +27,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
+from vicinal.collection import doubt_labels
 from vicinal.data import glyphs
-from vicinal.decisions import doubt_labels
 from vicinal.neighbours import find_neighbours
 
 SHARES, HOWS = (0.02, 0.05, 0.10), ("random", "similar")

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 from sklearn.metrics import roc_auc_score
 
+from vicinal.collection import find_outliers
+from vicinal.collection.duplicates import THRESHOLD, near_links
 from vicinal.data import glyphs
 from vicinal.data.lookalikes import lookalike_files
-from vicinal.decisions import find_outliers
-from vicinal.decisions.duplicates import THRESHOLD, near_links
 from vicinal.embedder import Embedder
 
 Pair = tuple[int, int]

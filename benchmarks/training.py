@@ -30,17 +30,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from vicinal.backbones.mobilenet import ConvNorm
+from vicinal.backbones.mobile import ConvNorm
 from vicinal.criterion import Criterion
 from vicinal.data import ItemBatch, load, pipeline
 from vicinal.embedder import Embedder
-from vicinal.results.run import RunFiles
+from vicinal.runs.run import RunFiles
 from vicinal.sampling import class_sampler
-from vicinal.training.engine import run_training
+from vicinal.training.engine import Stream, run_training
 from vicinal.training.frozen import FrozenEmbedder, Trainee, training_items
 from vicinal.training.optimiser import build_optimiser
 from vicinal.training.settings import Settings
-from vicinal.training.stream import Stream
 
 BATCH, CLASSES, GOAL = 32, 8, 1.05
 SIDE = 160

@@ -18,17 +18,17 @@ import torch
 from common import WRONG, Tally, finish, options, timed
 from matplotlib.figure import Figure
 
-from vicinal.atomic import write_atomically
-from vicinal.cli.figures import save_figure
+from vicinal._util.files import write_atomically
+from vicinal.cli.output import save_figure
 from vicinal.embedder import Embedder
 from vicinal.errors import VicinalError
 from vicinal.evaluation import evaluate
 from vicinal.index import Index
-from vicinal.recipe import Recipe
-from vicinal.results import Journal, Record, Run
-from vicinal.results.run import EmbeddedItems
+from vicinal.runs import Journal, Record, Run
+from vicinal.runs.recipe import Recipe
+from vicinal.runs.run import EmbeddedItems
 from vicinal.training.checkpoint import save_checkpoint
-from vicinal.training.stored_rows import ArrivingRows
+from vicinal.training.feature_cache import ArrivingRows
 
 Writer = Callable[[Path], object]
 

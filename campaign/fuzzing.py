@@ -22,18 +22,18 @@ from pyarrow import parquet
 from safetensors.torch import save_file
 from scipy.io import savemat
 
+from vicinal._util.reading import read_json, read_mat, read_tensors
 from vicinal.cli.embed import open_inputs
 from vicinal.data import load
 from vicinal.embedder import Embedder
-from vicinal.evaluation.embedding_files import read_labels, read_table
+from vicinal.evaluation.files import read_labels, read_table
 from vicinal.index import Index
 from vicinal.index.exchange import read_vectors
 from vicinal.index.sources import as_source
-from vicinal.reading import read_json, read_mat, read_tensors
-from vicinal.recipe import Recipe
-from vicinal.results import Journal, Record, Run, read_journals
-from vicinal.results.run import RunFiles
-from vicinal.statistics import read_scores
+from vicinal.runs import Journal, Record, Run, read_journals
+from vicinal.runs.recipe import Recipe
+from vicinal.runs.run import RunFiles
+from vicinal.stats import read_scores
 from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
 from vicinal.training.log import Log, read_log
 

@@ -24,12 +24,13 @@ from PIL import Image
 from pyarrow import parquet
 
 from vicinal.embedder import Embedder
-from vicinal.index import Index, row_search
-from vicinal.index.choosing_store import open_store
+from vicinal.index import Index
 from vicinal.index.exchange import read_vectors
 from vicinal.index.item import Item
-from vicinal.index.review_file import Review, ReviewFile
+from vicinal.index.review import Review, ReviewFile
 from vicinal.index.sources import as_source
+from vicinal.index.stores import embedded as row_search
+from vicinal.index.stores import open_store
 
 ROWS, DIM = 600, 8
 MUCH_MEMORY = 256 << 20

@@ -25,9 +25,9 @@ from common import RAW, REFUSED, SOUND, WRONG, Tally, finish, little_memory, pea
 
 from vicinal.errors import VicinalError
 from vicinal.index import Index
-from vicinal.index.embedded_store import EmbeddedStore
 from vicinal.index.item import Header, Item
-from vicinal.neighbours.rounded_rows import pack_rows, unpack_rows
+from vicinal.index.stores.embedded import EmbeddedStore
+from vicinal.neighbours.rounding import pack_rows, unpack_rows
 
 DIM = 8
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)

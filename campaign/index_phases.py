@@ -28,9 +28,10 @@ from index_kills import SIGNALS, end
 from PIL import Image
 
 from vicinal.embedder import Embedder
-from vicinal.index import Index, taking_in
-from vicinal.index.embedded_store import EmbeddedStore
-from vicinal.index.index_folder import IndexFolder, is_index
+from vicinal.index import Index
+from vicinal.index import refresh as taking_in
+from vicinal.index.folder import IndexFolder, is_index
+from vicinal.index.stores.embedded import EmbeddedStore
 
 forks = multiprocessing.get_context("fork")
 Content = dict[str, str]  # the hash of each item's file by its name

@@ -38,9 +38,9 @@ from sqlalchemy import Engine, event
 from vicinal.comparing import compare
 from vicinal.data import Split, arrays, digits, split
 from vicinal.errors import Interrupted, VicinalError
-from vicinal.fitting import fit
-from vicinal.recipe import Recipe
-from vicinal.results import Run, read_journals
+from vicinal.runs import Run, read_journals
+from vicinal.runs._train import fit
+from vicinal.runs.recipe import Recipe
 from vicinal.training.checkpoint import load_checkpoint
 from vicinal.training.log import read_log
 from vicinal.tuning import tune

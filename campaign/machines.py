@@ -24,7 +24,7 @@ import psutil
 from common import SOUND, WRONG, Tally, finish, options, timed
 from kills import blobs, contest, left
 
-from vicinal.recipe import Recipe
+from vicinal.runs.recipe import Recipe
 from vicinal.tuning import tune
 
 WORKERS, TRIALS, SECONDS = 3, 9, 300

@@ -31,9 +31,9 @@ from common import Tally, finish, timed
 from index_kills import DIM, vector_of
 
 from vicinal.errors import DataError
+from vicinal.index.filters import In
 from vicinal.index.item import Header, Item
-from vicinal.index.milvus_store import MilvusStore
-from vicinal.index.where import In
+from vicinal.index.stores.milvus import MilvusStore
 
 PACKAGES = ["milvus==2.3.5", "marshmallow<4", "environs<10", "setuptools<81"]
 START = """

@@ -25,17 +25,15 @@ from sklearn.manifold import TSNE
 from torch import Tensor, nn
 
 import vicinal as vc
-from vicinal.cli.values import parse_pairs
+from vicinal.cli.inputs import parse_pairs
 from vicinal.evaluation import class_distances, covering_radius
 from vicinal.pairs import to_ball
-from vicinal.recipe import Recipe
 from vicinal.references import Batch, Proxies, greedy_k_center
+from vicinal.runs.recipe import Recipe
 from vicinal.training.ccp import ChanceConstrainedProxies, proxy_spread
-from vicinal.training.engine import run_training
-from vicinal.training.hooks import Hook
+from vicinal.training.engine import Stream, run_training
 from vicinal.training.settings import CCP, Settings
-from vicinal.training.state import TrainingState
-from vicinal.training.stream import Stream
+from vicinal.training.state import Hook, TrainingState
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

@@ -25,12 +25,12 @@ from PIL import Image
 
 import vicinal as vc
 from vicinal.evaluation import Scores, class_distances, covering_radius
-from vicinal.evaluation.cover_bounds import Bound, cover_bound
+from vicinal.literature import published
+from vicinal.literature.claims import with_and_without
 from vicinal.references import greedy_k_center
-from vicinal.results import published
-from vicinal.results.paper_claims import with_and_without
-from vicinal.statistics import seed_interval
-from vicinal.training.frozen_features import frozen_features
+from vicinal.spaces.cover_bounds import Bound, cover_bound
+from vicinal.stats import seed_interval
+from vicinal.training.feature_cache import frozen_features
 
 FOLDS = 4
 STUDIES = ("main", "warm", "batches", "search", "pools", "presets", "bounds", "steps")

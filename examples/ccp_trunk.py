@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 import vicinal as vc
-from vicinal.cli.values import parse_pairs
+from vicinal.cli.inputs import parse_pairs
 from vicinal.evaluation import covering_radius
-from vicinal.recipe import Recipe
-from vicinal.results import Run
-from vicinal.results.joined import join_vectors
-from vicinal.statistics import AlignedPair, compare_aligned, seed_interval
+from vicinal.runs import Run
+from vicinal.runs.joined import join_vectors
+from vicinal.runs.recipe import Recipe
+from vicinal.stats import AlignedPair, compare_aligned, seed_interval
 
 HEAD = (
     "| loss | variant | fold | steps | best step | validation MAP@R | test MAP@R | P@1 | covering radius | inter-class "

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import vicinal as vc
-from vicinal.training.frozen_features import frozen_features
+from vicinal.training.feature_cache import frozen_features
 
 LOSSES = {
     "proxy_anchor": {},

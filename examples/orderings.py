@@ -13,10 +13,10 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from vicinal.results import Entry, Leaderboard, leaderboards
-from vicinal.results.entry import shared_scores
-from vicinal.results.record import Network
-from vicinal.statistics import PairTest, compare_pairs
+from vicinal.leaderboard import Entry, Leaderboard, leaderboards
+from vicinal.leaderboard.entry import shared_scores
+from vicinal.runs.record import Network
+from vicinal.stats import PairTest, compare_pairs
 
 # What is said to be better, and than what; the names are those of `vicinal compare --losses`.
 CLAIMS = [

@@ -24,15 +24,14 @@ from typing import Any
 import numpy as np
 
 import vicinal as vc
-from vicinal.cli.values import parse_pairs
+from vicinal.cli.inputs import parse_pairs
 from vicinal.comparing.contestants import contestants
 from vicinal.data import Dataset
-from vicinal.own_terms import on_own_terms
-from vicinal.recipe import Recipe, read_tables
-from vicinal.run_record import validation_scores
-from vicinal.statistics import seed_interval
-from vicinal.training.hooks import Hook
-from vicinal.training.state import TrainingState
+from vicinal.runs._train import validation_scores
+from vicinal.runs.paper_settings import on_own_terms
+from vicinal.runs.recipe import Recipe, read_tables
+from vicinal.stats import seed_interval
+from vicinal.training.state import Hook, TrainingState
 
 REACH = 1.959964  # of a normal distribution, for 95 %
 

@@ -21,7 +21,7 @@ torch.set_num_threads(1)  # tests run in two processes; more threads than cores 
 @pytest.fixture(scope="session", autouse=True)
 def _no_engine_is_measured() -> None:
     """Which engine is fastest depends on what else runs; tests that compare runs bit for bit must not."""
-    from vicinal.embedder import choosing
+    from vicinal.embedder import engines as choosing
 
     choosing.WORTH = math.inf
 

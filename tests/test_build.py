@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform
 from vicinal.data import Dataset, RandomAffine, RandomResizedCrop, arrays, digits
 from vicinal.errors import InputError, UnknownName
-from vicinal.recipe import Recipe
 from vicinal.references import Batch, Cover, Hierarchy, Memory, OneHot, Proxies
+from vicinal.runs.build import build_criterion, build_embedder, build_sampler, train_transform
+from vicinal.runs.recipe import Recipe
 
 pytestmark = pytest.mark.unit
 

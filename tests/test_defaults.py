@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vicinal import defaults
 from vicinal.backbones import BACKBONES, kept_weights
 from vicinal.data import Dataset, arrays, digits
-from vicinal.defaults import budgeted, images_to_see, in_own_terms, settled_recipe, suited_recipe, suited_settings
 from vicinal.errors import DataError, InputError
-from vicinal.recipe import Recipe, flat, read_tables
 from vicinal.recipes import recipe_names
+from vicinal.runs import draft as defaults
+from vicinal.runs.draft import budgeted, images_to_see, in_own_terms, settled_recipe, suited_recipe, suited_settings
+from vicinal.runs.recipe import Recipe, flat, read_tables
 
 LABELS = np.repeat(np.arange(16), 4)
 
@@ -33,7 +33,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
     monkeypatch.setenv("VICINAL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("VICINAL_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr("vicinal.backbones.published_weights.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("vicinal.backbones.weights.importlib.util.find_spec", lambda _: None)
     monkeypatch.setattr("urllib.request.urlopen", refuse)
     return tmp_path
 

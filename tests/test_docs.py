@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from vicinal.index import (
-    choosing_store,
-    embedded_store,
-    fast_codes,
-    improved_store,
-    improvement,
-    index_folder,
-    kept_model,
-    layout_file,
-    map_layout,
-)
+from vicinal.index import folder as index_folder
+from vicinal.index import improve as improved_store
+from vicinal.index import improve as improvement
+from vicinal.index import map as map_layout
+from vicinal.index import model as kept_model
+from vicinal.index import stores as choosing_store
+from vicinal.index.stores import embedded as embedded_store
+from vicinal.index.stores import vectors as fast_codes
+from vicinal.index.stores import vectors as layout_file
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -9,11 +9,10 @@ import pytest
 from matplotlib.colors import to_hex
 
 import vicinal
-from vicinal import figure_style
+from vicinal._util import style as figure_style
 from vicinal.objectives import OBJECTIVES
-from vicinal.statistics.diagram import THEMES
-from vicinal.weight_plots import plot_weights
-from vicinal.weights import weight_curves
+from vicinal.stats.diagram import THEMES
+from vicinal.weights import plot_weights, weight_curves
 
 pytestmark = pytest.mark.unit
 CSS = (Path(vicinal.__file__).parent / "report" / "templates" / "figures.css").read_text()

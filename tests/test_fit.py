@@ -17,8 +17,8 @@ from vicinal.data import Dataset, Split, arrays, digits, split
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
-from vicinal.fitting import fit
-from vicinal.recipe import SCORES, Recipe
+from vicinal.runs._train import fit
+from vicinal.runs.recipe import SCORES, Recipe
 from vicinal.training.settings import Settings
 
 pytestmark = pytest.mark.recipe
@@ -136,7 +136,7 @@ def test_a_folder_that_cannot_be_made_or_written_to(
     def read_only(*_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("vicinal.atomic.os.replace", read_only)
+    monkeypatch.setattr("vicinal._util.files.os.replace", read_only)
     with pytest.raises(DataError, match=r"recipe\.toml: .*Read-only file system"):
         fit(halves, folder=tmp_path / "run", **SMALL)
     assert not (tmp_path / "run").exists()  # nothing is left of it
@@ -220,7 +220,7 @@ def test_a_recipe_and_changes_on_top_of_it(halves: Split, run: tuple[Embedder, P
 def test_a_second_process_in_the_same_folder_is_refused(
     halves: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["vicinal.run_folder"], "PATIENCE", 0)
+    monkeypatch.setattr(sys.modules["vicinal.runs.run"], "PATIENCE", 0)
     left = tmp_path / ".last.ckpt.1.partial"  # of the process at work
     left.touch()
     with FileLock(tmp_path / ".lock"), pytest.raises(InputError, match="Another process is at work on the run in"):

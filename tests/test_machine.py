@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vicinal.backbones.published_weights import fetch, weights_cache
+from vicinal._util.machine import cores, peak_memory_mib
+from vicinal.backbones.weights import fetch, weights_cache
 from vicinal.data import arrays
 from vicinal.embedder import Embedder
-from vicinal.machine import cores, peak_memory_mib
-from vicinal.training.frozen_features import frozen_features
+from vicinal.training.feature_cache import frozen_features
 
 pytestmark = pytest.mark.unit
 
@@ -40,8 +40,8 @@ BLOCKED = """
 import sys
 sys.modules["fcntl"] = sys.modules["resource"] = None
 import vicinal as vc
-import vicinal.fitting
-from vicinal.machine import peak_memory_mib
+import vicinal.runs._train
+from vicinal._util.machine import peak_memory_mib
 assert peak_memory_mib() == 0.0
 recipe = vc.Recipe(data="digits", dim=4, classes_per_batch=2, validation=0.4).changed(
     steps=1, evaluate_every=0, backbone_options={"widths": [4], "size": 8}

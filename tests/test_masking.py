@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vicinal.masking import has_secret, masked
+from vicinal._util.secrets import has_secret, masked
 
 
 @pytest.mark.parametrize(

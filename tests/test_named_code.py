@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from vicinal import named_code
-from vicinal.errors import InputError, UnknownName
-from vicinal.named_code import (
+from vicinal._util import code as named_code
+from vicinal._util.code import (
     GROUPS,
     allow_code,
     allowed_code,
@@ -26,6 +25,7 @@ from vicinal.named_code import (
     told,
     works_elsewhere,
 )
+from vicinal.errors import InputError, UnknownName
 
 TABLE = {"ours": len}
 SOURCE = "RAN = []\nRAN.append(1)\n\n\ndef hinge(matrix, positive, negative):\n    return matrix.sum()\n"

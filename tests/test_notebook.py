@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 import vicinal as vc
+from vicinal._util.html import html_table
 from vicinal.errors import DataError, InputError
 from vicinal.index import Hit, Hits
-from vicinal.notebook_html import html_table
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "first_hour.ipynb"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import vicinal as vc
-from vicinal import named_code
+from vicinal._util import code as named_code
 from vicinal.cli.main import app
 from vicinal.errors import InputError
-from vicinal.recipe import Recipe
 from vicinal.report import Chapter, Prose, write_report
-from vicinal.results import Journal
+from vicinal.runs import Journal
+from vicinal.runs.recipe import Recipe
 
 SIX_LINES = """\
 def own_loss(matrix, positive, negative, *, margin=0.3):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vicinal.build import build_criterion
 from vicinal.criterion import Criterion
 from vicinal.data import digits
 from vicinal.errors import InputError
-from vicinal.recipe import Recipe
 from vicinal.references import OneHot, Proxies
+from vicinal.runs.build import build_criterion
+from vicinal.runs.recipe import Recipe
 
 
 @pytest.mark.parametrize("loss", ["multi_similarity", "contrastive", "margin", "triplet"])

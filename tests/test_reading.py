@@ -19,9 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from vicinal import reading as reading_module
-from vicinal.errors import DataError
-from vicinal.reading import (
+from vicinal._util import reading as reading_module
+from vicinal._util.reading import (
     printable,
     read_arrays,
     read_csv,
@@ -32,6 +31,7 @@ from vicinal.reading import (
     read_text,
     read_toml,
 )
+from vicinal.errors import DataError
 
 pytestmark = pytest.mark.unit
 

@@ -16,8 +16,8 @@ from vicinal.backbones import BACKBONES
 from vicinal.errors import DataError, InputError, UnknownName
 from vicinal.mining import MINERS
 from vicinal.objectives import OBJECTIVES, options_of
-from vicinal.recipe import SCORES, Recipe, laid_over, read_tables
 from vicinal.recipes import recipe_names
+from vicinal.runs.recipe import SCORES, Recipe, laid_over, read_tables
 from vicinal.sampling import SAMPLERS
 from vicinal.training.settings import CCP, Settings
 

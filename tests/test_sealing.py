@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from vicinal.sealing import sealed, unsealed
+from vicinal._util.files import sealed, unsealed
 
 pytestmark = pytest.mark.unit
 

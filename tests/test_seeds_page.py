@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import typer
 
+from vicinal.cli.inputs import given, words
 from vicinal.cli.main import app
-from vicinal.cli.values import given, words
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.planning import as_names
+from vicinal.comparing.plan import as_names
 from vicinal.data import PROTOCOLS, load
-from vicinal.recipe import Recipe, read_tables
 from vicinal.recipes import find_recipe, losses_beside
+from vicinal.runs.recipe import Recipe, read_tables
 from vicinal.training.settings import Settings
 
 pytestmark = pytest.mark.unit

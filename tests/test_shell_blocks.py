@@ -17,7 +17,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from vicinal.cli.main import VERBS, app
-from vicinal.cli.vocabulary import FORMER, in_panels
+from vicinal.cli.options import FORMER, in_panels
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -17,9 +17,9 @@ import vicinal as vc
 from vicinal.data import Dataset, arrays
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
-from vicinal.recipe import SCORES, Recipe
-from vicinal.results.run import EmbeddedItems as Items
-from vicinal.results.run import Run, RunFiles
+from vicinal.runs.recipe import SCORES, Recipe
+from vicinal.runs.run import EmbeddedItems as Items
+from vicinal.runs.run import Run, RunFiles
 
 pytestmark = pytest.mark.recipe
 

@@ -16,34 +16,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vicinal import (
         classical,
+        collection,
         data,
-        decisions,
         evaluation,
         index,
+        leaderboard,
+        literature,
         mining,
         neighbours,
         objectives,
         pairs,
         references,
-        results,
         sampling,
         spaces,
-        statistics,
+        stats,
     )
+    from vicinal._load import load
+    from vicinal.collection import show_neighbours
     from vicinal.comparing import compare
     from vicinal.criterion import Criterion, Learned
     from vicinal.data import Dataset, Split, split
     from vicinal.embedder import Embedder
     from vicinal.errors import VicinalError
     from vicinal.evaluation import Scores, evaluate
-    from vicinal.fitting import fit, train
     from vicinal.index import Index, connect
-    from vicinal.loading import load
+    from vicinal.leaderboard import Leaderboard
     from vicinal.neighbours import Searcher
     from vicinal.pairs import Geometry
-    from vicinal.recipe import Recipe
-    from vicinal.results import Leaderboard, Record, Run
-    from vicinal.showing import show_neighbours
+    from vicinal.runs import Recipe, Record, Run, fit, train
     from vicinal.training import Hook, Settings
     from vicinal.tuning import tune
     from vicinal.weights import objective_from_weights, pair_weights, similarity_types, weight_curves
@@ -66,14 +66,16 @@ __all__ = [
     "Split",
     "VicinalError",
     "classical",
+    "collection",
     "compare",
     "connect",
     "data",
-    "decisions",
     "evaluate",
     "evaluation",
     "fit",
     "index",
+    "leaderboard",
+    "literature",
     "load",
     "mining",
     "neighbours",
@@ -82,13 +84,12 @@ __all__ = [
     "pair_weights",
     "pairs",
     "references",
-    "results",
     "sampling",
     "show_neighbours",
     "similarity_types",
     "spaces",
     "split",
-    "statistics",
+    "stats",
     "train",
     "tune",
     "weight_curves",
@@ -106,18 +107,18 @@ _MODULES = {
     "Embedder": "embedder",
     "VicinalError": "errors",
     "Scores": "evaluation",
-    "fit": "fitting",
-    "train": "fitting",
+    "fit": "runs",
+    "train": "runs",
     "Index": "index",
     "connect": "index",
-    "load": "loading",
-    "show_neighbours": "showing",
+    "load": "_load",
+    "show_neighbours": "collection",
     "Searcher": "neighbours",
     "Geometry": "pairs",
-    "Recipe": "recipe",
-    "Leaderboard": "results",
-    "Record": "results",
-    "Run": "results",
+    "Recipe": "runs",
+    "Leaderboard": "leaderboard",
+    "Record": "runs",
+    "Run": "runs",
     "evaluate": "evaluation",
     "Hook": "training",
     "Settings": "training",

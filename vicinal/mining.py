@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from vicinal._util.code import find
 from vicinal.errors import InputError
-from vicinal.named_code import find
 from vicinal.objectives.triplet import violated_triplets
 
 __all__ = [

@@ -8,14 +8,17 @@ weight rule alone is a trainable loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
+from vicinal._util.style import ACCENT, GREEN, styled
 from vicinal.errors import InputError, look_up
 from vicinal.objectives.traits import Traits, traits_of
 from vicinal.pairs import GEOMETRIES, check_pairs
@@ -25,9 +28,11 @@ __all__ = [
     "WeightCurves",
     "objective_from_weights",
     "pair_weights",
+    "plot_weights",
     "similarity_types",
     "weight_curves",
 ]
+
 
 Miner = Callable[..., tuple[Tensor, Tensor]]
 
@@ -301,3 +306,39 @@ def _supplied(traits: Traits, columns: int, positives: int) -> dict[str, Tensor]
     labels = (torch.arange(columns) - positives + 1).clamp_min(0)
     offered = {"reference_labels": labels, "reference_matrix": torch.eye(columns, dtype=torch.float64)}
     return {need: offered[need] for need in traits.needs}
+
+
+# Figures of what losses do.
+
+PULL, PUSH = GREEN, ACCENT
+
+
+def plot_weights(curves: Mapping[str, WeightCurves], *, columns: int = 4) -> Figure:
+    """Draw the weight of a pair over its similarity, one panel per loss.
+
+    Args:
+        curves: Name of each loss and its curves, as `vicinal.weights.weight_curves` traces them.
+        columns: Panels side by side.
+
+    Returns:
+        A figure; save it with `figure.savefig("weights.png")`.
+    """
+    across = min(columns, len(curves))
+    down = math.ceil(len(curves) / across)
+    figure = Figure(figsize=(3.4 * across, 2.7 * down), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for panel, (name, curve) in zip(panels, curves.items(), strict=False):
+        panel.plot(curve.similarity, curve.positive, color=PULL, label="positive pair is pulled")
+        panel.plot(curve.similarity, curve.negative, color=PUSH, linestyle=":", label="negative pair is pushed")
+        # The slope of a distance over the cosine grows without bound at 1: leave that spike out of the scale.
+        inner = curve.similarity.abs() < 0.97
+        shown = (*curve.positive[inner].tolist(), *curve.negative[inner].tolist())
+        pad = 0.06 * (max(shown) - min(shown) or 1.0)
+        panel.set(title=name, xlim=(-1, 1), ylim=(min(shown) - pad, max(shown) + pad))
+        panel.grid(alpha=0.25)
+    for panel in panels[len(curves) :]:
+        panel.set_axis_off()
+    figure.supxlabel("cosine similarity of the pair")
+    figure.supylabel("weight")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
+    return styled(figure)

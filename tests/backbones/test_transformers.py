@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from vicinal.backbones import BACKBONES, HUB_NETWORKS, build_backbone
-from vicinal.backbones.hub_images import HubImages
+from vicinal.backbones.hub import HubImages
 from vicinal.embedder import Embedder
 from vicinal.embedder.engines import difference, make_engine
 from vicinal.errors import InputError, MissingExtra, UnknownName, VicinalError
@@ -88,7 +88,7 @@ def edit(folder, change):
 
 
 def test_the_table_of_kinds_is_tried_here():
-    from vicinal.backbones.transformers import NETWORKS
+    from vicinal.backbones.hub import NETWORKS
 
     assert set(CONFIGS) == set(NETWORKS)
 

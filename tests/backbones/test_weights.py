@@ -11,10 +11,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from vicinal.backbones import BACKBONES, build_backbone, fetch, load_weights, published_weights
-from vicinal.backbones.published_weights import weights_cache
+from vicinal._util.reading import read_tensors
+from vicinal.backbones import BACKBONES, build_backbone, fetch, load_weights
+from vicinal.backbones import weights as published_weights
+from vicinal.backbones.weights import weights_cache
 from vicinal.errors import DataError, InputError
-from vicinal.reading import read_tensors
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vicinal.classical import LMNN, MCML, NCA, POLA, KwokTsang, RelativeHinge, SchultzJoachims, SimilarityHinge
-from vicinal.classical.impostors import over_impostors
+from vicinal.classical.lmnn import over_impostors
 from vicinal.classical.relations import from_labels, nearest_positives
 from vicinal.classical.solvers import ENTRIES, over_masks
 from vicinal.objectives import lmnn

@@ -11,8 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import vicinal as vc
 from vicinal.classical import NCA
 from vicinal.sampling import SAMPLERS
-from vicinal.training.engine import run_training
-from vicinal.training.stream import Stream
+from vicinal.training.engine import Stream, run_training
 
 pytestmark = pytest.mark.recipe
 

@@ -12,10 +12,11 @@ import torch
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from torch import Tensor
 
-from vicinal.classical import LMNN, MCML, NCA, RelativeHinge, SimilarityHinge, impostors
+from vicinal.classical import LMNN, MCML, NCA, RelativeHinge, SimilarityHinge
+from vicinal.classical import lmnn as impostors
 from vicinal.classical.kwok_tsang import idealised
+from vicinal.classical.learner import frobenius, regulariser_for, spread
 from vicinal.classical.nca import over_neighbours
-from vicinal.classical.regularisers import frobenius, regulariser_for, spread
 from vicinal.classical.relations import Relations, from_labels, from_triplets, nearest_positives
 from vicinal.classical.relative_hinge import relative_hinge
 from vicinal.classical.similarity_hinge import similarity_hinge
@@ -234,7 +235,7 @@ def test_lmnn_from_its_impostors_alone_is_lmnn(
     spread_of_classes: float, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether few are impostors or many: then the list is given up, unless it may hold all pairs."""
-    monkeypatch.setattr("vicinal.classical.impostors.MANY", share)
+    monkeypatch.setattr("vicinal.classical.lmnn.MANY", share)
     random = np.random.RandomState(0)
     labels = np.append(np.repeat(np.arange(6), 20), 6)  # the last point is alone and no anchor
     points = torch.from_numpy(spread_of_classes * random.randn(7, 5)[labels] + 0.3 * random.randn(len(labels), 5))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.classical.threshold import best_threshold
+from vicinal.classical.learner import best_threshold
 from vicinal.errors import InputError
 
 DISTANCES = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from vicinal.cli.main import app
 from vicinal.data import digits, split
 from vicinal.errors import DataError, InputError, UnknownName
-from vicinal.fitting import fit
+from vicinal.runs._train import fit
 
 run = CliRunner().invoke
 

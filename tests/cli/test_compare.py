@@ -9,7 +9,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from vicinal.cli.main import app
-from vicinal.results import Journal, leaderboards
+from vicinal.leaderboard import leaderboards
+from vicinal.runs import Journal
 
 SMALL = ["--budget", "4", "-o", "evaluate_every=2", "-o", "classes_per_batch=2", "-o", "dim=8", "--jobs", "1"]
 TINY = ["-o", 'backbone_options={"widths": [8], "size": 8}', "--no-progress", "--no-models"]

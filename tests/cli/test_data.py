@@ -73,7 +73,7 @@ def test_decoding_finds_more(photos: Path) -> None:
 
 
 def test_the_same_picture_is_found_by_bytes_and_by_eye(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("vicinal.data.leaks.lookalike_files")  # pictures are compared once, for notes and split
+    monkeypatch.delattr("vicinal.data.lookalikes.lookalike_files")  # pictures are compared once, for notes and split
     noise = np.random.default_rng(0).integers(0, 255, (6, 6, 3), dtype=np.uint8)
     picture = Image.fromarray(noise).resize((90, 90))
     picture.save(photos / "cat" / "one.png")

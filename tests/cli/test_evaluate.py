@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError, MissingExtra, NotFinite, UnknownName
 from vicinal.evaluation import Scores, evaluate
-from vicinal.evaluation.embedding_files import read_labels, read_table
+from vicinal.evaluation.files import read_labels, read_table
 from vicinal.index.exchange import export_items
 from vicinal.index.item import Header, Item
 from vicinal.neighbours import Reranking, learn_whitening

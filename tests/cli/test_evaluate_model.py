@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import vicinal as vc
 from vicinal.cli.main import app
 from vicinal.errors import InputError
-from vicinal.results.item_scores import RECALL_AT
+from vicinal.runs.run import RECALL_AT
 
 pytestmark = pytest.mark.recipe
 

@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from vicinal.cli.main import VERBS
-from vicinal.cli.vocabulary import METAVARS, in_panels, todays_words
+from vicinal.cli.options import METAVARS, in_panels, todays_words
 
 COMMAND_LINE = Path(__file__).parents[2] / "docs" / "command-line.md"
 HELP = Path(__file__).with_name("help.txt")
@@ -102,6 +102,6 @@ def test_former_spellings_work_with_a_note(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_warning_is_a_note_without_source() -> None:
-    code = "import warnings; from vicinal.plain_warnings import warn_plainly; warn_plainly(); warnings.warn('x\\ny')"
+    code = "import warnings; from vicinal._util.warnings import warn_plainly; warn_plainly(); warnings.warn('x\\ny')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stderr == "note: x y\n"

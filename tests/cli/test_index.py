@@ -20,13 +20,13 @@ from vicinal.cli.classify import classify
 from vicinal.cli.embed import embed
 from vicinal.cli.index import index
 from vicinal.cli.main import app
+from vicinal.cli.options import todays_words
 from vicinal.cli.search import search
 from vicinal.cli.serve import serve
-from vicinal.cli.vocabulary import todays_words
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.index import Index
-from vicinal.index.map_layout import lay_out
+from vicinal.index.map import lay_out
 from vicinal.index.server import ServerSettings, create_app
 
 pytestmark = pytest.mark.unit
@@ -261,7 +261,7 @@ def test_outputs_are_checked_before_the_work(work, monkeypatch):
     with pytest.raises(DataError, match=r"file/y\.index cannot be written"):
         run(index, "model", "photos", "--out", "file/y.index", "--no-progress")
     monkeypatch.setattr("vicinal.embedder.Embedder.encode", lambda *_, **__: pytest.fail("the work had begun"))
-    monkeypatch.setattr("vicinal.atomic._beside", lambda path: work / "file" / path.name)
+    monkeypatch.setattr("vicinal._util.files._beside", lambda path: work / "file" / path.name)
     with pytest.raises(DataError, match="Cannot write model"):
         run(calibrate, "model", "digits")
 
@@ -294,7 +294,7 @@ def test_the_map_is_made_with_the_index_and_found_by_whoever_looks(work, monkeyp
         assert opened.verify() == []
         expected = lay_out(opened.get()[1]).places
     with monkeypatch.context() as patched:
-        patched.setattr("vicinal.index.map_layout.lay_out", None)  # nobody makes it again
+        patched.setattr("vicinal.index.map.lay_out", None)  # nobody makes it again
         said, _ = run(index, "x.index", "--map", "--no-progress")
         assert "the map of 3 items is kept" in said
         with Index.open("x.index") as opened, TestClient(create_app(opened, ServerSettings()), **LOCAL) as client:
@@ -315,6 +315,6 @@ def test_a_map_that_cannot_be_kept_is_said(work, monkeypatch):
     def refuse(path):
         raise DataError(f"{path} cannot be written.")
 
-    monkeypatch.setattr("vicinal.index.map_layout.replacing", refuse)
+    monkeypatch.setattr("vicinal.index.map.replacing", refuse)
     with pytest.raises(DataError, match="The map cannot be kept in "):
         run(index, "x.index", "--map", "--no-progress")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.atomic import prepare_output
+from vicinal._util.files import prepare_output
 from vicinal.cli import main as module
 from vicinal.errors import DataError, Interrupted
 

@@ -12,9 +12,10 @@ from vicinal.cli.main import app
 from vicinal.comparing import compare
 from vicinal.data import arrays, split
 from vicinal.errors import DataError, InputError
-from vicinal.fitting import fit, train
-from vicinal.recipe import Recipe
-from vicinal.results import Run, leaderboards
+from vicinal.leaderboard import leaderboards
+from vicinal.runs import Run
+from vicinal.runs._train import fit, train
+from vicinal.runs.recipe import Recipe
 
 pytestmark = pytest.mark.unit
 run = CliRunner().invoke

@@ -12,12 +12,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from vicinal.cli.inputs import loss_settings, parse_pairs
+from vicinal.cli.options import in_panels
 from vicinal.cli.train import train
-from vicinal.cli.values import loss_settings, parse_pairs
-from vicinal.cli.vocabulary import in_panels
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
-from vicinal.recipe import Recipe
+from vicinal.runs.recipe import Recipe
 
 pytestmark = pytest.mark.recipe
 

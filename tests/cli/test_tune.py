@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from vicinal.cli.tune import tune
 from vicinal.data import arrays
 from vicinal.errors import InputError, UnknownName, VicinalError
-from vicinal.recipe import Recipe
+from vicinal.runs.recipe import Recipe
 from vicinal.tuning import tune as search
 
 pytestmark = pytest.mark.recipe

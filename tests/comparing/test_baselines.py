@@ -8,13 +8,14 @@ from sklearn.decomposition import PCA
 
 from vicinal.comparing import baselines, compare
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.tasks import RunContestant
+from vicinal.comparing.grid import RunContestant
 from vicinal.data import arrays, digits
 from vicinal.embedder import Embedder
 from vicinal.evaluation import evaluate
-from vicinal.recipe import Recipe
+from vicinal.leaderboard import leaderboards
 from vicinal.report import write_report
-from vicinal.results import Journal, leaderboards
+from vicinal.runs import Journal
+from vicinal.runs.recipe import Recipe
 
 pytestmark = pytest.mark.recipe
 

@@ -5,15 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from vicinal.budget import Budget, images_per_step, read_budget
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.equal_budgets import with_equal_images, with_patience
-from vicinal.comparing.opening_words import opening_words
-from vicinal.comparing.planning import plan
+from vicinal.comparing.plan import plan, with_equal_images, with_patience
+from vicinal.comparing.progress import opening_words
 from vicinal.data import arrays, digits
 from vicinal.errors import InputError
-from vicinal.recipe import Recipe
+from vicinal.runs.draft import Budget, images_per_step, read_budget
+from vicinal.runs.recipe import Recipe
 
 pytestmark = pytest.mark.recipe
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vicinal.comparing.ray_executor import run_on_ray
+from vicinal.comparing.executor import run_on_ray
 from vicinal.errors import MissingExtra
 
 pytestmark = [pytest.mark.recipe, pytest.mark.slow]

@@ -13,14 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vicinal.comparing import best_folder, compare
+from vicinal.comparing import _compare as best_folder
+from vicinal.comparing import compare
 from vicinal.comparing.executor import Processes
 from vicinal.data import arrays, load
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError, Interrupted
 from vicinal.evaluation import evaluate
-from vicinal.recipe import Recipe
-from vicinal.results import Journal, leaderboards
+from vicinal.leaderboard import leaderboards
+from vicinal.runs import Journal
+from vicinal.runs.recipe import Recipe
 
 pytestmark = pytest.mark.recipe
 
@@ -110,7 +112,7 @@ def test_other_conditions_need_another_folder(tmp_path):
 
 
 def test_a_trial_that_fails_is_recorded_and_the_rest_go_on(tmp_path, monkeypatch):
-    tasks = importlib.import_module("vicinal.comparing.tasks")
+    tasks = importlib.import_module("vicinal.comparing.grid")
     true = tasks.train
 
     def breaking(recipe, **options):

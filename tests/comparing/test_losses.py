@@ -3,10 +3,10 @@
 import pytest
 
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.starting_point import in_fitting_groups, notes_on_names
+from vicinal.comparing.plan import in_fitting_groups, notes_on_names
 from vicinal.data import digits
 from vicinal.errors import InputError
-from vicinal.recipe import Recipe, laid_over, read_tables
+from vicinal.runs.recipe import Recipe, laid_over, read_tables
 
 pytestmark = pytest.mark.unit
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vicinal.comparing.opening_words import opening_words
+from vicinal.comparing.progress import opening_words
 from vicinal.data import folder
-from vicinal.recipe import Recipe
+from vicinal.runs.recipe import Recipe
 
 
 def test_a_leak_is_told(tmp_path: Path) -> None:

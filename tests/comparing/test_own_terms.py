@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 
-from vicinal.budget import Budget
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants, demands_after_search
-from vicinal.comparing.planning import plan
-from vicinal.comparing.starting_point import in_own_terms
+from vicinal.comparing.plan import in_own_terms, plan
 from vicinal.data import arrays
-from vicinal.defaults import settled_recipe, suited_recipe
 from vicinal.objectives import OBJECTIVES, traits_of
+from vicinal.runs.draft import Budget, settled_recipe, suited_recipe
 from vicinal.sampling import composition
 
 pytestmark = pytest.mark.recipe

@@ -8,16 +8,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from vicinal import live_bar
-from vicinal.comparing import baselines, progress, tasks, trial_log
+from vicinal._util import progress as live_bar
+from vicinal.comparing import baselines, progress
+from vicinal.comparing import grid as tasks
+from vicinal.comparing import grid as trial_log
 from vicinal.comparing.contestants import contestants
+from vicinal.comparing.grid import RunContestant, TrialLog, TuneContestant
 from vicinal.comparing.progress import Shown, how_far, last_facts, scores_in_words, share_done
-from vicinal.comparing.tasks import RunContestant, TuneContestant
-from vicinal.comparing.trial_log import TrialLog
 from vicinal.data import arrays, split
-from vicinal.fitting import fit
-from vicinal.recipe import Recipe
-from vicinal.results import Record
+from vicinal.runs import Record
+from vicinal.runs._train import fit
+from vicinal.runs.recipe import Recipe
 from vicinal.training.log import TIME_USED
 from vicinal.tuning import tune
 

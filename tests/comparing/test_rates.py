@@ -9,13 +9,21 @@ import pytest
 
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.grid_runs import Execution, run_grid, search_settings
-from vicinal.comparing.rates import at_rate, chosen_rates, rungs_of
-from vicinal.comparing.tasks import RunContestant, TuneContestant
+from vicinal.comparing.grid import (
+    Execution,
+    RunContestant,
+    TuneContestant,
+    at_rate,
+    chosen_rates,
+    run_grid,
+    rungs_of,
+    search_settings,
+)
 from vicinal.data import arrays
 from vicinal.errors import InputError, Interrupted
-from vicinal.recipe import Recipe
-from vicinal.results import Journal, Record, leaderboards, read_searches
+from vicinal.leaderboard import leaderboards
+from vicinal.runs import Journal, Record, read_searches
+from vicinal.runs.recipe import Recipe
 from vicinal.tuning.ladder import ladder
 
 pytestmark = pytest.mark.recipe
@@ -169,7 +177,7 @@ def test_a_comparison_that_was_killed_between_the_ladder_and_the_runs_goes_on(tm
             raise KeyboardInterrupt
         return run_grid(what, *arguments, **options)
 
-    monkeypatch.setattr("vicinal.comparing.comparison.run_grid", killed)
+    monkeypatch.setattr("vicinal.comparing._compare.run_grid", killed)
     with pytest.raises(Interrupted):
         compare(vectors(), ["triplet"], out=tmp_path / "killed", **SETTINGS)
     monkeypatch.undo()

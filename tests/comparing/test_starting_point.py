@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vicinal.build import build_embedder, train_transform
 from vicinal.comparing import compare
 from vicinal.comparing.contestants import contestants
-from vicinal.comparing.opening_words import features_in_words, opening_words, time_in_words
-from vicinal.comparing.panel import PANEL, panel_in_words
-from vicinal.comparing.starting_point import in_fitting_batches, states_conditions
-from vicinal.comparing.time_estimate import feature_seconds, runs_seconds
+from vicinal.comparing.features import feature_seconds, runs_seconds
+from vicinal.comparing.plan import PANEL, in_fitting_batches, panel_in_words, states_conditions
+from vicinal.comparing.progress import features_in_words, opening_words, time_in_words
 from vicinal.data import Dataset, arrays, digits, split
 from vicinal.errors import InputError
-from vicinal.recipe import Recipe
+from vicinal.runs.build import build_embedder, train_transform
+from vicinal.runs.recipe import Recipe
 from vicinal.training.frozen import FrozenEmbedder, training_items
 
 pytestmark = pytest.mark.recipe
@@ -120,7 +119,7 @@ def test_time_is_estimated_from_a_few_steps(tmp_path: Path, monkeypatch: pytest.
         taken.append(recipe.loss)
         return {"triplet": 10.0, "circle": 2.0}[recipe.loss]
 
-    monkeypatch.setattr("vicinal.comparing.time_estimate._run_seconds", lasting)
+    monkeypatch.setattr("vicinal.comparing.features._run_seconds", lasting)
     ways = [recipe.changed(loss=loss) for loss in ("triplet", "circle", "circle", "circle")]
     assert runs_seconds(ways, clusters(8), tmp_path, jobs=1, threads=1) == 16.0  # each as long as its own way
     assert runs_seconds(ways, clusters(8), tmp_path, later=4, jobs=2, threads=1) == (16 + 4 * 6) / 2

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vicinal.data import Fit, arrays, contact_sheet, digits, folder, in_memory, in_memory_once
-from vicinal.data import decoded as module
+from vicinal.data import images as module
 from vicinal.errors import DataError, InputError
 
 

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 import vicinal as vc
+from vicinal.collection._show_neighbours import show_neighbours
 from vicinal.data import Dataset, Split, arrays, contact_sheet, load, split
 from vicinal.embedder import Embedder
-from vicinal.embedder.calibrating import calibrate
+from vicinal.embedder._calibrate import calibrate
 from vicinal.errors import InputError
 from vicinal.evaluation import evaluate
-from vicinal.fitting import fit, train
-from vicinal.recipe import Recipe
+from vicinal.runs._train import fit, train
+from vicinal.runs.recipe import Recipe
 from vicinal.sampling import batch_that_fits
-from vicinal.showing import show_neighbours
-from vicinal.training.frozen_features import frozen_features
+from vicinal.training.feature_cache import frozen_features
 
 QUICK = {"steps": 60, "dim": 16, "learning_rate": 1e-2, "batch": "8x4", "progress": False}
 

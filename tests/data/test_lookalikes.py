@@ -5,8 +5,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from vicinal.data import lookalikes
-from vicinal.data.crop_match import THUMBNAIL, crop_correlation
-from vicinal.data.lookalikes import lookalike_files
+from vicinal.data.lookalikes import THUMBNAIL, crop_correlation, lookalike_files
 
 pytestmark = pytest.mark.unit
 

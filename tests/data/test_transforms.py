@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vicinal.data import CentreCrop, Fit, RandomAffine, RandomCrop, RandomResizedCrop, to_tensor
-from vicinal.data.cutting import cut, draw_part, open_image, scaled_size
+from vicinal.data.images import cut, draw_part, open_image, scaled_size
 from vicinal.errors import InputError, UnknownName
 
 

@@ -10,9 +10,9 @@ import pytest
 from vicinal.cli.main import app
 from vicinal.data import Dataset
 from vicinal.embedder import Card, Embedder, calibrate
-from vicinal.embedder.calibrating import unseen_classes
+from vicinal.embedder._calibrate import unseen_classes
 from vicinal.errors import InputError
-from vicinal.evaluation.promised_threshold import promise_threshold
+from vicinal.evaluation.threshold import promise_threshold
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vicinal.embedder import Calibration, Embedder
-from vicinal.embedder.query_embedding import embed_queries
+from vicinal.embedder.queries import embed_queries
 from vicinal.errors import DataError, InputError
 
 pytestmark = pytest.mark.unit

@@ -20,13 +20,23 @@ from torch import Tensor, nn
 
 from vicinal.backbones import Backbone, Input
 from vicinal.data import Dataset, Fit
-from vicinal.embedder import Embedder, choosing, encoding
+from vicinal.embedder import Embedder
+from vicinal.embedder import encode as encoding
+from vicinal.embedder import engines as choosing
 from vicinal.embedder import engines as engines_module
-from vicinal.embedder.choosing import choose_engine, forget_engines
-from vicinal.embedder.encoding import embed_in_batches, evaluating
-from vicinal.embedder.engines import ENGINES, TOLERANCE, Engine, difference, make_engine
-from vicinal.embedder.fingerprint import fingerprint, outline
-from vicinal.embedder.folding import fold
+from vicinal.embedder.encode import embed_in_batches, evaluating
+from vicinal.embedder.engines import (
+    ENGINES,
+    TOLERANCE,
+    Engine,
+    choose_engine,
+    difference,
+    fingerprint,
+    fold,
+    forget_engines,
+    make_engine,
+    outline,
+)
 from vicinal.errors import DataError, InputError, MissingExtra, UnknownName
 
 pytestmark = pytest.mark.recipe

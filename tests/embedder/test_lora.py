@@ -18,13 +18,12 @@ from vicinal.data import Split, digits, split
 from vicinal.embedder import Embedder
 from vicinal.embedder.lora import add_lora, merge_lora, merged
 from vicinal.errors import InputError, Interrupted, MissingExtra
-from vicinal.fitting import fit
-from vicinal.recipe import Recipe
+from vicinal.runs._train import fit
+from vicinal.runs.recipe import Recipe
 from vicinal.training.ccp import ChanceConstrainedProxies
 from vicinal.training.checkpoint import load_checkpoint
-from vicinal.training.hooks import Hook
 from vicinal.training.settings import CCP, Settings
-from vicinal.training.state import TrainingState
+from vicinal.training.state import Hook, TrainingState
 
 pytest.importorskip("peft", reason="the extra lora is not installed")
 

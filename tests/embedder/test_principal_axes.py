@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from vicinal.embedder.principal_axes import principal_axes, principal_head
+from vicinal.embedder.head import principal_axes, principal_head
 from vicinal.errors import InputError
 
 pytestmark = pytest.mark.unit
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.mark.parametrize("rows", [200, 5])
 def test_the_head_is_the_projection_of_scikit_learn(rows, monkeypatch):
-    monkeypatch.setattr("vicinal.embedder.principal_axes.ROWS", 64)
+    monkeypatch.setattr("vicinal.embedder.head.ROWS", 64)
     rng = np.random.default_rng(0)
     features = (rng.normal(size=(rows, 8)) * np.arange(1, 9) + 3).astype(np.float32)
     head = principal_head(principal_axes(features), 3)

@@ -14,10 +14,10 @@ from vicinal.data import arrays
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate, score_sizes
-from vicinal.evaluation.embedding_files import read_table
+from vicinal.evaluation.files import read_table
 from vicinal.index import Index
 from vicinal.index.exchange import read_vectors
-from vicinal.neighbours.rounded_rows import as_bits, as_int8, middle_of, pack_rows, unpack_rows
+from vicinal.neighbours.rounding import as_bits, as_int8, middle_of, pack_rows, unpack_rows
 
 
 @pytest.fixture

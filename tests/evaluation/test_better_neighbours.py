@@ -8,14 +8,7 @@ import torch
 
 from vicinal.errors import InputError
 from vicinal.evaluation import evaluate
-from vicinal.neighbours import (
-    Reranker,
-    Reranking,
-    augment_references,
-    expand_queries,
-    find_neighbours,
-    learn_whitening,
-)
+from vicinal.neighbours import Reranker, Reranking, augment_references, expand_queries, find_neighbours, learn_whitening
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import InputError
-from vicinal.evaluation.cover_bounds import cover_bound, sample_bound
+from vicinal.spaces.cover_bounds import cover_bound, sample_bound
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ import pytest
 
 from vicinal.errors import InputError
 from vicinal.evaluation import evaluate
-from vicinal.evaluation.embedding_sizes import draw_sizes, score_sizes, sizes_in_words
-from vicinal.neighbours.rounded_rows import as_bits, as_int8
+from vicinal.evaluation.sizes import draw_sizes, score_sizes, sizes_in_words
+from vicinal.neighbours.rounding import as_bits, as_int8
 
 
 @pytest.fixture

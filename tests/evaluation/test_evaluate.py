@@ -12,7 +12,7 @@ import torch
 import vicinal.evaluation
 from vicinal.errors import DataError, InputError, NotFinite, UnknownName
 from vicinal.evaluation import Scores, evaluate
-from vicinal.evaluation.overview_plot import recall_curve, worst_classes
+from vicinal.evaluation.scores import recall_curve, worst_classes
 
 pytestmark = pytest.mark.unit
 
@@ -98,7 +98,7 @@ def test_many_neighbours_take_the_other_way():
 def test_the_full_ranking_can_be_forced_and_left_out(monkeypatch):
     points, labels = cloud()
     assert "mAP" not in evaluate(points, labels, full_ranking=False).overall
-    monkeypatch.setattr(sys.modules["vicinal.evaluation.evaluator"], "FULL_RANKING_LIMIT", 10)
+    monkeypatch.setattr(sys.modules["vicinal.evaluation._evaluate"], "FULL_RANKING_LIMIT", 10)
     assert "mAP" not in evaluate(points, labels).overall
     assert "mAP" in evaluate(points, labels, full_ranking=True).overall
 

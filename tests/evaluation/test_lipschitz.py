@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from vicinal.errors import InputError
-from vicinal.evaluation.lipschitz import lipschitz_constant
+from vicinal.spaces.cover_bounds import lipschitz_constant
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InputError
-from vicinal.evaluation.promised_threshold import (
+from vicinal.evaluation.threshold import (
     classes_needed,
     least_false_matches,
     most_false_matches_seen,
@@ -116,8 +116,8 @@ def embedded(seed, classes, dim=4, noise=0.4):
 @pytest.mark.parametrize("few", [True, False])
 def test_on_embeddings_every_pair_of_classes_counts_the_same(monkeypatch, distance, few):
     if not few:
-        monkeypatch.setattr(sys.modules["vicinal.evaluation.promised_threshold"], "FEW_PAIRS", 0)
-        monkeypatch.setattr(sys.modules["vicinal.evaluation.pair_similarities"], "GROUPS", 6)
+        monkeypatch.setattr(sys.modules["vicinal.evaluation.threshold"], "FEW_PAIRS", 0)
+        monkeypatch.setattr(sys.modules["vicinal.evaluation.pairs"], "GROUPS", 6)
     points, labels = embedded(0, 80)
     promise = promise_threshold(points, labels, false_matches=0.2, confidence=0.9, distance=distance)
 

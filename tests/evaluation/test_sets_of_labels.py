@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from vicinal.errors import InputError
-from vicinal.evaluation import evaluate, relevance, verify
+from vicinal.evaluation import evaluate, verify
+from vicinal.evaluation import items as relevance
 
 pytestmark = pytest.mark.unit
 KS = (1, 2, 4)

@@ -220,7 +220,7 @@ def test_in_steps_every_count_is_that_of_a_double_loop_over_rounded_similarities
     monkeypatch.setattr(COUNTS, "FEW_PAIRS", 0)
     monkeypatch.setattr(SIMILARITIES, "GROUPS", 4)
     points, labels = world(5, classes=12)
-    counts, groups = COUNTS.count_pairs(sys.modules["vicinal.evaluation.scored_items"].as_scored_items(points, labels))
+    counts, groups = COUNTS.count_pairs(sys.modules["vicinal.evaluation.items"].as_scored_items(points, labels))
     pairs = pairs_of(points, labels)
     steps = np.array([value for value, _ in pairs])
     same = np.array([same for _, same in pairs])

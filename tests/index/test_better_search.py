@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from vicinal.errors import InputError
-from vicinal.index import Index, finding
+from vicinal.index import Index
+from vicinal.index import search as finding
 from vicinal.neighbours import Neighbours, Reranker, Reranking, expand_queries, find_neighbours
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vicinal.embedder import Calibration
-from vicinal.embedder.query_embedding import embed_queries
+from vicinal.embedder.queries import embed_queries
 from vicinal.errors import InputError
 from vicinal.index import Index
 from vicinal.neighbours import Reranking

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from vicinal.index.class_confusions import find_confused_classes
+from vicinal.collection.confusions import find_confused_classes
 
 pytestmark = pytest.mark.unit
 

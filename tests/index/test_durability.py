@@ -11,8 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vicinal._util import files as durable_files
 from vicinal.errors import DataError, InputError, VicinalError
-from vicinal.index import Index, durable_files, index_folder, vector_file
+from vicinal.index import Index
+from vicinal.index import folder as index_folder
+from vicinal.index.stores import vectors as vector_file
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "campaign"))
 from index_kills import flip_bits, survive, vector_of

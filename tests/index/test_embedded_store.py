@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from vicinal.errors import DataError, InputError, UnknownName
-from vicinal.index import Index, fast_codes, row_search, vector_file
-from vicinal.index.embedded_store import EmbeddedStore
+from vicinal.index import Index
+from vicinal.index.filters import And, In, as_condition
 from vicinal.index.item import Header, Item
-from vicinal.index.where import And, In, as_condition
+from vicinal.index.stores import embedded as row_search
+from vicinal.index.stores import vectors as fast_codes
+from vicinal.index.stores import vectors as vector_file
+from vicinal.index.stores.embedded import EmbeddedStore
 from vicinal.testing import check_store, naive_search
 
 pytestmark = pytest.mark.unit

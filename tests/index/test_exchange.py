@@ -90,7 +90,7 @@ def test_queries_of_another_embedder_are_refused(tmp_path, model):
 
 def test_what_a_killed_one_began_is_not_in_the_index(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.index.index_folder.IndexFolder.finish", lambda *_: (_ for _ in ()).throw(SystemExit))
+        patch.setattr("vicinal.index.folder.IndexFolder.finish", lambda *_: (_ for _ in ()).throw(SystemExit))
         with pytest.raises(SystemExit):
             Index.of_vectors(tmp_path / "x.index", np.eye(2), ids=["a", "b"])
     with Index.of_vectors(tmp_path / "x.index", np.eye(2), ids=["c", "d"]) as index:

@@ -11,7 +11,7 @@ import pytest
 
 from vicinal.errors import DataError
 from vicinal.index import Index
-from vicinal.index.sealed_rows import seal
+from vicinal.index.stores.catalogue import seal
 
 FORMATS = Path(__file__).parent / "formats"
 

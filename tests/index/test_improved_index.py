@@ -12,16 +12,8 @@ from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
 from vicinal.index import Index, classify
-from vicinal.index.improved_store import ABOUT, ROWS
-from vicinal.index.improvement import FILE
-from vicinal.neighbours import (
-    Reranker,
-    Reranking,
-    augment_references,
-    expand_queries,
-    find_neighbours,
-    learn_whitening,
-)
+from vicinal.index.improve import ABOUT, FILE, ROWS
+from vicinal.neighbours import Reranker, Reranking, augment_references, expand_queries, find_neighbours, learn_whitening
 
 ITEMS, DIM = 48, 5
 

@@ -135,9 +135,7 @@ def test_another_embedder_takes_over_when_it_is_done_and_can_be_undone(built, ph
     reader = Index.open(tmp_path / "x.index")
     before = built.get()[1]
     with monkeypatch.context() as patch:  # stopped before it took over
-        patch.setattr(
-            "vicinal.index.index_folder.IndexFolder.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
+        patch.setattr("vicinal.index.folder.IndexFolder.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             built.reembed(other)
     assert reader.dim == 3

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from vicinal.errors import DataError
-from vicinal.index import Index, sqlite_file
-from vicinal.index.index_folder import IndexFolder
+from vicinal.index import Index
+from vicinal.index.folder import IndexFolder
+from vicinal.index.stores import catalogue as sqlite_file
 
 pytestmark = pytest.mark.unit
 
@@ -85,7 +86,7 @@ def test_vectors_that_were_left_unfinished_are_not_mixed_with_others(tmp_path, m
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_server_that_cannot_be_reached_leaves_nothing_behind(tmp_path, monkeypatch, killed):
     pytest.importorskip("psycopg")
-    from vicinal.index.postgres_store import PostgresStore
+    from vicinal.index.stores.postgres import PostgresStore
 
     path, address = tmp_path / "x.index", "postgresql://me:s@cret@127.0.0.1:1/none"
     if killed:

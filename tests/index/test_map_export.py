@@ -9,8 +9,7 @@ import pytest
 
 from vicinal.errors import InputError
 from vicinal.index import Index
-from vicinal.index.map_export import export_map, map_table
-from vicinal.index.map_layout import lay_out
+from vicinal.index.map import export_map, lay_out, map_table
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra 'parquet')")
 pytestmark = pytest.mark.unit

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
-from vicinal.index.map_layout import FILE, kept_layout, lay_out
+from vicinal.index.map import FILE, kept_layout, lay_out
 
 pytestmark = pytest.mark.unit
 
@@ -79,7 +79,7 @@ def test_equal_vectors_and_zero_vectors_are_placed() -> None:
 def test_a_layout_is_kept_and_read_again(tmp_path, monkeypatch) -> None:
     vectors, _ = heaps(40)
     made = kept_layout(tmp_path, vectors)
-    monkeypatch.setattr("vicinal.index.map_layout.lay_out", None)
+    monkeypatch.setattr("vicinal.index.map.lay_out", None)
     again = kept_layout(tmp_path, vectors)
     assert again.places.tobytes() == made.places.tobytes()
     assert (again.method, again.landmarks) == (made.method, made.landmarks)

@@ -16,7 +16,7 @@ from vicinal.testing import check_store
 pytest.importorskip("pymilvus", reason="pymilvus is not installed")
 pytestmark = [pytest.mark.campaign, pytest.mark.filterwarnings("ignore")]
 
-from vicinal.index.milvus_store import MilvusStore  # noqa: E402
+from vicinal.index.stores.milvus import MilvusStore  # noqa: E402
 
 PACKAGES = ["milvus==2.3.5", "marshmallow<4", "environs<10", "setuptools"]
 START = """

@@ -9,16 +9,18 @@ import pytest
 
 from vicinal.errors import DataError, InputError
 from vicinal.index import Header, Index, Item
-from vicinal.index.where import as_condition
+from vicinal.index.filters import as_condition
 from vicinal.testing import check_store
 
 pytest.importorskip("pymilvus", reason="pymilvus is not installed")
 pytest.importorskip("milvus_lite", reason="milvus-lite, the emulation of a server, is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-from vicinal.index import milvus_rows  # noqa: E402
-from vicinal.index.milvus_client import address_of  # noqa: E402
-from vicinal.index.milvus_store import MilvusStore  # noqa: E402
+from vicinal.index.stores import milvus as milvus_rows  # noqa: E402
+from vicinal.index.stores.milvus import (  # noqa: E402
+    MilvusStore,
+    address_of,
+)
 
 numbers = count()
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from vicinal.embedder.calibration import Calibration
-from vicinal.embedder.card import Card
+from vicinal.embedder.folder import Card
 from vicinal.index import Index
-from vicinal.index.pair_explanation import class_centres, explain_pair, loss_sentence
-from vicinal.index.trained_loss import TrainedLoss, loss_on_card, trace_loss
+from vicinal.index.explain import TrainedLoss, class_centres, explain_pair, loss_on_card, loss_sentence, trace_loss
 from vicinal.objectives import OBJECTIVES
 from vicinal.weights import weight_curves
 

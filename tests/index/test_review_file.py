@@ -8,7 +8,7 @@ import pytest
 
 from vicinal.errors import DataError, InputError
 from vicinal.index.item import Item
-from vicinal.index.review_file import Review, ReviewFile
+from vicinal.index.review import Review, ReviewFile
 
 pytestmark = pytest.mark.unit
 

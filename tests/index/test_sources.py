@@ -10,7 +10,7 @@ import pytest
 
 from vicinal.errors import DataError, InputError
 from vicinal.index import Index
-from vicinal.index.columns import plain_value
+from vicinal.index.filters import plain_value
 from vicinal.index.sources import as_source
 
 pytestmark = pytest.mark.unit

@@ -18,10 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from vicinal.data import arrays
 from vicinal.embedder import Embedder
 from vicinal.errors import InputError
-from vicinal.index import Index, Item, index_folder, taking_in, vector_file
-from vicinal.index.columns import matches
-from vicinal.index.where import as_condition
-from vicinal.neighbours.rounded_rows import pack_rows, unpack_rows
+from vicinal.index import Index, Item
+from vicinal.index import folder as index_folder
+from vicinal.index import refresh as taking_in
+from vicinal.index.filters import as_condition, matches
+from vicinal.index.stores import vectors as vector_file
+from vicinal.neighbours.rounding import pack_rows, unpack_rows
 from vicinal.testing import naive_search
 
 keys = st.integers(0, 12)

@@ -9,9 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import InputError, UnknownName
-from vicinal.index.columns import check_condition, joint_kind, matches, plain_value
-from vicinal.index.where import And, Compare, In, Not, Null, Or, as_condition
-from vicinal.index.where_sql import to_sql
+from vicinal.index.filters import (
+    And,
+    Compare,
+    In,
+    Not,
+    Null,
+    Or,
+    as_condition,
+    check_condition,
+    joint_kind,
+    matches,
+    plain_value,
+    to_sql,
+)
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vicinal.errors import InputError, NotFinite
-from vicinal.neighbours.checked_inputs import as_codes, as_embeddings, checked_count
+from vicinal.neighbours.inputs import as_codes, as_embeddings, checked_count
 
 pytestmark = pytest.mark.unit
 

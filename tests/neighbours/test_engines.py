@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from vicinal.errors import InputError
-from vicinal.neighbours import Searcher, few_queries, int8_references
-from vicinal.neighbours.int8_products import int8_works
-from vicinal.neighbours.int32_products import PlainBlock, int32_works, multiply_exactly
+from vicinal.neighbours import Searcher
+from vicinal.neighbours import exact as few_queries
+from vicinal.neighbours import references as int8_references
+from vicinal.neighbours.int8 import PlainBlock, int8_works, int32_works, multiply_exactly
 
 pytestmark = pytest.mark.unit
 

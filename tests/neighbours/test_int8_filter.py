@@ -7,13 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import vicinal.neighbours.blocked_search as search_module
+import vicinal.neighbours.exact as search_module
 from vicinal.neighbours import find_neighbours
-from vicinal.neighbours.int8_filter import PATIENCE, Int8Filter, Side, int8_filter
-from vicinal.neighbours.int8_products import LARGEST, int8_is_fast
+from vicinal.neighbours.int8 import LARGEST, PATIENCE, Int8Filter, Side, int8_filter, int8_is_fast
 from vicinal.neighbours.layout import LOWEST, centre
+from vicinal.neighbours.shortlist import Task
 from vicinal.neighbours.similarity import exact_rows, vectors
-from vicinal.neighbours.task import Task
 
 pytestmark = [
     pytest.mark.unit,
@@ -57,7 +56,7 @@ def pairs(made: Int8Filter, rows: int, columns: int, bars: torch.Tensor, column_
 @pytest.fixture
 def everything(monkeypatch):
     """Even a block with many hits is answered."""
-    monkeypatch.setattr("vicinal.neighbours.int8_filter.MOST_HITS", 1.0)
+    monkeypatch.setattr("vicinal.neighbours.int8.MOST_HITS", 1.0)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)

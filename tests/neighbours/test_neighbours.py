@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InputError, NotFinite, UnknownName
 from vicinal.neighbours import find_neighbours
-from vicinal.neighbours.blocked_search import fastest_precision, search
-from vicinal.neighbours.exact_order import nearest_exactly
-from vicinal.neighbours.exclusion import Exclusion
+from vicinal.neighbours.exact import fastest_precision, search
+from vicinal.neighbours.inputs import Exclusion
 from vicinal.neighbours.layout import BoundedLayout, centre, lay_out, widths
+from vicinal.neighbours.scan import nearest_exactly
 from vicinal.neighbours.similarity import exact_pairs, exact_rows, vectors
 
 DISTANCES = ("cosine", "euclidean")
@@ -242,7 +242,7 @@ def test_products_stay_within_their_bound(precision, distance, name):
 @pytest.mark.unit
 def test_rows_that_overflow_are_done_again(monkeypatch):
     """One hundred duplicates overflow every shortlist of five neighbours."""
-    import vicinal.neighbours.blocked_search as module
+    import vicinal.neighbours.exact as module
 
     done = []
     plain = module.every_reference

@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from vicinal.neighbours.parallel import side_by_side
+from vicinal.neighbours.threads import side_by_side
 
 pytestmark = pytest.mark.unit
 

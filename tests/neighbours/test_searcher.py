@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import InputError, NotFinite, UnknownName
-from vicinal.neighbours import Neighbours, Searcher, find_neighbours, int8_products, prepared_references, scan
+from vicinal.neighbours import Neighbours, Searcher, find_neighbours, scan
+from vicinal.neighbours import int8 as int8_products
+from vicinal.neighbours import references as prepared_references
 from vicinal.neighbours import searcher as searcher_module
-from vicinal.neighbours.exact_order import nearest_exactly
-from vicinal.neighbours.int8_references import int8_references
 from vicinal.neighbours.layout import LOWEST, centre
+from vicinal.neighbours.references import int8_references
+from vicinal.neighbours.scan import nearest_exactly
+from vicinal.neighbours.shortlist import Task
 from vicinal.neighbours.similarity import exact_rows, vectors, vectors_like
-from vicinal.neighbours.task import Task
 
 pytestmark = pytest.mark.unit
 
@@ -207,7 +209,7 @@ def test_few_pairs_are_compared_and_no_reference_is_laid_out(distance, monkeypat
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("name", sorted(set(clouds(40)) - {"one point"}))
 def test_no_pair_that_clears_its_bar_is_lost(name, distance, monkeypatch):
-    monkeypatch.setattr("vicinal.neighbours.int8_references.MOST_HITS", 1.0)
+    monkeypatch.setattr("vicinal.neighbours.references.MOST_HITS", 1.0)
     points = clouds(300)[name]
     for stretch in (1.0, 0.01, 30.0):
         mine = points[:50].double() * stretch

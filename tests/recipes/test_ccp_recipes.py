@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.build import build_criterion
 from vicinal.data import digits, split
 from vicinal.errors import InputError
-from vicinal.recipe import Recipe
 from vicinal.references import Batch, Memory, Proxies
+from vicinal.runs.build import build_criterion
+from vicinal.runs.recipe import Recipe
 from vicinal.training.settings import CCP, CCP_PRESETS
 
 pytestmark = pytest.mark.unit

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from vicinal.data import Split, digits, split
 from vicinal.errors import InputError
-from vicinal.fitting import fit
+from vicinal.runs._train import fit
 from vicinal.training.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.recipe
@@ -87,7 +87,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(
         replace(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.atomic.os.replace", stop)
+        patch.setattr("vicinal._util.files.os.replace", stop)
         with pytest.raises(KeyboardInterrupt):
             fit(halves, folder=tmp_path / "run", **options)
     assert load_checkpoint(tmp_path / "run" / "last.ckpt")["progress"]["step"] == 14

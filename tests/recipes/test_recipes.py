@@ -15,11 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.build import build_criterion, build_embedder, build_sampler
 from vicinal.data import PROTOCOLS, READERS, Dataset
 from vicinal.errors import DataError, InputError
 from vicinal.mining import valid_triplets
-from vicinal.recipe import Recipe, laid_over, read_tables
 from vicinal.recipes import (
     SHIPPED,
     describe_recipe,
@@ -31,6 +29,8 @@ from vicinal.recipes import (
     space_names,
 )
 from vicinal.references import Memory
+from vicinal.runs.build import build_criterion, build_embedder, build_sampler
+from vicinal.runs.recipe import Recipe, laid_over, read_tables
 
 pytestmark = pytest.mark.unit
 

@@ -13,8 +13,8 @@ import pytest
 from vicinal.data import Dataset, load, split
 from vicinal.data.splits import Split
 from vicinal.evaluation import evaluate
-from vicinal.recipe import Recipe
-from vicinal.results import EmbeddedItems, Journal, Record, Run
+from vicinal.runs import EmbeddedItems, Journal, Record, Run
+from vicinal.runs.recipe import Recipe
 
 # How much noise the "embeddings" of each loss have: the less, the better.
 NOISE = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.evaluation.embedding_sizes import score_sizes
-from vicinal.report.chapters import bytes_per_item
-from vicinal.report.chapters.bytes_per_item import size_chapter
-from vicinal.results import leaderboards
+from vicinal.evaluation.sizes import score_sizes
+from vicinal.leaderboard import leaderboards
+from vicinal.report.chapters import costs as bytes_per_item
+from vicinal.report.chapters.costs import size_chapter
 
 pytestmark = pytest.mark.unit
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from vicinal.leaderboard import leaderboards
 from vicinal.report.blocks import Chart, Prose, Table
 from vicinal.report.chapters.audits import distance_audits
-from vicinal.results import leaderboards
 
 
 def test_every_known_loss_is_audited_by_its_own_distance(make_comparison, tmp_path: Path) -> None:

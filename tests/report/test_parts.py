@@ -13,18 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vicinal._util.text import duration
 from vicinal.evaluation import evaluate
-from vicinal.phrasing import duration
+from vicinal.leaderboard import leaderboards
 from vicinal.report.blocks import Chart, Prose
-from vicinal.report.chapters.curves import training_curves
-from vicinal.report.chapters.equal_conditions import conditions
+from vicinal.report.chapters.conditions import conditions
+from vicinal.report.chapters.curves import proxy_instances, training_curves
 from vicinal.report.chapters.pair_weights import pair_weight_curves
 from vicinal.report.chapters.papers import published_numbers
-from vicinal.report.chapters.proxy_curves import proxy_instances
 from vicinal.report.chapters.standings import leaderboard_tables
 from vicinal.report.drawing import LETTER, Drawing, Scale, number, spread
 from vicinal.report.gallery import search
-from vicinal.results import leaderboards
 
 Make = Callable[..., Path]
 pytestmark = pytest.mark.unit

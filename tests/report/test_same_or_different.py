@@ -7,8 +7,8 @@ import re
 import pytest
 
 from vicinal.evaluation import verify
+from vicinal.leaderboard import leaderboards
 from vicinal.report.chapters.same_or_different import verification_chapter
-from vicinal.results import leaderboards
 
 pytestmark = pytest.mark.unit
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from vicinal.leaderboard import Leaderboard, leaderboards
 from vicinal.report.blocks import Chart, Code, Prose, Table
+from vicinal.report.chapters.conditions import conditions
 from vicinal.report.chapters.costs import repeat
 from vicinal.report.chapters.curves import training_curves
-from vicinal.report.chapters.equal_conditions import conditions
-from vicinal.report.chapters.what_mattered import influence_chapter
-from vicinal.report.headline import facts
-from vicinal.results import Leaderboard, SearchRecord, leaderboards
+from vicinal.report.chapters.influences import influence_chapter
+from vicinal.report.page import facts
+from vicinal.runs import SearchRecord
 
 pytestmark = pytest.mark.unit
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vicinal.data import Dataset, digits, glyphs, split
 from vicinal.data.splits import Split
-from vicinal.fitting import fit
+from vicinal.runs._train import fit
 from vicinal.spaces import LabelMetric, label_metric_of
 
 OPTIONS = {"k": 0.5, "p": 0.75, "smoothing": 1e-4}

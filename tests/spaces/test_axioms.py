@@ -12,8 +12,8 @@ from torch import Tensor
 from vicinal.errors import InputError, NotFinite, UnknownName
 from vicinal.pairs import euclidean, squared_euclidean
 from vicinal.spaces import LabelMetric, audit, audit_distance, cube, p_max, simplex, space, sphere
+from vicinal.spaces.axioms import Triple, descend, relative_slack, worst_triples
 from vicinal.spaces.domains import DOMAINS
-from vicinal.spaces.triples import Triple, descend, relative_slack, worst_triples
 
 pytestmark = pytest.mark.unit
 

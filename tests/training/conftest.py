@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from vicinal.criterion import Criterion
 from vicinal.data import Dataset, arrays
 from vicinal.sampling import Sampler, class_sampler
+from vicinal.training.engine import Stream
 from vicinal.training.settings import Settings
-from vicinal.training.stream import Stream
 
 
 class TwoLayers(nn.Module):

@@ -22,7 +22,7 @@ from vicinal.criterion import Criterion
 from vicinal.data import Dataset
 from vicinal.errors import InputError, Interrupted
 from vicinal.references import Batch, Proxies
-from vicinal.results.run import RunFiles
+from vicinal.runs.run import RunFiles
 from vicinal.training.ccp import ChanceConstrainedProxies, mutual_cosine, proxy_radius, proxy_spread
 from vicinal.training.engine import run_training
 from vicinal.training.settings import CCP, Settings

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from vicinal.atomic import remove_partial_files, replacing, write_atomically
+from vicinal._util.files import remove_partial_files, replacing, write_atomically
 from vicinal.errors import DataError
-from vicinal.results import RunFiles
+from vicinal.runs import RunFiles
 from vicinal.training import checkpoint
 from vicinal.training.checkpoint import (
     load_best,
@@ -209,7 +209,7 @@ def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from vicinal.atomic import replacing
+from vicinal._util.files import replacing
 with replacing(Path(sys.argv[1])):
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -14,10 +14,10 @@ from torch import nn
 from vicinal.criterion import Criterion
 from vicinal.data import arrays, split
 from vicinal.errors import InputError
-from vicinal.fitting import fit
 from vicinal.references import Cover
+from vicinal.runs._train import fit
+from vicinal.training.ccp import CoverRefresh
 from vicinal.training.checkpoint import load_checkpoint
-from vicinal.training.cover_refresh import CoverRefresh
 from vicinal.training.settings import Settings
 from vicinal.training.state import TrainingState
 

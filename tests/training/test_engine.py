@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from vicinal.data import Dataset
 from vicinal.errors import DataError, InputError, Interrupted, NotFinite, UnknownName
-from vicinal.results.run import RunFiles
+from vicinal.runs.run import RunFiles
 from vicinal.sampling import hard_class_sampler
 from vicinal.training import engine
 from vicinal.training.checkpoint import load_checkpoint
@@ -376,7 +376,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_former_one(
         real(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.atomic.os.replace", full)
+        patch.setattr("vicinal._util.files.os.replace", full)
         with pytest.raises(DataError, match="No space left on device"):
             run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), progress=False)
     assert load_checkpoint(tmp_path / "last.ckpt")["progress"]["step"] == 4

@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 import torch
 
+from vicinal._util.machine import cache_folder
 from vicinal.data import Dataset, Fit, RandomAffine, batches, digits
 from vicinal.embedder import Embedder
 from vicinal.embedder.engines import difference
 from vicinal.errors import DataError, UnknownName
-from vicinal.machine import cache_folder
-from vicinal.training import frozen_features as features_module
-from vicinal.training.frozen_features import OneOf, frozen_features, with_features
-from vicinal.training.stored_rows import ArrivingRows, read_rows
+from vicinal.training import feature_cache as features_module
+from vicinal.training.feature_cache import ArrivingRows, OneOf, frozen_features, read_rows, with_features
 
 pytestmark = pytest.mark.recipe
 
@@ -169,8 +168,8 @@ from pathlib import Path
 import numpy as np, torch
 from vicinal.data import Dataset, Fit, digits
 from vicinal.embedder import Embedder
-from vicinal.training.frozen_features import frozen_features
-from vicinal.training.stored_rows import ArrivingRows
+from vicinal.training.feature_cache import frozen_features
+from vicinal.training.feature_cache import ArrivingRows
 
 torch.manual_seed(0)
 embedder = Embedder("convnet", dim=3, options={"widths": [4, 8], "size": 16})

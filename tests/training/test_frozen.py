@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.build import build_criterion, build_embedder, build_sampler, train_transform
 from vicinal.data import Dataset, Split, digits, split
 from vicinal.embedder import Embedder
-from vicinal.fitting import fit
-from vicinal.recipe import Recipe
-from vicinal.training import frozen, frozen_features
+from vicinal.runs._train import fit
+from vicinal.runs.build import build_criterion, build_embedder, build_sampler, train_transform
+from vicinal.runs.recipe import Recipe
+from vicinal.training import feature_cache as frozen_features
+from vicinal.training import frozen
 from vicinal.training.checkpoint import load_checkpoint
-from vicinal.training.engine import run_training
+from vicinal.training.engine import Stream, run_training
+from vicinal.training.feature_cache import OneOf, with_features
 from vicinal.training.frozen import FrozenEmbedder, training_items
-from vicinal.training.frozen_features import OneOf, with_features
-from vicinal.training.stream import Stream
 
 pytestmark = pytest.mark.recipe
 

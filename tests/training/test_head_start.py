@@ -5,13 +5,12 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from vicinal.build import build_embedder
 from vicinal.data import Split, arrays
 from vicinal.errors import InputError
-from vicinal.fitting import fit
-from vicinal.recipe import Recipe
-from vicinal.training.frozen import FrozenEmbedder
-from vicinal.training.head_start import start_at_principal_axes
+from vicinal.runs._train import fit
+from vicinal.runs.build import build_embedder
+from vicinal.runs.recipe import Recipe
+from vicinal.training.frozen import FrozenEmbedder, start_at_principal_axes
 
 pytestmark = pytest.mark.recipe
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from vicinal.data import arrays, split
 from vicinal.errors import InputError, Interrupted
-from vicinal.fitting import fit
-from vicinal.results.run import RunFiles
+from vicinal.runs._train import fit
+from vicinal.runs.run import RunFiles
 from vicinal.training import Hook
 from vicinal.training.checkpoint import load_checkpoint
 from vicinal.training.engine import run_training

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vicinal.errors import DataError, MissingExtra
-from vicinal.results.run import RunFiles
+from vicinal.runs.run import RunFiles
 from vicinal.training import log as module
 from vicinal.training.log import Log, read_log
 

@@ -13,11 +13,9 @@ from PIL import Image
 from vicinal.data import Dataset, Fit, RandomAffine, arrays, digits, folder
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError
-from vicinal.training.ccp import mutual_cosine
+from vicinal.training.ccp import draw_pool, embed_pool, mutual_cosine, queued_pool, unseen_batch_norm
+from vicinal.training.feature_cache import OneOf
 from vicinal.training.frozen import FrozenEmbedder
-from vicinal.training.frozen_features import OneOf
-from vicinal.training.proxy_pool import draw_pool, embed_pool, queued_pool
-from vicinal.training.unseen_batch_norm import unseen_batch_norm
 
 pytestmark = pytest.mark.unit
 

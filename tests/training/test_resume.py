@@ -18,8 +18,8 @@ import torch
 
 from vicinal.data import Split, digits, split
 from vicinal.errors import VicinalError
-from vicinal.fitting import fit
-from vicinal.results.run import Run
+from vicinal.runs._train import fit
+from vicinal.runs.run import Run
 from vicinal.training import checkpoint
 from vicinal.training.checkpoint import load_checkpoint
 from vicinal.training.log import read_log
@@ -46,7 +46,7 @@ RECIPE: dict[str, Any] = {
 # Children of a process that has imported nothing but this: a new interpreter would take seconds to import torch, and a
 # fork of this one has whatever other tests have loaded, of which not everything survives a second fork.
 forks = multiprocessing.get_context("forkserver")
-forks.set_forkserver_preload(["vicinal.fitting"])
+forks.set_forkserver_preload(["vicinal.runs._train"])
 
 
 @pytest.fixture(scope="module")

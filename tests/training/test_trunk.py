@@ -19,16 +19,15 @@ from vicinal.criterion import Criterion
 from vicinal.data import Dataset, Fit, RandomAffine, Split, arrays, digits, split
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
-from vicinal.fitting import fit, train
-from vicinal.recipe import Recipe
+from vicinal.runs._train import fit, train
+from vicinal.runs.recipe import Recipe
 from vicinal.sampling import class_sampler
-from vicinal.training import frozen_features as features_module
+from vicinal.training import feature_cache as features_module
 from vicinal.training.checkpoint import load_checkpoint
-from vicinal.training.engine import run_training
+from vicinal.training.engine import Stream, run_training
+from vicinal.training.feature_cache import OneOf, frozen_features, with_features
 from vicinal.training.frozen import FrozenEmbedder, Trainee, training_items
-from vicinal.training.frozen_features import OneOf, frozen_features, with_features
 from vicinal.training.settings import Settings
-from vicinal.training.stream import Stream
 
 pytestmark = pytest.mark.recipe
 
@@ -180,7 +179,7 @@ from pathlib import Path
 import numpy as np, torch
 from vicinal.data import Dataset, Fit, digits
 from vicinal.embedder import Embedder
-from vicinal.training.frozen_features import frozen_features
+from vicinal.training.feature_cache import frozen_features
 
 torch.manual_seed(0)
 embedder = Embedder("convnet", dim=6, options={"widths": [4, 8, 12], "size": 16})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vicinal.data import Split, arrays, split
-from vicinal.recipe import Recipe
+from vicinal.runs.recipe import Recipe
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,11 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from vicinal._util.machine import this_process
 from vicinal.data import Split
-from vicinal.machine import this_process
-from vicinal.recipe import Recipe
-from vicinal.tuning import Range, Tuned, claims, tune
+from vicinal.runs.recipe import Recipe
+from vicinal.tuning import Range, Tuned, tune
+from vicinal.tuning import storage as claims
 
 Plant = Callable[[Callable[[Recipe], float]], list[Recipe]]
 MARGIN = {"loss_options.margin": Range(0.0, 1.0, step=0.1)}

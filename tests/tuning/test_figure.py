@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vicinal.recipe import Recipe
+from vicinal.runs.recipe import Recipe
 from vicinal.tuning import Attempt, Choice, Range, Tuned
-from vicinal.tuning.search_figure import plot_search
+from vicinal.tuning.tuned import plot_search
 
 
 def test_every_setting_has_a_panel(tmp_path: Path) -> None:

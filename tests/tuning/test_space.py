@@ -11,12 +11,11 @@ from vicinal.criterion import Criterion
 from vicinal.errors import InputError
 from vicinal.mining import MINERS
 from vicinal.objectives import OBJECTIVES, options_of
-from vicinal.recipe import Recipe
+from vicinal.runs.recipe import Recipe
 from vicinal.training import CCP
 from vicinal.tuning import Choice, Range, search_space
-from vicinal.tuning.in_turn import grid_plan
-from vicinal.tuning.ranges import flat_space
-from vicinal.tuning.search_spaces import LOSS_SPACES, MINER_SPACES, start_of
+from vicinal.tuning.samplers import grid_plan
+from vicinal.tuning.spaces import LOSS_SPACES, MINER_SPACES, flat_space, start_of
 
 pytestmark = pytest.mark.unit
 

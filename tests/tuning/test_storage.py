@@ -19,7 +19,7 @@ from optuna.exceptions import StorageInternalError
 
 from vicinal.data import Split
 from vicinal.errors import DataError
-from vicinal.recipe import Recipe
+from vicinal.runs.recipe import Recipe
 from vicinal.tuning import Range, Tuned, tune
 from vicinal.tuning.storage import explained
 

@@ -14,9 +14,9 @@ import pytest
 
 from vicinal.data import Split
 from vicinal.errors import InputError, Interrupted, NotFinite, UnknownName
-from vicinal.fitting import fit
-from vicinal.recipe import Recipe
-from vicinal.training.stop_signals import asked_to_stop
+from vicinal.runs._train import fit
+from vicinal.runs.recipe import Recipe
+from vicinal.training.processes import asked_to_stop
 from vicinal.tuning import Choice, Range, search_space, tune
 
 Plant = Callable[[Callable[[Recipe], float]], list[Recipe]]

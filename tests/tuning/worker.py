@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
+from vicinal._util.reading import read_toml
 from vicinal.data import Split, split
-from vicinal.data.opening import load
-from vicinal.fitting import fit as real_fit
-from vicinal.reading import read_toml
-from vicinal.recipe import Recipe
+from vicinal.data._load import load
+from vicinal.runs._train import fit as real_fit
+from vicinal.runs.recipe import Recipe
 from vicinal.tuning import tune
-from vicinal.tuning.ranges import flat_space
+from vicinal.tuning.spaces import flat_space
 
 torch.set_num_threads(1)
 module = sys.modules["vicinal.tuning.study"]

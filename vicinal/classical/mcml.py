@@ -6,10 +6,9 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from vicinal.classical.learner import MetricLearner
+from vicinal.classical.learner import MetricLearner, first_map
 from vicinal.classical.relations import Relations
 from vicinal.classical.solvers import Solution, over_masks, solve
-from vicinal.classical.start import first_map
 from vicinal.objectives.mcml import mcml
 
 __all__ = ["MCML"]

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from vicinal.classical.learner import MetricLearner
+from vicinal.classical.learner import MetricLearner, first_map
 from vicinal.classical.relations import Relations
 from vicinal.classical.solvers import ENTRIES, ROWS, Cost, Solution, learn_map
-from vicinal.classical.start import first_map
 from vicinal.objectives.stable import FAR
 
 __all__ = ["NCA", "over_neighbours"]

@@ -8,11 +8,9 @@ from typing import Any, Literal
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vicinal.classical.learner import MetricLearner
-from vicinal.classical.regularisers import RegulariserName, regulariser_for
+from vicinal.classical.learner import MetricLearner, RegulariserName, first_map, regulariser_for
 from vicinal.classical.relations import Relations
 from vicinal.classical.solvers import Cost, Solution, over_masks, over_triplets, solve
-from vicinal.classical.start import first_map
 from vicinal.objectives.stable import mean
 from vicinal.objectives.triplet import violated_triplets
 

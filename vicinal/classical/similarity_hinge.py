@@ -9,11 +9,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vicinal.classical.learner import MetricLearner
-from vicinal.classical.regularisers import RegulariserName, regulariser_for
+from vicinal.classical.learner import MetricLearner, RegulariserName, first_map, regulariser_for
 from vicinal.classical.relations import Relations
 from vicinal.classical.solvers import Solution, over_masks, solve
-from vicinal.classical.start import first_map
 from vicinal.objectives.stable import mean
 from vicinal.pairs import squared_euclidean
 

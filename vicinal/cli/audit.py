@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.atomic import prepare_output
-from vicinal.cli.figures import save_figure
-from vicinal.cli.json_output import print_json
-from vicinal.cli.values import parse_pairs
+from vicinal._util.files import prepare_output
+from vicinal.cli.inputs import parse_pairs
+from vicinal.cli.output import print_json, save_figure
 from vicinal.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 
 import typer
 
-from vicinal.cli.saying import say_notes
+from vicinal.cli.output import say_notes
 from vicinal.errors import InputError, look_up
 
 __all__ = ["audit_claims"]
@@ -49,11 +49,18 @@ def audit_claims(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Say which comparisons are unfair, and how much of a difference goes away where settings are the same."""
-    from vicinal.results.literature import published as published_numbers
-    from vicinal.results.paper_claims import audit_claims as audited
-    from vicinal.results.paper_claims import of_method, read_results, summary, thesis_cases, with_and_without
-    from vicinal.results.paper_results import as_results, unknown_names
-    from vicinal.results.published_parts import validated_parts
+    from vicinal.literature.claims import (
+        as_results,
+        of_method,
+        read_results,
+        summary,
+        thesis_cases,
+        unknown_names,
+        with_and_without,
+    )
+    from vicinal.literature.claims import audit_claims as audited
+    from vicinal.literature.published import published as published_numbers
+    from vicinal.literature.validation import validated_parts
 
     if published and table is not None:
         raise InputError(f"Give a table, or --published: not both; got {table} and --published.")
@@ -88,7 +95,7 @@ def audit_claims(
 
 def _only(rows: list[Row], kind: Literal["dataset", "score"], name: str | None) -> list[Row]:
     """Return the rows of a dataset or score, all of them for None."""
-    from vicinal.results.spellings import spelled
+    from vicinal.literature.published import spelled
 
     if name is None:
         return rows

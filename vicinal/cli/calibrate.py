@@ -34,13 +34,13 @@ def calibrate(
     Classes that the model was trained on are left out.
     Too few classes promise nothing: the message says how many it takes.
     """
-    from vicinal.atomic import prepare_output
+    from vicinal._util.files import prepare_output
     from vicinal.data import load, split
     from vicinal.embedder import Embedder
-    from vicinal.embedder.calibrating import calibration_of, unseen_classes
+    from vicinal.embedder._calibrate import calibration_of, unseen_classes
     from vicinal.embedder.folder import CALIBRATION, model_in
     from vicinal.errors import InputError
-    from vicinal.evaluation.promised_threshold import check_promise, check_rates, promise_threshold
+    from vicinal.evaluation.threshold import check_promise, check_rates, promise_threshold
 
     check_rates(false_matches, confidence)
     embedder = Embedder.load(model)

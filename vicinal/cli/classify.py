@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vicinal.cli.query_images import SKIP_BAD, query_images
+from vicinal.cli.inputs import SKIP_BAD, query_images
 
 __all__ = ["classify"]
 
@@ -37,10 +37,10 @@ def classify(
 
     A new class needs no training: put a few images of it into the index.
     """
-    from vicinal.atomic import prepare_output, write_atomically
+    from vicinal._util.files import prepare_output, write_atomically
     from vicinal.index import Index
-    from vicinal.index.naming import classify as name_by
-    from vicinal.index.naming import naming_rule
+    from vicinal.index._classify import classify as name_by
+    from vicinal.index._classify import naming_rule
 
     prepare_output(out)
     with Index.open(index) as opened:

@@ -9,10 +9,10 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from vicinal.atomic import prepare_output
-from vicinal.cli.collection import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
+from vicinal._util.files import prepare_output
+from vicinal._util.text import counted
+from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
 from vicinal.errors import DataError
-from vicinal.phrasing import counted
 
 __all__ = ["clusters"]
 
@@ -39,7 +39,7 @@ def clusters(
 
     First with --names names.csv --sheet clusters.png; fill in the names; then again with --out labelled.csv.
     """
-    from vicinal.decisions import propose_clusters
+    from vicinal.collection import propose_clusters
 
     prepare_outputs(out, sheet)
     filled_in = None if names is None or not os.path.lexists(names) else _read_names(names)
@@ -86,7 +86,7 @@ class _Named(NamedTuple):
 
 def _read_names(path: Path) -> list[_Named]:
     """The names that were filled in, if any, one line per cluster."""
-    from vicinal.reading import read_csv
+    from vicinal._util.reading import read_csv
 
     header, *rows = [row for row in read_csv(path) if row] or [[]]
     if header != COLUMNS:

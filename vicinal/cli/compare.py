@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vicinal.cli.values import asked_budget, given, whole_numbers, words
-from vicinal.masking import masked
-from vicinal.phrasing import counted
+from vicinal._util.secrets import masked
+from vicinal._util.text import counted
+from vicinal.cli.inputs import asked_budget, given, whole_numbers, words
 
 __all__ = ["compare"]
 
@@ -101,7 +101,7 @@ def compare(
     Killed anywhere and started again with the same command, it runs only what is missing.
     """
     from vicinal.comparing import compare as run_comparison
-    from vicinal.comparing.panel import PANEL
+    from vicinal.comparing.plan import PANEL
     from vicinal.recipes import losses_beside
     from vicinal.tuning.ladder import RUNGS
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vicinal.cli.figures import prepare_picture, save_picture
+from vicinal._util.text import counted
+from vicinal.cli.output import prepare_picture, save_picture
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
-from vicinal.phrasing import counted
 
 if TYPE_CHECKING:
     from vicinal.data import Dataset, Lookalikes
@@ -85,10 +85,10 @@ def _looked_at(
     name_or_path: str, options: dict[str, Any], check: str, skip_bad: bool, progress: bool
 ) -> tuple[Dataset, Lookalikes, DataError | None]:
     """The data without what is bad, the pictures that are in it twice, and what training would refuse it for."""
+    from vicinal._util.progress import LiveBar
     from vicinal.data import find_lookalikes, load
+    from vicinal.data._load import reader_of
     from vicinal.data.files import watched_files
-    from vicinal.data.opening import reader_of
-    from vicinal.live_bar import LiveBar
 
     with suppress(UnknownName):  # which opening it tells
         if check == "decode" and _takes(reader_of(name_or_path), "check"):

@@ -25,9 +25,9 @@ def demo(
     """
     from rich.console import Console
 
-    from vicinal.cli.json_output import print_json
+    from vicinal._util.text import counted
+    from vicinal.cli.output import print_json
     from vicinal.comparing import compare
-    from vicinal.phrasing import counted
     from vicinal.report import write_report
 
     console = Console(stderr=as_json)  # standard output is for the JSON alone

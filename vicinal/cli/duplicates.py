@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.cli.collection import (
+from vicinal._util.text import counted
+from vicinal.cli.inputs import (
     DATA_OR_INDEX,
     MODEL,
     Collection,
@@ -17,11 +18,10 @@ from vicinal.cli.collection import (
     write_rows,
     write_sheet,
 )
-from vicinal.phrasing import counted
 
 if TYPE_CHECKING:
-    from vicinal.data.picture_rows import Cell
-    from vicinal.decisions import DuplicateGroup
+    from vicinal.collection import DuplicateGroup
+    from vicinal.data.sheets import Cell
 
 __all__ = ["duplicates"]
 
@@ -51,11 +51,11 @@ def duplicates(
 
     Data without a model is compared by bytes and looks; embeddings without files by themselves alone.
     """
+    from vicinal._util.progress import LiveBar
+    from vicinal.collection import Link, find_duplicates, group_links
     from vicinal.data.files import watched_files
     from vicinal.data.lookalikes import NOT_COMPARED, lookalike_files
-    from vicinal.decisions import Link, find_duplicates, group_links
-    from vicinal.live_bar import LiveBar
-    from vicinal.neighbours.checked_inputs import check_threshold
+    from vicinal.neighbours.inputs import check_threshold
 
     prepare_outputs(out, sheet)
     found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
@@ -139,7 +139,7 @@ def _rows(found: Collection, groups: list[DuplicateGroup]) -> list[list[object]]
 
 
 def _cells(found: Collection, group: DuplicateGroup) -> list[Cell]:
-    from vicinal.data.picture_rows import RED
+    from vicinal.data.sheets import RED
 
     frame = RED if group.leaks else None
     roles = found.roles

@@ -11,9 +11,9 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from vicinal.atomic import prepare_output
+from vicinal._util.files import prepare_output
+from vicinal._util.reading import read_arrays, read_text
 from vicinal.errors import DataError, InputError
-from vicinal.reading import read_arrays, read_text
 
 if TYPE_CHECKING:
     from vicinal.data.dataset import Dataset
@@ -105,8 +105,8 @@ def open_inputs(inputs: str, *, skip_bad: bool = False) -> tuple[Dataset, bool]:
         inputs: A path, or the name of a known set.
         skip_bad: Leave out files that cannot be decoded, with a warning, instead of raising.
     """
+    from vicinal.data._load import load
     from vicinal.data.checks import Listing, dataset_from
-    from vicinal.data.opening import load
     from vicinal.data.readers.layout import images_below
 
     path = Path(inputs)
@@ -127,7 +127,7 @@ def open_inputs(inputs: str, *, skip_bad: bool = False) -> tuple[Dataset, bool]:
 
 def _is_flat(path: Path) -> bool:
     """Whether a folder holds images itself, so that its subfolders cannot be taken for classes."""
-    from vicinal.data.opening import recognise
+    from vicinal.data._load import recognise
     from vicinal.data.readers.layout import SUFFIXES
 
     return (
@@ -152,7 +152,7 @@ def _from_list(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
 
 
 def _from_arrays(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
-    from vicinal.data.label_sets import need_one_label
+    from vicinal.data.dataset import need_one_label
     from vicinal.data.readers import arrays
 
     found = read_arrays(path)

@@ -9,17 +9,16 @@ import numpy as np
 import typer
 from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from vicinal.atomic import prepare_output
-from vicinal.cli.figures import prepare_figure, save_figure
-from vicinal.cli.saying import say_notes
-from vicinal.cli.values import ways_and_shots, whole_numbers, words
+from vicinal._util.files import prepare_output
+from vicinal._util.progress import LiveBar
+from vicinal.cli.inputs import ways_and_shots, whole_numbers, words
+from vicinal.cli.output import prepare_figure, save_figure, say_notes
 from vicinal.errors import InputError
-from vicinal.live_bar import LiveBar
 
 if TYPE_CHECKING:
     from vicinal.data import Dataset
     from vicinal.embedder import Embedder
-    from vicinal.evaluation.embedding_files import Table
+    from vicinal.evaluation.files import Table
 
 __all__ = ["evaluate"]
 
@@ -126,11 +125,11 @@ def evaluate(
     """
     from vicinal.data import load
     from vicinal.embedder import Embedder
-    from vicinal.evaluation.embedding_sizes import draw_sizes, score_sizes, sizes_in_words
-    from vicinal.evaluation.evaluator import evaluate as evaluate_embeddings
+    from vicinal.evaluation._evaluate import evaluate as evaluate_embeddings
+    from vicinal.evaluation.sizes import draw_sizes, score_sizes, sizes_in_words
     from vicinal.index.exchange import read_vectors
     from vicinal.neighbours import Reranking, learn_whitening
-    from vicinal.results.item_scores import recall_at
+    from vicinal.runs.run import recall_at
 
     asked = None if k is None else whole_numbers(k, "--k")
     episodes = ways_and_shots(few_shot, "--few-shot")
@@ -213,7 +212,7 @@ def evaluate(
 def _from_files(
     embeddings: Path, labels: Path | None, gallery: Path | None, gallery_labels: Path | None
 ) -> tuple[Table, Table | None]:
-    from vicinal.evaluation.embedding_files import read_table
+    from vicinal.evaluation.files import read_table
 
     if gallery is None and gallery_labels is not None:
         raise InputError("--gallery-labels came without --gallery.")
@@ -245,7 +244,7 @@ def _scored_part(whole: Dataset, protocol: str | None) -> Dataset:
 
 def _embedded(embedder: Embedder, scored: Dataset, workers: int | None, progress: bool) -> tuple[Table, Table | None]:
     """Embed a dataset; its queries and its gallery apart where it has them."""
-    from vicinal.evaluation.embedding_files import Table
+    from vicinal.evaluation.files import Table
 
     def table(part: Dataset) -> Table:
         names = np.array(part.class_names)[part.labels]

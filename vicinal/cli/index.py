@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from vicinal.cli.json_output import print_json
+from vicinal._util.text import counted
+from vicinal.cli.output import print_json
 from vicinal.errors import DataError, InputError
-from vicinal.phrasing import counted
 
 if TYPE_CHECKING:
     from vicinal.index import Changes, Index
@@ -105,8 +105,8 @@ def index(
     from vicinal.embedder.folder import CONFIG, model_in
     from vicinal.index import Index
     from vicinal.index.exchange import prepare_export
-    from vicinal.index.index_folder import is_index
-    from vicinal.index.map_export import prepare_map
+    from vicinal.index.folder import is_index
+    from vicinal.index.map import prepare_map
 
     actions: dict[str, object] = {
         "--model": model,
@@ -181,7 +181,7 @@ def index(
             facts["exported"] = opened.export(export)
             console.print(f"{export}: {counted(facts['exported'], 'item')}")
         if export_map is not None:
-            from vicinal.index.map_export import export_map as write_map
+            from vicinal.index.map import export_map as write_map
 
             facts["mapped"] = write_map(opened, export_map)
             console.print(f"{export_map}: {counted(facts['mapped'], 'item')}")
@@ -240,7 +240,7 @@ def _end(opened: Index, facts: Mapping[str, Any], as_json: bool, skip_bad: bool)
 
 def _keep_map(console: Console, opened: Index, *, wanted: bool, progress: bool) -> None:
     if wanted:
-        from vicinal.index.kept_map import keep_map
+        from vicinal.index.map import keep_map
 
         layout = keep_map(opened, progress=progress)
         console.print(f"the map of {counted(len(layout.places), 'item')} is kept, by {layout.method}")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vicinal.cli.json_output import print_json
+from vicinal.cli.output import print_json
 
 __all__ = ["losses"]
 
@@ -22,7 +22,7 @@ def losses(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """List every loss with its geometry, what it needs, the references it runs on, and its paper; say which to try."""
-    from vicinal.comparing.panel import PANEL
+    from vicinal.comparing.plan import PANEL
     from vicinal.objectives import ALIASES, OBJECTIVES, find_objective
 
     console = Console()

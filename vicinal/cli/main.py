@@ -17,11 +17,11 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from vicinal import __version__
-from vicinal.cli.vocabulary import InPlainWords, in_panels, todays_words, without_types
+from vicinal._util.reading import printable
+from vicinal._util.secrets import masked
+from vicinal._util.warnings import warn_plainly
+from vicinal.cli.options import InPlainWords, in_panels, todays_words, without_types
 from vicinal.errors import Interrupted, VicinalError
-from vicinal.masking import masked
-from vicinal.plain_warnings import warn_plainly
-from vicinal.reading import printable
 
 __all__ = ["VERBS", "app", "main"]
 

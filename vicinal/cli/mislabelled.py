@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.collection import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
-from vicinal.phrasing import counted
+from vicinal._util.text import counted
+from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
 
 __all__ = ["mislabelled"]
 
@@ -32,8 +32,8 @@ def mislabelled(
 
     On the sheet each row has the item, its nearest items of its own label, and those of the label proposed.
     """
-    from vicinal.data.picture_rows import BLUE, RED
-    from vicinal.decisions import find_mislabelled
+    from vicinal.collection import find_mislabelled
+    from vicinal.data.sheets import BLUE, RED
 
     prepare_outputs(out, sheet)
     found = read_collection(what, model, skip_bad=skip_bad, progress=progress)

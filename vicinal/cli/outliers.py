@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.collection import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
-from vicinal.phrasing import counted
+from vicinal._util.text import counted
+from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
 
 __all__ = ["outliers"]
 
@@ -34,8 +34,8 @@ def outliers(
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
 ) -> None:
     """List the items whose neighbours are farther than is usual for their class, the farthest first."""
-    from vicinal.data.picture_rows import RED
-    from vicinal.decisions import find_outliers
+    from vicinal.collection import find_outliers
+    from vicinal.data.sheets import RED
 
     prepare_outputs(out, sheet)
     found = read_collection(what, model, skip_bad=skip_bad, progress=progress)

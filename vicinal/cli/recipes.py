@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from vicinal.reading import read_text
+from vicinal._util.reading import read_text
 from vicinal.recipes import RecipeSummary, describe_recipe, expand, find_recipe, losses_beside, recipe_names
 
 __all__ = ["recipes"]

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vicinal.cli.json_output import print_json
-from vicinal.cli.values import words
+from vicinal.cli.inputs import words
+from vicinal.cli.output import print_json
 
 __all__ = ["report"]
 

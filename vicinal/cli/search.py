@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from vicinal.cli.query_images import SKIP_BAD, query_images
-from vicinal.cli.saying import say_notes
+from vicinal.cli.inputs import SKIP_BAD, query_images
+from vicinal.cli.output import say_notes
 from vicinal.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ def search(
 
     vicinal search birds.index unknown.jpg --k 10 --where "label = 'wren'" --sheet hits.png
     """
-    from vicinal.cli.figures import prepare_picture, save_picture
+    from vicinal.cli.output import prepare_picture, save_picture
     from vicinal.index import Index
-    from vicinal.index.hit_pictures import draw_hits
+    from vicinal.index.hits import draw_hits
     from vicinal.neighbours import Reranking
 
     if sum(given is not None for given in (query, item, vector)) != 1:

@@ -56,7 +56,7 @@ def serve(
     vicinal serve birds.index
     """
     from vicinal.index import Index
-    from vicinal.index.index_folder import IndexFolder
+    from vicinal.index.folder import IndexFolder
 
     IndexFolder(index).current()  # that there is no index is said before what serving one takes
     from vicinal.index.server import ServerSettings, serve_index

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from vicinal.cli.json_output import print_json
+from vicinal.cli.output import print_json
 
 __all__ = ["shorten"]
 
@@ -40,7 +40,7 @@ def shorten(
     from vicinal.embedder import Embedder
     from vicinal.errors import InputError
     from vicinal.index.exchange import read_vectors
-    from vicinal.neighbours.rounded_rows import row_shape
+    from vicinal.neighbours.rounding import row_shape
 
     whole = Embedder.load(model)
     rows = None

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vicinal.cli.figures import prepare_figure, save_figure
-from vicinal.cli.saying import say_notes
+from vicinal.cli.output import prepare_figure, save_figure, say_notes
 from vicinal.errors import InputError
 
 if TYPE_CHECKING:
-    from vicinal.results import Leaderboard, Run
-    from vicinal.statistics import Tournament
-    from vicinal.statistics.ranking import Missing
+    from vicinal.leaderboard import Leaderboard
+    from vicinal.runs import Run
+    from vicinal.stats import Tournament
+    from vicinal.stats.ranks import Missing
 
 __all__ = ["tournament"]
 
@@ -54,9 +54,9 @@ def tournament(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Rank methods over several experiments, and say which differences are real; the higher a score the better."""
-    from vicinal.results import thesis_tables
-    from vicinal.statistics import plot_critical_difference, read_scores
-    from vicinal.statistics import tournament as hold
+    from vicinal.literature import thesis_tables
+    from vicinal.stats import plot_critical_difference, read_scores
+    from vicinal.stats import tournament as hold
 
     prepare_figure(plot, "--plot")
     drawn: list[Path] = []
@@ -103,7 +103,8 @@ def tournament(
 
 def _boards(folders: list[Path]) -> list[Leaderboard]:
     """The leaderboards of comparisons, and that of runs which were trained one by one."""
-    from vicinal.results import Journal, Run, RunFiles, leaderboards
+    from vicinal.leaderboard import leaderboards
+    from vicinal.runs import Journal, Run, RunFiles
 
     def is_run(folder: Path) -> bool:
         files = RunFiles(folder)
@@ -146,7 +147,7 @@ def _check_trained(by_question: list[list[Run]]) -> None:
 
 def _draw_thesis(folder: Path) -> list[Path]:
     """Draw the figures of the thesis, and return where they are."""
-    from vicinal.results.thesis_figures import thesis_figures
+    from vicinal.runs.thesis_figures import thesis_figures
 
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--figures takes a folder, in which six files are written; got the file {folder}.")
@@ -158,7 +159,7 @@ def _draw_thesis(folder: Path) -> list[Path]:
 
 
 def _record(ranks: Tournament, pairs: bool) -> dict[str, Any]:
-    from vicinal.statistics import verdict
+    from vicinal.stats import verdict
 
     return {
         "standings": [asdict(row) for row in ranks.table()],
@@ -172,7 +173,7 @@ def _record(ranks: Tournament, pairs: bool) -> dict[str, Any]:
 
 
 def _text(title: str, ranks: Tournament, pairs: bool, level: float) -> str:
-    from vicinal.statistics import verdict
+    from vicinal.stats import verdict
 
     blocks = [*([title, ""] if title else []), str(ranks), "", str(verdict(ranks))]
     if pairs:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.saying import say_notes
-from vicinal.cli.values import asked_budget, given, loss_settings
+from vicinal.cli.inputs import asked_budget, given, loss_settings
+from vicinal.cli.output import say_notes
 from vicinal.errors import InputError
 
 __all__ = ["train"]
@@ -67,12 +67,12 @@ def train(
 ) -> None:
     """Train an embedder and score it on the classes it has not seen."""
     from vicinal.data import load
-    from vicinal.defaults import Settled, seeing_images, settled_recipe
-    from vicinal.fitting import train as run_recipe
-    from vicinal.recipe import Recipe
-    from vicinal.results import RunFiles, score_test_items
-    from vicinal.results.item_scores import recall_at
-    from vicinal.results.run_notes import random_network_note
+    from vicinal.runs import RunFiles, score_test_items
+    from vicinal.runs._train import train as run_recipe
+    from vicinal.runs.draft import Settled, seeing_images, settled_recipe
+    from vicinal.runs.notes import random_network_note
+    from vicinal.runs.recipe import Recipe
+    from vicinal.runs.run import recall_at
     from vicinal.training.processes import is_first_process
 
     flags = {

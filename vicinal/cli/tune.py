@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from vicinal.atomic import prepare_output, write_atomically
-from vicinal.cli.figures import prepare_figure, save_figure
-from vicinal.cli.saying import say_notes
-from vicinal.cli.values import asked_budget, given, loss_settings
+from vicinal._util.files import prepare_output, write_atomically
+from vicinal._util.reading import read_toml
+from vicinal.cli.inputs import asked_budget, given, loss_settings
+from vicinal.cli.output import prepare_figure, save_figure, say_notes
 from vicinal.errors import InputError
-from vicinal.reading import read_toml
 
 __all__ = ["tune"]
 
@@ -82,13 +81,13 @@ def tune(
 ) -> None:
     """Search for the settings of a loss that score best on validation classes."""
     from vicinal.data import load
-    from vicinal.defaults import settled_recipe
-    from vicinal.recipe import Recipe, flat, laid_over, read_tables
     from vicinal.recipes import find_space
+    from vicinal.runs.draft import settled_recipe
+    from vicinal.runs.recipe import Recipe, flat, laid_over, read_tables
     from vicinal.tuning import tune as search
     from vicinal.tuning.ladder import RUNGS
-    from vicinal.tuning.ranges import flat_space
-    from vicinal.tuning.search_figure import plot_search
+    from vicinal.tuning.spaces import flat_space
+    from vicinal.tuning.tuned import plot_search
 
     flags = {
         "data": data,

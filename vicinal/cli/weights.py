@@ -9,11 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from vicinal.cli.figures import prepare_figure, save_figure
-from vicinal.cli.json_output import print_json
-from vicinal.cli.values import parse_pairs
+from vicinal._util.code import short_name
+from vicinal.cli.inputs import parse_pairs
+from vicinal.cli.output import prepare_figure, print_json, save_figure
 from vicinal.errors import InputError, UnknownName
-from vicinal.named_code import short_name
 
 __all__ = ["weights"]
 
@@ -34,8 +33,7 @@ def weights(
     """Draw the weight of a pair over its similarity, and say which similarities it depends on."""
     from vicinal.mining import MINERS, find_miner
     from vicinal.objectives import find_objective, options_of
-    from vicinal.weight_plots import plot_weights
-    from vicinal.weights import similarity_types, weight_curves
+    from vicinal.weights import plot_weights, similarity_types, weight_curves
 
     miner = find_miner(mining) if mining else None
     if miner in (MINERS["distance_weighted"], MINERS["random"]):

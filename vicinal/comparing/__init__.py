@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from vicinal.comparing.comparison import compare
+from vicinal.comparing._compare import compare
 
 __all__ = ["compare"]

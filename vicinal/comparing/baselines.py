@@ -11,21 +11,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vicinal.build import build_embedder
+from vicinal._util.text import counted
 from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS, Contestant
+from vicinal.comparing.grid import RunContestant
 from vicinal.comparing.progress import Shown
-from vicinal.comparing.tasks import RunContestant
 from vicinal.data import Dataset, Split
 from vicinal.embedder import Embedder, Head
-from vicinal.embedder.principal_axes import PrincipalAxes, principal_axes, principal_head
+from vicinal.embedder.head import PrincipalAxes, principal_axes, principal_head
 from vicinal.errors import Interrupted
 from vicinal.evaluation import Scores, chance_scores
-from vicinal.fitting import assess
-from vicinal.phrasing import counted
-from vicinal.recipe import SCORES, Recipe
-from vicinal.results import Journal, Record
-from vicinal.results.gain import CHANCE, UNTRAINED, reduced
-from vicinal.results.item_scores import queries_by_class, recall_at, scores_by_class
+from vicinal.leaderboard.gain import CHANCE, UNTRAINED, reduced
+from vicinal.runs import Journal, Record
+from vicinal.runs._train import assess
+from vicinal.runs.build import build_embedder
+from vicinal.runs.recipe import SCORES, Recipe
+from vicinal.runs.run import queries_by_class, recall_at, scores_by_class
 from vicinal.training.frozen import FrozenEmbedder, Trainee
 
 __all__ = ["run_baselines"]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, final
 
+from vicinal._util.code import is_code, known_name, short_name
 from vicinal.errors import InputError, UnknownName, VicinalError
 from vicinal.mining import MINERS
-from vicinal.named_code import is_code, known_name, short_name
 from vicinal.objectives import ALIASES, OBJECTIVES
-from vicinal.own_terms import BATCHES, TERMS, USUAL
-from vicinal.recipe import Recipe, flat, laid_over, read_tables, without_choice_on_test
 from vicinal.recipes import expand
+from vicinal.runs.paper_settings import BATCHES, TERMS, USUAL
+from vicinal.runs.recipe import Recipe, flat, laid_over, read_tables, without_choice_on_test
 
 __all__ = ["Contestant", "contestants", "demands_after_search", "described", "is_recipe", "needs"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
@@ -12,12 +12,19 @@ from typing import Any, final
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from vicinal._util.progress import LiveBar
+from vicinal._util.text import counted, duration
 from vicinal.comparing.contestants import Contestant
-from vicinal.live_bar import LiveBar
-from vicinal.results import Record
+from vicinal.comparing.plan import PANEL, panel_in_words
+from vicinal.data import Dataset, leak_note
+from vicinal.runs import Record
+from vicinal.runs.draft import images_per_step
+from vicinal.runs.notes import budget_note, colour_note, random_network_note, share_note, validation_note
+from vicinal.runs.recipe import Recipe
 from vicinal.training.log import TIME_USED
 
-__all__ = ["Shown"]
+__all__ = ["Shown", "features_in_words", "opening_words", "time_in_words"]
+
 
 LOOK = 1.0  # seconds between two looks at the logs of what is running
 TAIL = 16_384  # bytes of a log that are looked at: more than from one score to the next, most often
@@ -162,3 +169,72 @@ def last_facts(log: Path) -> dict[str, Any]:
         with suppress(ValueError):  # the first may be the end of one
             facts |= json.loads(line)
     return facts
+
+
+# What a comparison says before it begins: what is compared, on what, what to know, and how long it takes.
+
+
+def opening_words(first: Recipe, data: Dataset, notes: Sequence[str], *, panel: bool) -> Iterator[str]:
+    """Say what is run on what, and all that a reader of the scores will have to know; a line each.
+
+    Args:
+        first: The recipe of the first run.
+        data: The whole of it.
+        notes: What the comparison knows already.
+        panel: Whether the ways to compare were chosen by vicinal.
+    """
+    split, training = first.split(data), first.training
+    sides = {"train": split.train, "validate": split.chooser, "test": split.test}
+    divided = ", ".join(f"{len(view.classes)} {side}" for side, view in sides.items() if view is not None)
+    yield f"{data.name}: {counted(len(data), 'item')} of {counted(len(data.classes), 'class')}; of these {divided}."
+    yield f"Network: {_network(first)}."
+    if panel:
+        yield f"No loss is named: {len(PANEL)} are compared that differ in kind."
+        yield from (f"  {line}" for line in panel_in_words())
+    yield _budget(first)
+    known = [
+        leak_note(split),
+        validation_note(split),
+        share_note(first, split),
+        random_network_note(first, split.train),
+        colour_note(first, split.train),
+    ]
+    if training.steps is not None:
+        known.append(budget_note(training.steps * images_per_step(first), split.train))
+    for note in dict.fromkeys([*notes, *known]):
+        if note is not None:
+            yield f"Note: {note}"
+
+
+def features_in_words(seconds: float) -> str:
+    """How long features take that have to be computed first."""
+    return f"The network's features are computed first, in {_about(seconds)}, and kept for the next time."
+
+
+def time_in_words(runs: int, seconds: float) -> str:
+    """How long the runs take together."""
+    return f"{counted(runs, 'run')} will take {_about(seconds)} on this machine."
+
+
+def _budget(recipe: Recipe) -> str:
+    """What each run may use up, and when it ends before that."""
+    training, batch = recipe.training, images_per_step(recipe)
+    limit = "" if training.seconds is None else f" for {duration(training.seconds)}"
+    if training.steps is None:
+        said = f"Each run trains{limit}, in steps of {batch} images"
+    else:
+        said = f"Each run sees {training.steps * batch:,} images in {counted(training.steps, 'step')} of {batch}"
+        said += f", or trains{limit} if that is shorter" if limit else ""
+    if training.patience is not None:
+        said += f", and ends early where {counted(training.patience, 'evaluation')} in a row bring nothing"
+    return f"{said}."
+
+
+def _network(recipe: Recipe) -> str:
+    weights = "pretrained weights" if recipe.pretrained else "random weights"
+    trained = "; it stands still, and a head on its features is trained" if recipe.freeze is True else ""
+    return f"{recipe.backbone} with {weights}{trained}"
+
+
+def _about(seconds: float) -> str:
+    return f"about {max(1, round(seconds))} s" if seconds < 60 else f"about {duration(seconds)}"

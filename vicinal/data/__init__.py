@@ -3,17 +3,12 @@
 `load` opens anything by name or path; the readers (`cub`, `folder`, `table`, ...) open one layout each.
 """
 
-from vicinal.data.contact_sheets import contact_sheet
+from vicinal.data._load import READERS, load, recognise
 from vicinal.data.dataset import Dataset
-from vicinal.data.decoded import in_memory, in_memory_once
-from vicinal.data.from_elsewhere import is_foreign, of
-from vicinal.data.image_looks import Looks, looks_of
-from vicinal.data.leaks import find_leaks, leak_note
+from vicinal.data.foreign import is_foreign, of
+from vicinal.data.images import PIXELS, Looks, in_memory, in_memory_once, looks_of, to_tensor
 from vicinal.data.loader import ItemBatch, batches
-from vicinal.data.lookalikes import Lookalikes, find_lookalikes
-from vicinal.data.opening import READERS, load, recognise
-from vicinal.data.pipelines import PIPELINES, TRANSFORMS, Pipeline, as_transform, describe, pipeline, restore
-from vicinal.data.pixels import PIXELS, to_tensor
+from vicinal.data.lookalikes import Lookalikes, find_leaks, find_lookalikes, leak_note
 from vicinal.data.readers import (
     arrays,
     cars196,
@@ -28,8 +23,23 @@ from vicinal.data.readers import (
     sop,
     table,
 )
+from vicinal.data.sheets import contact_sheet
 from vicinal.data.splits import PROTOCOLS, Split, split
-from vicinal.data.transforms import CentreCrop, Fit, RandomAffine, RandomCrop, RandomResizedCrop, Transform
+from vicinal.data.transforms import (
+    PIPELINES,
+    TRANSFORMS,
+    CentreCrop,
+    Fit,
+    Pipeline,
+    RandomAffine,
+    RandomCrop,
+    RandomResizedCrop,
+    Transform,
+    as_transform,
+    describe,
+    pipeline,
+    restore,
+)
 
 __all__ = [
     "PIPELINES",

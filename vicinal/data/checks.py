@@ -11,11 +11,11 @@ from typing import final
 import numpy as np
 from PIL import Image
 
+from vicinal._util.reading import fault_of_file
+from vicinal._util.warnings import warn_caller
 from vicinal.data.dataset import Dataset
 from vicinal.data.files import IMAGE_ERRORS, archive_of, fault_of_image, file_size, map_files, open_header, read_bytes
 from vicinal.errors import DataError, InputError
-from vicinal.plain_warnings import warn_caller
-from vicinal.reading import fault_of_file
 
 DIGITS = 18
 Box = tuple[float, float, float, float]

@@ -11,11 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from vicinal._util.html import html_page, html_picture
+from vicinal._util.reading import printable
+from vicinal._util.text import counted
 from vicinal.data.files import IMAGE_ERRORS, digest, map_files, open_header, read_bytes, upright
 from vicinal.errors import DataError, InputError
-from vicinal.notebook_html import html_page, html_picture
-from vicinal.phrasing import counted
-from vicinal.reading import printable
+
+__all__ = ["first_of_each_label", "need_one_label"]
+
 
 ROLES = ("train", "validation", "test", "query", "gallery")
 
@@ -89,7 +92,7 @@ class Dataset:
 
     def _repr_html_(self) -> str:
         """A few items of a few classes, for notebooks."""
-        from vicinal.data.contact_sheets import contact_sheet
+        from vicinal.data.sheets import contact_sheet
 
         if self.kind == "vectors" or not len(self):
             return html_page(repr(self))
@@ -224,3 +227,41 @@ def _add(total: Any, field: str, parts: Iterable[bytes]) -> None:
     for part in parts:
         total.update(len(part).to_bytes(8, "little"))
         total.update(part)
+
+
+# Items with sets of labels: which labels hang together, and what cannot do with sets.
+
+
+def first_of_each_label(data: Dataset) -> npt.NDArray[np.int64]:
+    """Return for each class the first one that it hangs together with: by an item with both, or by a chain of items.
+
+    Classes that do not hang together share no item, and may be on different sides of a split.
+
+    Example:
+        >>> sets = np.array([[1, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]], dtype=bool)
+        >>> first_of_each_label(Dataset(np.eye(3), sets, ("a", "b", "c", "d"))).tolist()
+        [0, 0, 2, 0]
+    """
+    if not data.has_sets:
+        return np.arange(len(data.class_names))
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    sets = csr_matrix(data.labels.astype(np.int64))
+    component = connected_components(sets.T @ sets, directed=False)[1]
+    first: npt.NDArray[np.int64] = np.unique(component, return_index=True)[1][component].astype(np.int64)
+    return first
+
+
+def need_one_label(data: Dataset, what: str) -> None:
+    """Raise where items have sets of labels, and say what goes on with them.
+
+    Args:
+        data: The items.
+        what: What needs one label per item.
+    """
+    if data.has_sets:
+        raise InputError(
+            f"{what} needs one label per item, and {data.name} has sets of labels: vicinal.fit trains on them and "
+            "vicinal.evaluate scores them."
+        )

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from vicinal._util.reading import fault_of_file, printable, reading
 from vicinal.errors import DataError
-from vicinal.reading import fault_of_file, printable, reading
 
 T = TypeVar("T")
 THREADS = 4

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from vicinal._util.warnings import warn_caller
 from vicinal.data.dataset import Dataset
 from vicinal.data.files import IMAGE_ERRORS
-from vicinal.data.pipelines import as_transform
-from vicinal.data.transforms import Transform
+from vicinal.data.transforms import Transform, as_transform
 from vicinal.errors import DataError, InputError
-from vicinal.plain_warnings import warn_caller
 
 LOSSES = 3  # times that processes which decode may be killed over one batch
 Indices = Sequence[int] | npt.NDArray[np.int64]

@@ -3,21 +3,87 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, final
+from hashlib import blake2b
+from typing import Any, NamedTuple, final
 
 import imagehash
 import numpy as np
+from jaxtyping import Float64, UInt8
 from numpy.typing import NDArray
 from PIL import Image
 
-from vicinal.data.crop_match import THUMBNAIL, crops, whole
 from vicinal.data.dataset import Dataset
 from vicinal.data.files import IMAGE_ERRORS, digest, map_files, open_header, read_bytes
+from vicinal.data.splits import Split
 
-__all__ = ["Lookalikes", "find_lookalikes", "lookalike_files"]
+__all__ = [
+    "THUMBNAIL",
+    "Lookalikes",
+    "crop_correlation",
+    "find_leaks",
+    "find_lookalikes",
+    "leak_note",
+    "lookalike_files",
+]
+
+
+# Whether a small grey picture is another one, or what is left of it when a little is cut off.
+
+THUMBNAIL = 64  # pixels of a side of the pictures that are compared
+COMPARED = 32  # pixels to which parts of them are reduced
+KEPT = (1.0, 0.975, 0.95, 0.925, 0.9)  # of each side, when a little is cut off
+SHIFTS = (0.0, 0.5, 1.0)  # of what is cut off, on the left or at the top
+
+
+def crop_correlation(one: UInt8[np.ndarray, "s s"], other: UInt8[np.ndarray, "s s"]) -> float:
+    """Return the greatest correlation of one picture with the other, either whole or cut a little at its edges.
+
+    Correlations do not see how bright a picture is, nor how strong its contrast.
+
+    Example:
+        >>> picture = np.random.default_rng(0).integers(0, 256, (8, 8)).astype(np.uint8).repeat(8, 0).repeat(8, 1)
+        >>> crop_correlation(picture, picture // 2) > 0.999
+        True
+    """
+    mine, theirs = crops(one), crops(other)
+    return float(max((mine @ theirs[0]).max(), (theirs @ mine[0]).max()))
+
+
+def crops(picture: UInt8[np.ndarray, "s s"]) -> Float64[np.ndarray, "c p"]:
+    """Return the whole picture, and then all that is left of it when a little is cut off.
+
+    Each is reduced to a few pixels and has mean 0 and length 1 (0 if it is blank), so that inner products are
+    correlations.
+
+    Example:
+        >>> crops(np.eye(64, dtype=np.uint8) * 255).shape
+        (37, 1024)
+    """
+    image = Image.fromarray(picture)
+    parts = [image.resize((COMPARED, COMPARED), Image.Resampling.BILINEAR, box=box) for box in _boxes(len(picture))]
+    values = np.stack([np.asarray(part) for part in parts]).reshape(len(parts), -1).astype(np.float64)
+    values -= values.mean(axis=1, keepdims=True)
+    lengths = np.linalg.norm(values, axis=1, keepdims=True)
+    return np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)
+
+
+def whole(picture: UInt8[np.ndarray, "s s"]) -> Float64[np.ndarray, " p"]:
+    """Return the first of `crops` alone."""
+    values = np.asarray(Image.fromarray(picture).resize((COMPARED, COMPARED), Image.Resampling.BILINEAR)).ravel()
+    centred = values - values.mean()
+    length = float(np.linalg.norm(centred))
+    return centred / length if length else centred
+
+
+def _boxes(side: int) -> Iterator[tuple[float, float, float, float]]:
+    for kept in KEPT:
+        size, room = kept * side, (1 - kept) * side
+        shifts = SHIFTS if room else (0.0,)
+        yield from ((room * x, room * y, room * x + size, room * y + size) for x in shifts for y in shifts)
+
 
 SIDE = 8
 FLAT = 24  # grey levels: a picture with less contrast than this looks like any other
@@ -155,3 +221,67 @@ def _same_at_a_second_look(looks_of: Mapping[str, _Look], pairs: Sequence[tuple[
 
     best = dict(zip(places.values(), map_files(greatest, list(places)), strict=True))
     return [(one, other) for one, other in pairs if max(best[one][other], best[other][one]) >= ALIKE]
+
+
+# Items on both sides of a split: what was trained on, or nearly, is then asked for.
+
+TELLING = 8  # different numbers in an item in memory: blank images and rows of a few yes and no are alike by chance
+
+
+def find_leaks(split: Split) -> list[tuple[str, ...]]:
+    """Return groups of items that are the same, or look it, and are on several sides of a split.
+
+    Args:
+        split: Of image files, of which only the bytes are compared beyond 20,000 different ones; or of images in memory
+            and vectors, which are the same where all their numbers are, and are named by side and place.
+    """
+    return _leaks_and_whether_looked_at(split)[0]
+
+
+def leak_note(split: Split, known: tuple[Dataset, Lookalikes] | None = None) -> str | None:
+    """Say that pictures are on both sides of a split, or that it was not looked at them; None if there is neither.
+
+    Args:
+        split: See `find_leaks`.
+        known: The data that was split, and the pictures that are in it twice, where these were looked for already.
+    """
+    leaks, looked_at = _leaks_and_whether_looked_at(split, known)
+    if not leaks:
+        return None if looked_at else f"The split was checked for files that are the same alone: {NOT_COMPARED}"
+    item = "picture" if isinstance(split.train.items, tuple) else "item"
+    many = f"{'a picture' if item == 'picture' else 'an item'} is" if len(leaks) == 1 else f"{len(leaks):,} {item}s are"
+    rest = " `vicinal duplicates` lists them all." if item == "picture" else ""
+    rest += "" if looked_at else f" There may be more: {NOT_COMPARED}"
+    how = "the same or nearly" if item == "picture" else "the same in every number"
+    return (
+        f"LEAK: {many} on both sides of the split, {how}, so that scores are too good; "
+        f"the first: {', '.join(leaks[0])}.{rest}"
+    )
+
+
+def _leaks_and_whether_looked_at(
+    split: Split, known: tuple[Dataset, Lookalikes] | None = None
+) -> tuple[list[tuple[str, ...]], bool]:
+    every = {"train": split.train, "validation": split.validation, "test": split.test}
+    views = {side: view.items for side, view in every.items() if view is not None}
+    sides = {str(path): side for side, items in views.items() if isinstance(items, tuple) for path in items}
+    if not sides:
+        return _same_rows({side: items for side, items in views.items() if isinstance(items, np.ndarray)}), True
+    if known is None:
+        paths = list(sides)
+        alike = lookalike_files(paths)
+    else:
+        paths, alike = [str(path) for path in known[0].items], known[1]
+    named = (tuple(paths[place] for place in group) for group in (*alike.same, *alike.near))
+    groups = [tuple(path for path in group if path in sides) for group in named]
+    return [group for group in groups if len({sides[path] for path in group}) > 1], alike.compared
+
+
+def _same_rows(views: Mapping[str, NDArray[Any]]) -> list[tuple[str, ...]]:
+    places = defaultdict(list)
+    for side, items in views.items():
+        for place, item in enumerate(items):
+            if len(np.unique(item)) >= TELLING:
+                places[blake2b(np.ascontiguousarray(item).tobytes(), digest_size=16).digest()].append((side, place))
+    leaks = [group for group in places.values() if len({side for side, _ in group}) > 1]
+    return [tuple(f"item {place} of {side}" for side, place in group) for group in leaks]

@@ -11,12 +11,11 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.data.dataset import Dataset
-from vicinal.data.from_elsewhere import of
-from vicinal.data.label_sets import first_of_each_label
+from vicinal._util.html import html_page, html_table
+from vicinal._util.text import counted
+from vicinal.data.dataset import Dataset, first_of_each_label
+from vicinal.data.foreign import of
 from vicinal.errors import InputError, look_up
-from vicinal.notebook_html import html_page, html_table
-from vicinal.phrasing import counted
 
 # Each protocol's number of folds; None where there are none.
 PROTOCOLS: dict[str, int | None] = {

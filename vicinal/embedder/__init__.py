@@ -1,9 +1,9 @@
 """The embedder: transform, backbone, head and normalisation; `encode`, `save`, `load`, `export_onnx`."""
 
-from vicinal.embedder.calibrating import calibrate
+from vicinal.embedder._calibrate import calibrate
 from vicinal.embedder.calibration import Calibration, Sameness
-from vicinal.embedder.card import Card
 from vicinal.embedder.embedder import Embedder
+from vicinal.embedder.folder import Card
 from vicinal.embedder.head import Head, normalise, pool
 
 __all__ = ["Calibration", "Card", "Embedder", "Head", "Sameness", "calibrate", "normalise", "pool"]

@@ -16,6 +16,11 @@ from jaxtyping import Float, Float32
 from PIL import Image
 from torch import Tensor, nn
 
+from vicinal._util.code import allow_code as allow
+from vicinal._util.code import is_code, name_of, works_elsewhere
+from vicinal._util.html import html_page, html_table
+from vicinal._util.reading import reading
+from vicinal._util.warnings import warn_caller
 from vicinal.backbones import (
     BACKBONES,
     Backbone,
@@ -29,12 +34,11 @@ from vicinal.backbones import (
 )
 from vicinal.data import is_foreign, of
 from vicinal.embedder.calibration import Calibration, Sameness
-from vicinal.embedder.card import Card
-from vicinal.embedder.choosing import Choice
-from vicinal.embedder.encoding import Precision, embed_in_batches, stack
-from vicinal.embedder.engines import EngineName
+from vicinal.embedder.encode import Precision, embed_in_batches, stack
+from vicinal.embedder.engines import Choice, EngineName
 from vicinal.embedder.folder import (
     CONFIG,
+    Card,
     Config,
     Rounding,
     identity,
@@ -45,19 +49,13 @@ from vicinal.embedder.folder import (
     write_folder,
 )
 from vicinal.embedder.head import Head, Normalisation, Pooling, first_numbers, pool
-from vicinal.embedder.inputs import Inputs, prepare, reader
+from vicinal.embedder.inputs import Inputs, default_transform, describe_transform, prepare, reader, restore_transform
 from vicinal.embedder.lora import merged
 from vicinal.embedder.onnx import export_onnx
-from vicinal.embedder.query_embedding import embed_queries
-from vicinal.embedder.transform import default_transform, describe_transform, restore_transform
+from vicinal.embedder.queries import embed_queries
 from vicinal.errors import DataError, InputError
-from vicinal.named_code import allow_code as allow
-from vicinal.named_code import is_code, name_of, works_elsewhere
-from vicinal.neighbours.rounded_rows import Numbers, check_numbers, middle_of
+from vicinal.neighbours.rounding import Numbers, check_numbers, middle_of
 from vicinal.neighbours.similarity import exact_pairs, readable, vectors
-from vicinal.notebook_html import html_page, html_table
-from vicinal.plain_warnings import warn_caller
-from vicinal.reading import reading
 
 __all__ = ["Embedder"]
 

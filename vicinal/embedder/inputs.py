@@ -14,16 +14,17 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from vicinal._util.reading import printable
 from vicinal.backbones.backbone import Input
-from vicinal.data.cutting import open_image
 from vicinal.data.dataset import Dataset
 from vicinal.data.files import IMAGE_ERRORS, check_pixels, fault_of_image
-from vicinal.data.from_elsewhere import is_foreign, of
-from vicinal.data.transforms import CentreCrop, Fit
-from vicinal.errors import DataError, InputError
-from vicinal.reading import printable
+from vicinal.data.foreign import is_foreign, of
+from vicinal.data.images import open_image
+from vicinal.data.transforms import CentreCrop, Fit, describe, restore
+from vicinal.errors import DataError, InputError, look_up
 
-__all__ = ["Inputs", "Item", "prepare", "reader"]
+__all__ = ["Inputs", "Item", "default_transform", "describe_transform", "prepare", "reader", "restore_transform"]
+
 
 Item = str | os.PathLike[str] | Image.Image | npt.NDArray[Any] | Tensor
 Inputs = Item | Sequence[Item] | Dataset | torch.utils.data.Dataset[Any] | torch.utils.data.DataLoader[Any]
@@ -117,3 +118,51 @@ def _unreadable(item: Any, error: Exception) -> DataError:
 
 def _name(item: Any) -> str:
     return os.fspath(item) if isinstance(item, str | os.PathLike) else f"an item of type {type(item).__name__}"
+
+
+# The test-time transform of an embedder: the backbone's own, and the ones that can be saved.
+
+SAVED = {"CentreCrop": CentreCrop, "Fit": Fit}
+
+
+def default_transform(expects: Input) -> CentreCrop | Fit | None:
+    """Return the transform that a backbone's test images go through; None for feature vectors.
+
+    Example:
+        >>> default_transform(Input("imagenet", 3, size=224, short_side=256))
+        CentreCrop(size=224, short_side=256, pixels='imagenet', resampling='bilinear')
+    """
+    if expects.pixels is None:
+        return None
+    if expects.short_side is None:
+        return Fit(expects.size, pixels=expects.pixels, resampling=expects.resampling)
+    return CentreCrop(expects.size, expects.short_side, pixels=expects.pixels, resampling=expects.resampling)
+
+
+def describe_transform(transform: object) -> dict[str, Any] | None:
+    """Return a transform as a name and numbers.
+
+    Example:
+        >>> describe_transform(Fit(32, pixels="grey"))
+        {'name': 'Fit', 'size': 32, 'pixels': 'grey'}
+    """
+    if transform is None:
+        return None
+    if not isinstance(transform, CentreCrop | Fit):
+        raise InputError(
+            f"The transform {transform!r} cannot be written down as a name and numbers; only those of the kinds "
+            f"{' and '.join(SAVED)} can. Set embedder.transform to one of them before you save or export."
+        )
+    return describe(transform)
+
+
+def restore_transform(description: dict[str, Any] | None) -> CentreCrop | Fit | None:
+    """Return the transform that `describe_transform` described."""
+    if description is None:
+        return None
+    look_up("transform", str(description.get("name")), SAVED)
+    try:
+        transform = restore(description)
+    except TypeError as error:
+        raise InputError(f"No transform can be made of {description}: {error}.") from None
+    return transform if isinstance(transform, CentreCrop | Fit) else None

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vicinal.atomic import replacing
+from vicinal._util.files import replacing
 from vicinal.errors import DataError, MissingExtra
 
 __all__ = ["export_onnx", "graph_in_memory"]

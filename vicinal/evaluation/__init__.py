@@ -6,25 +6,22 @@ themselves. Nothing here knows of models or training.
 
 from __future__ import annotations
 
-from vicinal.evaluation.chance import chance_scores
+from vicinal.evaluation._evaluate import evaluate
 from vicinal.evaluation.clustering import cluster_scores, k_means, pairwise_f1
-from vicinal.evaluation.covering import covering_radius
-from vicinal.evaluation.embedding_sizes import SizeScores, score_sizes
-from vicinal.evaluation.ensemble import concatenate
-from vicinal.evaluation.evaluator import evaluate
-from vicinal.evaluation.few_shot import FewShot, few_shot_accuracy
 from vicinal.evaluation.geometry import (
     alignment,
     class_distances,
     collapse_warning,
+    covering_radius,
     effective_rank,
     geometry_scores,
     hubness,
     spectral_decay,
     uniformity,
 )
-from vicinal.evaluation.open_set import Identification, identify
-from vicinal.evaluation.scores import Scores
+from vicinal.evaluation.identification import FewShot, Identification, few_shot_accuracy, identify
+from vicinal.evaluation.scores import Scores, chance_scores
+from vicinal.evaluation.sizes import SizeScores, concatenate, score_sizes
 from vicinal.evaluation.verification import Verification, verify
 
 __all__ = [

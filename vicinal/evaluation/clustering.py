@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vicinal.errors import InputError, MissingExtra, look_up
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.neighbours.inputs import ArrayLike, Labels, as_codes, as_embeddings
 from vicinal.neighbours.similarity import vectors
 
 __all__ = ["cluster_scores", "k_means", "pairwise_f1"]

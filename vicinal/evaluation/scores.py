@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from vicinal.atomic import replacing, write_atomically
+from vicinal._util.files import replacing, write_atomically
+from vicinal._util.html import html_page, html_table
+from vicinal._util.style import ACCENT, styled
+from vicinal._util.text import counted
 from vicinal.errors import DataError, InputError, look_up
-from vicinal.notebook_html import html_page, html_table
-from vicinal.phrasing import counted
-from vicinal.statistics.intervals import Difference, Interval, class_sums, paired_difference
+from vicinal.neighbours.inputs import Labels, as_codes
+from vicinal.stats.intervals import Difference, Interval, class_sums, paired_difference
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-__all__ = ["Scores"]
+__all__ = ["Scores", "chance_scores", "recall_curve", "worst_classes"]
+
 
 SCHEMA = "vicinal.scores/1"
 
@@ -172,7 +177,6 @@ class Scores:
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw the R@k curve and the worst classes; save the figure if a path is given."""
-        from vicinal.evaluation.overview_plot import overview
 
         figure = overview(self)
         if path is not None:
@@ -249,3 +253,116 @@ def _number(value: float) -> float | None:
 
 def _value(number: float | None) -> float:
     return float("nan") if number is None else number
+
+
+# What a random order of the references would score: exact expectations, from the numbers of positives alone.
+
+
+def chance_scores(labels: Labels, *, gallery_labels: Labels | None = None, k: Sequence[int] = (1, 2, 4, 8)) -> Scores:
+    """Return the expected scores of neighbours in random order, as `evaluate` returns those of embeddings.
+
+    Formula:
+        A query that may find N references, R of them of its class, H_R = 1 + 1/2 + ... + 1/R:
+        P@1 = P@R = R / N
+        R@k = 1 - (N-R)! (N-k)! / (N! (N-R-k)!)
+        MAP@R = 1/N (H_R + (R-1)/(N-1) (R - H_R)), since the j-th reference is a hit with probability R/N, and each of
+        the j-1 before it then with probability (R-1)/(N-1).
+
+    Args:
+        labels: One label per item, or per query if there is a gallery.
+        gallery_labels: One label per reference; without them every item is searched among the others.
+        k: The k of R@k.
+
+    Example:
+        >>> chance = chance_scores(["a", "a", "b", "b"])  # each has one of its class among three others
+        >>> round(chance["P@1"], 4), round(chance["MAP@R"], 4), round(chance["R@2"], 4)
+        (0.3333, 0.3333, 0.6667)
+    """
+    if gallery_labels is None:
+        classes, (codes,) = as_codes(labels)
+        among = codes
+    else:
+        classes, (codes, among) = as_codes(labels, gallery_labels)
+    itself = int(gallery_labels is None)
+    query_classes = codes.numpy()
+    relevant = np.bincount(among.numpy(), minlength=len(classes))[query_classes] - itself
+    if not relevant.any():
+        raise InputError(f"None of the {len(query_classes)} queries has a reference of its class.")
+    per_query = _expected(relevant, len(among) - itself, sorted(set(k)))
+    sums = {name: class_sums(values, query_classes, len(classes)) for name, values in per_query.items()}
+    return Scores(
+        overall={name: float(totals.sum() / counts.sum()) for name, (totals, counts) in sums.items()},
+        intervals={},
+        classes=tuple(classes),  # type: ignore[arg-type]
+        query_classes=query_classes,
+        per_query=per_query,
+        references=len(among),
+        settings={"gallery": gallery_labels is not None},
+    )
+
+
+def _expected(relevant: NDArray[np.int64], references: int, ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+    """The expected scores of queries by their numbers of positives; NaN without any."""
+    positives = np.where(relevant > 0, relevant, np.nan).astype(np.float64)
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, max(1, relevant.max()) + 1))])[relevant]
+    another = (positives - 1) / max(1, references - 1)
+    share = positives / references
+    return {
+        "P@1": share,
+        **{f"R@{k}": 1 - _none_in(k, positives, references) for k in ks},
+        "P@R": share,
+        "MAP@R": (harmonic + another * (positives - harmonic)) / references,
+    }
+
+
+def _none_in(k: int, positives: NDArray[np.float64], references: int) -> NDArray[np.float64]:
+    """The probability that the first k references hold no positive."""
+    drawn = np.arange(min(k, references))
+    left = (references - drawn)[:, None]
+    return np.asarray(np.prod(np.maximum(left - positives, 0) / left, axis=0))
+
+
+# Pictures of scores, as matplotlib figures that belong to no window and no global state.
+
+COLOUR, BAND = ACCENT, f"{ACCENT}40"
+
+
+def overview(scores: Scores) -> Figure:
+    """The R@k curve beside the worst classes."""
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    recall_curve(scores, left)
+    worst_classes(scores, right)
+    return styled(figure)
+
+
+def recall_curve(scores: Scores, axes: Axes) -> None:
+    """Draw R@k against k on a logarithmic axis, with its interval."""
+    names = {int(name[2:]): name for name in scores.overall if name.startswith("R@")}
+    if not names:
+        raise InputError("There is no R@k to draw; evaluate with at least one k.")
+    ks = sorted(names)
+    values = [scores[names[k]] for k in ks]
+    ends = [scores.intervals.get(names[k], (value, value)) for k, value in zip(ks, values, strict=True)]
+    axes.fill_between(ks, [low for low, _ in ends], [high for _, high in ends], color=BAND, linewidth=0)
+    axes.plot(ks, values, marker="o", color=COLOUR)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ks, [str(k) for k in ks])
+    axes.set_ylim(0, 1.02)
+    axes.set(xlabel="k", ylabel="R@k", title="A hit among the k nearest")
+
+
+def worst_classes(scores: Scores, axes: Axes, name: str = "MAP@R", count: int = 15) -> None:
+    """Draw the classes with the lowest mean of one score, the worst on top."""
+    worst = list(scores.per_class(name).items())[:count][::-1]
+    axes.barh(range(len(worst)), [value for _, value in worst], color=COLOUR)
+    axes.set_yticks(range(len(worst)), [_short(str(label)) for label, _ in worst])
+    axes.axvline(scores[name], color="black", linewidth=1, linestyle="--", label="all queries")
+    axes.set_xlim(0, 1.02)
+    axes.set(xlabel=name, title=f"The {len(worst)} worst classes" if len(worst) > 1 else "The worst class")
+    axes.legend(loc="lower right")
+
+
+def _short(label: str, limit: int = 28) -> str:
+    label = label.replace("$", r"\$")  # matplotlib would read a formula
+    return label if len(label) <= limit else f"{label[: limit - 1]}…"

@@ -6,26 +6,108 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
 
-from vicinal.atomic import replacing, write_atomically
+from vicinal._util.files import replacing, write_atomically
+from vicinal._util.text import counted
 from vicinal.errors import InputError, look_up
-from vicinal.evaluation.pair_counts import GroupCounts, count_pairs
-from vicinal.evaluation.pair_similarities import PairCounts
-from vicinal.evaluation.roc import Curve, area, best_accuracy, curve_of, equal_error, true_accepts_at
-from vicinal.evaluation.scored_items import Encoder, LabelledItems, ScoredItems, as_scored_items
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels
-from vicinal.phrasing import counted
-from vicinal.statistics.intervals import Interval, times_drawn
+from vicinal.evaluation.items import Encoder, LabelledItems, ScoredItems, as_scored_items
+from vicinal.evaluation.pairs import GroupCounts, PairCounts, count_pairs
+from vicinal.neighbours.inputs import ArrayLike, Labels
+from vicinal.stats.intervals import Interval, times_drawn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Verification", "verify", "verify_items"]
+
+
+# Rates of a threshold on the similarity: the curves ROC and DET, their area, and what they say at one point.
+#
+# Two items are called the same where their similarity is at least the threshold. FAR, the rate of false accepts, is
+# the share of the pairs of two classes that is called the same; TAR, that of true accepts, the share of the pairs of
+# one class; FRR = 1 - TAR.
+
+
+class Curve(NamedTuple):
+    """The points of ROC and DET from the highest threshold to the lowest; those on straight pieces are left out.
+
+    Attributes:
+        thresholds: Falling from infinity, where nothing is accepted.
+        false_accepts: The FAR at each.
+        true_accepts: The TAR at each; 1 - TAR over FAR is the curve DET.
+    """
+
+    thresholds: Float64[np.ndarray, " t"]
+    false_accepts: Float64[np.ndarray, " t"]
+    true_accepts: Float64[np.ndarray, " t"]
+
+
+class OperatingPoint(NamedTuple):
+    """A score and the threshold that it belongs to."""
+
+    score: float
+    threshold: float
+
+
+def area(counts: PairCounts) -> float:
+    """The area under ROC: how often a pair of one class is more alike than one of two; ties count half.
+
+    Example:
+        >>> area(PairCounts(np.array([0.1, 0.5, 0.9]), np.array([0, 1, 1]), np.array([2, 1, 0])))
+        0.9166666666666666
+    """
+    below = np.cumsum(counts.negatives) - counts.negatives
+    won = counts.positives.astype(np.float64) @ (below + counts.negatives / 2)
+    return float(won / (float(counts.positives.sum()) * float(counts.negatives.sum())))
+
+
+def curve_of(counts: PairCounts) -> Curve:
+    """ROC, with the point where nothing is accepted; points on a straight line between others are left out.
+
+    Example:
+        >>> curve_of(PairCounts(np.array([0.1, 0.5, 0.9]), np.array([0, 1, 1]), np.array([2, 1, 1]))).true_accepts
+        array([0., 1., 1.])
+    """
+    thresholds, false, true = counts.accepted
+    turns = np.ones(len(false), dtype=bool)
+    turns[1:-1] = (np.diff(false, 2) != 0) | (np.diff(true, 2) != 0)
+    return Curve(thresholds[turns], (false / false[-1])[turns], (true / true[-1])[turns])
+
+
+def true_accepts_at(counts: PairCounts, false_accepts: float) -> OperatingPoint:
+    """The greatest TAR of a threshold whose FAR is no more than this, and the lowest such threshold."""
+    thresholds, false, true = counts.accepted
+    place = int(np.searchsorted(false, false_accepts * float(false[-1]) * (1 + 1e-12), side="right")) - 1
+    return OperatingPoint(float(true[place] / true[-1]), _finite(thresholds, place))
+
+
+def equal_error(counts: PairCounts) -> OperatingPoint:
+    """The EER, where FAR and FRR are equal: on the straight line between the two points of ROC around it."""
+    thresholds, false, true = counts.accepted
+    accepted, rejected = false / false[-1], 1 - true / true[-1]
+    place = int(np.argmax(accepted >= rejected))
+    gap, after = rejected[place - 1] - accepted[place - 1], accepted[place] - rejected[place]
+    way = gap / (gap + after)
+    return OperatingPoint(float((1 - way) * accepted[place - 1] + way * accepted[place]), _finite(thresholds, place))
+
+
+def best_accuracy(counts: PairCounts) -> OperatingPoint:
+    """The greatest share of right answers where pairs of one class and of two count the same: (TAR + 1 - FAR) / 2."""
+    thresholds, false, true = counts.accepted
+    right = (true / true[-1] + 1 - false / false[-1]) / 2
+    place = int(np.argmax(right))
+    return OperatingPoint(float(right[place]), _finite(thresholds, place))
+
+
+def _finite(thresholds: Float64[np.ndarray, " t"], place: int) -> float:
+    """The threshold there; for the one that accepts nothing the number above all similarities."""
+    return float(np.nextafter(thresholds[1], np.inf) if place == 0 else thresholds[place])
+
 
 RATES = {"TAR@FAR=1e-2": 1e-2, "TAR@FAR=1e-3": 1e-3, "TAR@FAR=1e-4": 1e-4, "TAR@FAR=1e-5": 1e-5, "TAR@FAR=1e-6": 1e-6}
 FIRM = 100  # false accepts from which on a rate is more than a few accidents
@@ -105,7 +187,6 @@ class Verification:
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw DET; save the figure if a path is given."""
-        from vicinal.evaluation.det_plot import draw_det
 
         figure = draw_det(self)
         if path is not None:
@@ -322,3 +403,35 @@ def _crossing(accepted: NDArray[np.float64], rejected: NDArray[np.float64]) -> f
         return float("nan")
     gap, after = rejected[place - 1] - accepted[place - 1], accepted[place] - rejected[place]
     return float(accepted[place - 1] + gap / (gap + after) * (accepted[place] - accepted[place - 1]))
+
+
+# The curve DET of a verification: both kinds of errors, on logarithmic axes.
+
+LOWEST = 1e-7
+
+
+def draw_det(found: Verification) -> Figure:
+    """Draw false rejects over false accepts, with the EER and the rates that there are scores for."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    false, rejected = found.det
+    shown = (false > 0) & (rejected > 0)
+    axes.plot(false[shown], rejected[shown], color="#1f5fa8", linewidth=1.6)
+    for name, value in found.overall.items():
+        if name.startswith("TAR@FAR=") and value < 1:
+            rate = float(name.removeprefix("TAR@FAR="))
+            axes.plot(rate, 1 - value, "o", color="#1f5fa8", markersize=4)
+            axes.annotate(f"{value:.2f}", (rate, 1 - value), (4, 5), textcoords="offset points", fontsize=8)
+    if found["EER"] > 0:
+        axes.plot(found["EER"], found["EER"], "D", color="#b5482a", markersize=5)
+        axes.annotate(
+            f"EER {found['EER']:.3f}", (found["EER"], found["EER"]), (6, 6), textcoords="offset points", fontsize=8
+        )
+    axes.set(xscale="log", yscale="log", xlabel="false accepts (FAR)", ylabel="false rejects (1 - TAR)")
+    axes.set_xlim(max(LOWEST, float(false[shown].min(initial=1))), 1)
+    axes.set_ylim(top=1.1, bottom=max(1e-4, float(np.min(rejected[shown], initial=1))))
+    axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
+    axes.set_title("DET: what a threshold costs; numbers are TAR", fontsize=9)
+    return figure

@@ -1,11 +1,11 @@
 """The index: items, their embeddings and the embedder, in one folder or in a store, searched exactly."""
 
+from vicinal.index._classify import Naming, classify
 from vicinal.index.client import RemoteIndex, connect
 from vicinal.index.hits import Changes, Hit, Hits
 from vicinal.index.index import Index
 from vicinal.index.item import Header, Item
-from vicinal.index.naming import Naming, classify
-from vicinal.index.store import Answer, Store
+from vicinal.index.stores.store import Answer, Store
 
 __all__ = [
     "Answer",

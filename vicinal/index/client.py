@@ -9,32 +9,131 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import secrets
+import ssl
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
 from typing import Any, TypeVar, final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import numpy as np
 from jaxtyping import Float32, Float64
 from numpy.typing import NDArray
+from PIL import Image
 
+from vicinal._util.text import counted
+from vicinal.data.readers.layout import images_below
 from vicinal.embedder.calibration import Calibration, Sameness
 from vicinal.errors import DataError, InputError
-from vicinal.index.columns import plain_value
-from vicinal.index.given_rows import checked_rows
+from vicinal.index.filters import Where, as_condition, as_text, plain_value
 from vicinal.index.hits import Changes, Hit, Hits
 from vicinal.index.item import Id, Item
-from vicinal.index.kept_connections import KeptConnections
-from vicinal.index.sent_pictures import file_content, form_body, pictures_of
-from vicinal.index.where import Where, as_condition
-from vicinal.index.where_text import as_text
+from vicinal.index.sources import checked_rows
 from vicinal.neighbours import Reranking
-from vicinal.neighbours.checked_inputs import as_array, checked_count
+from vicinal.neighbours.inputs import as_array, checked_count
 from vicinal.neighbours.reranking import as_reranking
-from vicinal.phrasing import counted
 
-__all__ = ["RemoteIndex", "connect"]
+__all__ = ["RemoteIndex", "connect", "form_body"]
+
+
+# Connections to a server that are kept open for whichever thread asks next: a few, however many ask.
+
+
+@final
+class KeptConnections:
+    """Connections to one server.
+
+    Args:
+        parts: Of its address.
+        timeout: Seconds that an answer may take.
+        most: That are kept while nobody uses them.
+    """
+
+    def __init__(self, parts: SplitResult, timeout: float, most: int) -> None:
+        self._parts, self._timeout, self._most = parts, timeout, most
+        self._idle: list[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> http.client.HTTPConnection:
+        """One that nobody uses, or a new one, which is not open yet."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=ssl.create_default_context())
+        return http.client.HTTPConnection(host, port, timeout=self._timeout)
+
+    def give_back(self, connection: http.client.HTTPConnection) -> None:
+        """Leave one that has been answered to whoever asks next; close it if there are enough."""
+        with self._lock:
+            if len(self._idle) < self._most:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close those that nobody uses; the others when they are given back."""
+        with self._lock:
+            idle, self._idle, self._most = self._idle, [], 0
+        for connection in idle:
+            connection.close()
+
+
+# Pictures as they are sent to a server: the bytes of their files, in a body of their own or in a form.
+
+
+def pictures_of(query: Any) -> tuple[list[Any], bool]:
+    """What is to be sent, and whether it is one picture alone."""
+    if isinstance(query, str | os.PathLike) and Path(query).is_dir():
+        files = list(images_below(Path(query)))
+        if not files:
+            raise InputError("That folder has no images to search for.")
+        return files, False
+    if isinstance(query, str | os.PathLike | bytes | Image.Image):
+        return [query], True
+    if isinstance(query, np.ndarray) and (query.ndim == 2 or (query.ndim == 3 and query.shape[2] in (1, 3))):
+        return [query], True
+    return list(query), False
+
+
+def file_content(picture: Any) -> bytes:
+    """The bytes of a picture's file."""
+    if isinstance(picture, bytes):
+        return picture
+    if isinstance(picture, str | os.PathLike):
+        try:
+            return Path(picture).read_bytes()
+        except OSError as error:
+            raise DataError(f"{picture} cannot be read: {error.strerror or error}.") from None
+    if isinstance(picture, np.ndarray):
+        if picture.dtype != np.uint8:
+            raise InputError(f"An image array must be uint8; got {picture.dtype}.")
+        picture = Image.fromarray(picture.squeeze(2) if picture.shape[2:] == (1,) else picture)
+    if not isinstance(picture, Image.Image):
+        raise InputError(f"A picture is a path, bytes, an image or an array; got {type(picture).__name__}.")
+    content = BytesIO()
+    (picture if picture.mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16") else picture.convert("RGB")).save(
+        content, "PNG"
+    )
+    return content.getvalue()
+
+
+def form_body(fields: Mapping[str, str], files: Mapping[str, bytes]) -> tuple[str, bytes]:
+    """A multipart body, and what it is called."""
+    edge = secrets.token_hex(16)
+    parts = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
+    parts += [(f'name="{name}"; filename="picture"', content) for name, content in files.items()]
+    written = [
+        f"--{edge}\r\nContent-Disposition: form-data; {name}\r\n\r\n".encode() + content + b"\r\n"
+        for name, content in parts
+    ]
+    return f"multipart/form-data; boundary={edge}", b"".join([*written, f"--{edge}--\r\n".encode()])
+
 
 T = TypeVar("T")
 

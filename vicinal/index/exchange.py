@@ -15,9 +15,10 @@ import numpy as np
 from jaxtyping import Bool, Float32
 from numpy.typing import NDArray
 
-from vicinal.atomic import prepare_output, replacing, replacing_path, write_atomically
+from vicinal._util.files import prepare_output, replacing, replacing_path, write_atomically
+from vicinal._util.reading import matrix_of_lists, printable, read_arrays, read_parquet, reading, require_file
 from vicinal.errors import DataError, InputError, MissingExtra
-from vicinal.evaluation.embedding_files import (
+from vicinal.evaluation.files import (
     DISTANCE,
     NUMBERS,
     checked_distance,
@@ -27,10 +28,9 @@ from vicinal.evaluation.embedding_files import (
     text_in,
     unpacked,
 )
-from vicinal.index.columns import BUILT_IN
+from vicinal.index.filters import BUILT_IN
 from vicinal.index.item import Header, Item
-from vicinal.neighbours.rounded_rows import Numbers, check_numbers
-from vicinal.reading import matrix_of_lists, printable, read_arrays, read_parquet, reading, require_file
+from vicinal.neighbours.rounding import Numbers, check_numbers
 
 __all__ = ["ForeignVectors", "export_items", "prepare_export", "read_vectors", "write_arrays"]
 

@@ -1,19 +1,48 @@
-"""The generation of an index that serves now, and those before it that somebody still searches."""
+"""Generations of an index: the first, a new one made beside it, and which one is current."""
 
 from __future__ import annotations
 
+import re
+import secrets
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
-from vicinal.index.choosing_store import open_store
-from vicinal.index.index_folder import IndexFolder
-from vicinal.index.store import Store
+import numpy as np
+from jaxtyping import Float32
 
-__all__ = ["Generation", "Generations"]
+from vicinal._util.text import counted
+from vicinal.embedder import Embedder
+from vicinal.errors import InputError, look_up
+from vicinal.index.exchange import ForeignVectors
+from vicinal.index.filters import In
+from vicinal.index.folder import IndexFolder
+from vicinal.index.hits import Changes
+from vicinal.index.item import Header, Item
+from vicinal.index.model import header_for, keep_model, kept_in
+from vicinal.index.refresh import embed_into
+from vicinal.index.sources import Source, add_rows, as_source
+from vicinal.index.stores import begin_store, open_store, server_of
+from vicinal.index.stores.embedded import EmbeddedStore
+from vicinal.index.stores.store import Store
+from vicinal.neighbours.rounding import check_numbers
+from vicinal.neighbours.similarity import DISTANCES
+
+__all__ = [
+    "Generation",
+    "Generations",
+    "check_claims",
+    "check_made_by",
+    "check_query_made_by",
+    "header_of",
+    "make_index",
+    "other_embedder",
+    "write_compacted",
+    "write_reembedded",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,3 +105,184 @@ class Generations:
 
 def _opened(folder: Path) -> Generation:
     return Generation(folder, open_store(folder))
+
+
+# The next generation of an index: the same items written anew, without gaps or with another embedder.
+
+COPIED = 1 << 16  # items copied at a time
+
+
+def name_in_server(path: Path) -> str:
+    """A name for a new generation in a server that may hold many indexes."""
+    plain = re.sub(r"[^a-z0-9]+", "_", path.name.lower()).strip("_")[:24] or "index"
+    return f"i_{plain}_{secrets.token_hex(4)}"
+
+
+def write_compacted(store: Store, building: Path) -> None:
+    """Copy the items of a store into a new one in the folder `building`, without the rows that no item has."""
+    with closing(EmbeddedStore.create(building, store.header)) as target:
+        target.declare(store.columns())
+        items, rows = store.get()
+        for start in range(0, len(items), COPIED):
+            target.add(items[start : start + COPIED], rows[start : start + COPIED])
+
+
+def write_reembedded(store: Store, building: Path, path: Path, model: Embedder, data: Any, progress: bool) -> Changes:
+    """Embed the items of a store with another embedder, into a new store; what was done before a kill is kept.
+
+    Args:
+        store: Of the present generation.
+        building: The folder of the next one.
+        path: Of the index, which the next one is named after in a server.
+        model: The other embedder.
+        data: Where the items are, if they are not files.
+        progress: Whether to show a bar on standard error.
+    """
+    items, _ = store.get(vectors=False)
+    source = _again(items, data)
+    header = header_for(model)
+    with closing(begin_store(building, header, server_of(store), name_in_server(path))) as target:
+        if isinstance(target, EmbeddedStore):
+            target.declare(store.columns())
+        wanted = {item.id: item for item in items}
+        done = {item.id for item in target.get(vectors=False)[0] if item == wanted.get(item.id)}
+        places = [place for place, key in enumerate(source.ids) if key in wanted and key not in done]
+        skipped = embed_into(target, model, source, places, wanted.__getitem__, progress)
+        if gone := {item.id for item in target.get(vectors=False)[0]} - set(wanted):
+            target.delete(In("id", tuple(gone)))
+    return Changes(updated=len(places) - len(skipped), unchanged=len(done), skipped=skipped)
+
+
+def _again(items: list[Item], data: Any) -> Source:
+    """What items are embedded from a second time."""
+    if data is not None:
+        return as_source(data)
+    lost = [item.id for item in items if item.path is None or item.id != item.path]
+    if lost:
+        raise InputError(
+            f"Not whole files: {counted(len(lost), 'item')}, such as {lost[0]!r}; to embed them anew, give the data "
+            "that they came from."
+        )
+    paths = [str(item.path) for item in items]
+    return Source(paths, paths, paths)
+
+
+# The first generation of an index: its folder, its embedder and an empty or filled store.
+
+
+def make_index(
+    path: str | Path,
+    header: Header,
+    model: Embedder | None = None,
+    store: str = "",
+    *,
+    source: Source | None = None,
+    rows: Float32[np.ndarray, "n d"] | None = None,
+    files: Mapping[str, Sequence[Any]] | None = None,
+) -> None:
+    """Make an index; it is there, whole, when this returns, or is not there.
+
+    Args:
+        path: Its folder.
+        header: What all its vectors have in common.
+        model: The embedder, if it is at hand.
+        store: Where items and vectors are kept; empty for the folder.
+        source: Ids, labels and metadata of the first items.
+        rows: Their vectors.
+        files: What is known of their files; see `add_rows`.
+    """
+    folder = IndexFolder(path)
+    with folder.writing():
+        building = folder.building("new", anew=True)  # whoever was killed before finishing it may have had other items
+        keep_model(building, header.embedder, model)
+        with closing(begin_store(building, header, store, name_in_server(folder.path))) as begun:
+            if source is not None and rows is not None:
+                add_rows(begun, source, rows, files)
+        folder.finish(building)
+
+
+def hash_of(embedder: Embedder | str | None) -> str:
+    """The hash of an embedder, or of what is said by it; empty for none."""
+    return embedder.identity() if isinstance(embedder, Embedder) else embedder or ""
+
+
+def header_of(
+    rows: Float32[np.ndarray, "n d"], distance: str, embedder: Embedder | str | None, numbers: str = "float32"
+) -> Header:
+    """What vectors have in common.
+
+    Args:
+        rows: The vectors.
+        distance: How they are compared.
+        embedder: What made them, or its hash.
+        numbers: What each number is kept in; an embedder knows it.
+
+    Raises:
+        InputError: If the embedder cannot have made them.
+    """
+    dim = rows.shape[1]
+    if isinstance(embedder, Embedder) and (embedder.dim, embedder.distance) != (dim, distance):
+        raise InputError(
+            f"The vectors have {dim} numbers and are compared by {distance}; the embedder that is said to have made "
+            f"them gives {embedder.dim} numbers, compared by {embedder.distance}."
+        )
+    if isinstance(embedder, Embedder):
+        return header_for(embedder)
+    check_numbers(numbers, distance)
+    return Header(dim, distance, hash_of(embedder), kept_in(numbers))
+
+
+def check_claims(file: str | Path, found: ForeignVectors, model: Embedder | None, distance: str | None) -> None:
+    """Refuse an embedder or a distance that is not what a file says of its vectors."""
+    if model is not None and found.embedder and found.embedder != model.identity():
+        raise InputError(
+            f"{file} has the vectors of the embedder {found.embedder[:12]}; the one that was given is "
+            f"{model.identity()[:12]}."
+        )
+    if distance is not None:
+        look_up("distance", distance, dict.fromkeys(DISTANCES))
+        if found.distance and found.distance != distance:
+            raise InputError(f"{file} says that its vectors are compared by {found.distance}, not by {distance}.")
+
+
+# Vectors of one embedder only: what another made is refused, with the command that changes an index to it.
+
+
+def check_query_made_by(embedder: Embedder | str | None, known: str, path: Path) -> None:
+    """Refuse queries of another embedder, where both are known.
+
+    Args:
+        embedder: What made them, or its hash.
+        known: The hash of the index's own.
+        path: Of the index, for messages.
+    """
+    if embedder and known and hash_of(embedder) != known:
+        raise other_embedder("has the vectors of", known, path)
+
+
+def check_made_by(embedder: Embedder | str | None, known: str, path: Path) -> None:
+    """Refuse items of another embedder, or of one that nobody knows; see `check_query_made_by`."""
+    given = hash_of(embedder)
+    if known and not given:
+        raise InputError(
+            f"{path} has an embedder, so that vectors must say which one made them: pass embedder=, "
+            "or pass items, which it embeds by itself."
+        )
+    if given != known:
+        raise other_embedder("has the vectors of", known, path)
+
+
+def other_embedder(how: str, known: str, path: Path, folder: object = None) -> InputError:
+    """What is said of the embedder that an index has, where another was given.
+
+    Args:
+        how: What the index has to do with its own ("was built with").
+        known: The hash of its own.
+        path: Of the index.
+        folder: Of the other embedder, if it was given as one.
+    """
+    mine = f"the embedder {known[:12]}" if known else "no embedder, its vectors come from elsewhere"
+    return InputError(
+        f"{path} {how} {mine}; what another embedder makes cannot be compared with that. To change all of "
+        f"it to the other one: vicinal index {path} --model {folder or 'FOLDER'} (or index.reembed(embedder))."
+    )

@@ -11,33 +11,39 @@ import numpy as np
 from jaxtyping import Float32, Float64
 from numpy.typing import NDArray
 
+from vicinal._util.text import counted
 from vicinal.embedder import Calibration, Embedder
 from vicinal.errors import InputError, look_up
-from vicinal.index.changing import check_file, follow_source, plain_values, put_rows, put_values, to_remove
-from vicinal.index.embedded_store import EmbeddedStore
-from vicinal.index.embedder_check import check_made_by, check_query_made_by, other_embedder
 from vicinal.index.exchange import export_items, prepare_export, read_vectors
-from vicinal.index.finding import KeptForSearch, embedded, find_nearest, vector_of
-from vicinal.index.first_generation import check_claims, header_of, make_index
-from vicinal.index.generations import Generation, Generations
-from vicinal.index.given_rows import as_rows, check_directions, checked_rows, source_of_rows
+from vicinal.index.filters import Where, as_condition
+from vicinal.index.folder import is_index
+from vicinal.index.generations import (
+    Generation,
+    Generations,
+    check_claims,
+    check_made_by,
+    check_query_made_by,
+    header_of,
+    make_index,
+    other_embedder,
+    write_compacted,
+    write_reembedded,
+)
 from vicinal.index.hits import Changes, as_hits
-from vicinal.index.improvement import Improvement, as_improvement, carry_over
-from vicinal.index.index_folder import is_index
+from vicinal.index.improve import Improvement, as_improvement, carry_over
 from vicinal.index.item import Id, Item
-from vicinal.index.kept_model import KeptModel, has_model, header_for, keep_model
 from vicinal.index.measurement import Measurement, measure_store
-from vicinal.index.milvus_store import MilvusStore
-from vicinal.index.new_generation import write_compacted, write_reembedded
-from vicinal.index.postgres_store import PostgresStore
-from vicinal.index.sources import Source, as_source
-from vicinal.index.store import Store
-from vicinal.index.taking_in import take_in
-from vicinal.index.where import Where, as_condition
-from vicinal.neighbours.checked_inputs import as_array, checked_count
+from vicinal.index.model import KeptModel, has_model, header_for, keep_model
+from vicinal.index.refresh import check_file, follow_source, plain_values, put_rows, put_values, take_in, to_remove
+from vicinal.index.search import KeptForSearch, embedded, find_nearest, vector_of
+from vicinal.index.sources import Source, as_rows, as_source, check_directions, checked_rows, source_of_rows
+from vicinal.index.stores.embedded import EmbeddedStore
+from vicinal.index.stores.milvus import MilvusStore
+from vicinal.index.stores.postgres import PostgresStore
+from vicinal.index.stores.store import Store
+from vicinal.neighbours.inputs import as_array, checked_count
 from vicinal.neighbours.reranking import Reranking, as_reranking
 from vicinal.neighbours.similarity import DISTANCES
-from vicinal.phrasing import counted
 
 __all__ = ["Index"]
 

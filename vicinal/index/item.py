@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vicinal.errors import InputError
-from vicinal.index.columns import BUILT_IN, Kind, joint_kind
-from vicinal.index.where import Value
+from vicinal.index.filters import BUILT_IN, Kind, Value, joint_kind
 
 __all__ = ["Header", "Id", "Item", "check_dim", "widened"]
 

@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float32
 
+from vicinal._util.text import counted
 from vicinal.errors import InputError, MissingExtra
-from vicinal.index.store import Answer, Store
-from vicinal.phrasing import counted
+from vicinal.index.stores.store import Answer, Store
 
 __all__ = ["Measurement", "measure_store"]
 

@@ -6,27 +6,83 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float32
+from numpy.typing import NDArray
 
-from vicinal.data.dataset import ROLES, Dataset
+from vicinal._util.reading import printable, read_text
+from vicinal.data._load import load, recognise
+from vicinal.data.dataset import ROLES, Dataset, need_one_label
 from vicinal.data.files import archive_of, digest
-from vicinal.data.label_sets import need_one_label
-from vicinal.data.opening import load, recognise
 from vicinal.data.readers.layout import SUFFIXES, by_class, folders_in, images_below
 from vicinal.data.readers.table import read_columns
-from vicinal.errors import DataError, InputError
-from vicinal.index.columns import BUILT_IN, LARGEST, plain_value
-from vicinal.index.item import Id, Item
-from vicinal.index.metadata_columns import as_columns
-from vicinal.index.where import Value
-from vicinal.reading import printable, read_text
+from vicinal.errors import DataError, InputError, NotFinite
+from vicinal.index.filters import BUILT_IN, LARGEST, Value, plain_value
+from vicinal.index.item import Id, Item, check_dim
+from vicinal.index.stores.store import Store
+from vicinal.neighbours.inputs import as_array
+from vicinal.neighbours.rounding import as_int8, unpack_rows
 
-__all__ = ["Source", "as_source", "described"]
+__all__ = [
+    "Source",
+    "add_rows",
+    "as_rows",
+    "as_source",
+    "check_dim",
+    "check_directions",
+    "checked_rows",
+    "described",
+    "source_of_rows",
+]
+
+
+# What is known about items, as columns: from a dict, a list of dicts, or a table of pandas, pyarrow or polars.
+
+
+def as_columns(metadata: Any) -> dict[str, Sequence[Any]]:
+    """Values by column, one per item; None gives no columns.
+
+    Example:
+        >>> as_columns([{"year": 1999}, {"year": 2000, "place": "Ulm"}])
+        {'year': [1999, 2000], 'place': [None, 'Ulm']}
+    """
+    if metadata is None:
+        return {}
+    names, column_of = _names_and_columns(metadata)
+    if unnamed := [name for name in names if not isinstance(name, str)]:
+        raise InputError(f"Names of columns are texts; got {unnamed[0]!r}.")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"Columns of metadata must have different names; {', '.join(twice)} is there twice.")
+    return {name: _column_values(name, column_of(name)) for name in names}
+
+
+def _names_and_columns(metadata: Any) -> tuple[list[Any], Callable[[Any], Any]]:
+    """The names of columns, and what gives each of them."""
+    if isinstance(metadata, Mapping):
+        return list(metadata), metadata.__getitem__
+    if hasattr(metadata, "to_pydict"):  # a table of pyarrow, whose cells are not plain values
+        return list(metadata.column_names), lambda name: metadata[name].to_pylist()
+    if hasattr(metadata, "columns") and hasattr(metadata, "to_dict"):  # one of pandas or polars
+        return list(metadata.columns), metadata.__getitem__
+    if isinstance(metadata, Sequence) and all(isinstance(row, Mapping) for row in metadata):
+        names = dict.fromkeys(name for row in metadata for name in row)
+        return list(names), lambda name: [row.get(name) for row in metadata]
+    raise InputError(
+        "metadata must be a dict of columns, a list of dicts (one per item), or a table of pandas or pyarrow; got "
+        f"{type(metadata).__name__}."
+    )
+
+
+def _column_values(name: object, column: Any) -> list[Any]:
+    if isinstance(column, str | bytes) or not hasattr(column, "__iter__"):
+        raise InputError(f"metadata {name!r} must be a list with one entry per item; got {column!r}.")
+    return list(column)
+
 
 NOT_METADATA = {"path", "label", "id"}
 DIGITS = 20  # of the longest number of 64 bits, with its sign
@@ -264,3 +320,83 @@ def _content(inputs: Any, place: int) -> str | None:
         return digest(os.fspath(item)).hex()
     array = np.ascontiguousarray(item)
     return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()
+
+
+# Vectors that come from outside: checked before anything else sees them, and stored with what is said about them.
+
+
+def as_rows(values: Any, dim: int) -> tuple[Float32[np.ndarray, "n d"], bool]:
+    """Queries as checked rows of `dim` numbers, and whether there is one alone, given as a vector."""
+    array = as_array(values, "queries")
+    single = array.ndim == 1
+    rows = checked_rows(array[None] if single else array, "queries")
+    check_dim(rows, dim)
+    return rows, single
+
+
+def checked_rows(values: Any, name: str) -> Float32[np.ndarray, "n d"]:
+    """Finite float32 rows."""
+    array = as_array(values.detach().cpu() if hasattr(values, "detach") else values, name)
+    if array.ndim != 2 or array.dtype.kind not in "fiub":
+        raise InputError(f"{name} must be a matrix of numbers, one row each; got {array.dtype} {list(array.shape)}.")
+    if not array.shape[1]:
+        raise InputError(f"{name} have no numbers in them: the shape is {list(array.shape)}.")
+    with np.errstate(over="ignore"):
+        rows = np.ascontiguousarray(array, dtype=np.float32)
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        raise NotFinite(
+            f"{len(bad)} of {len(rows)} rows of {name} hold NaN or infinity (or are too large for float32), the first "
+            f"of them row {int(bad[0])}; leave them out."
+        )
+    return rows
+
+
+def check_directions(queries: NDArray[np.float32], distance: str) -> None:
+    """Refuse to seek by the cosine what has no direction: all items are equally near to it."""
+    if distance == "cosine" and not queries.any(axis=1).all():
+        raise InputError(
+            "A vector of zeros has no direction, by which the cosine compares: all items are equally near to it. "
+            "Leave it out."
+        )
+
+
+def source_of_rows(
+    rows: Float32[np.ndarray, "n d"],
+    ids: Sequence[Id] | NDArray[Any] | None,
+    labels: Sequence[Any] | None,
+    metadata: Any,
+) -> Source:
+    """Vectors as things to be put into an index; their ids are 0, 1, 2, ... unless they are given."""
+    keys = range(len(rows)) if ids is None else ids
+    bare = Source(rows, list(range(len(rows))))
+    return as_source(bare, ids=list(keys), labels=None if labels is None else list(labels), metadata=metadata)
+
+
+def add_rows(
+    store: Store,
+    source: Source,
+    rows: Float32[np.ndarray, "n d"],
+    files: Mapping[str, Sequence[Any]] | None = None,
+) -> None:
+    """Store vectors with the ids, labels and metadata of a source, in one step.
+
+    Args:
+        store: Where to.
+        source: One entry per row.
+        rows: The vectors.
+        files: What is known of the items' files (path, source, stamp, hash), by column.
+    """
+    every = {"label": source.labels, **(files or {}), **source.metadata}
+    for name, values in every.items():
+        if len(values) not in (0, len(rows)):
+            raise InputError(f"{name} must have one entry per item: {len(rows)} items, {len(values)} entries.")
+    columns = {name: [plain_value(value, name) for value in values] for name, values in every.items() if len(values)}
+    items = []
+    for key, *values in zip(source.ids, *columns.values(), strict=True):
+        known = {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+        own: dict[str, Any] = {name: known.pop(name) for name in BUILT_IN if name in known}
+        items.append(Item(key, metadata=known, **own))
+    if store.header.numbers == "int8":  # whatever the store keeps them in
+        rows = unpack_rows(as_int8(rows), "int8", rows.shape[1])
+    store.add(items, rows)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from vicinal.neighbours.expansion import augment_references, expand_queries
 from vicinal.neighbours.nearest import Neighbours, find_neighbours
-from vicinal.neighbours.reranking import Reranker, Reranking
+from vicinal.neighbours.reranking import (
+    Reranker,
+    Reranking,
+    Whitening,
+    augment_references,
+    expand_queries,
+    learn_whitening,
+)
 from vicinal.neighbours.searcher import Searcher
-from vicinal.neighbours.whitening import Whitening, learn_whitening
 
 __all__ = [
     "Neighbours",

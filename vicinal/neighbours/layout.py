@@ -31,8 +31,8 @@ import torch
 from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
-from vicinal.neighbours.parallel import side_by_side
 from vicinal.neighbours.similarity import Vectors, chunks, rounding_error
+from vicinal.neighbours.threads import side_by_side
 
 __all__ = ["PADDING", "BoundedLayout", "Bounds", "bar", "centre", "heights", "lay_out", "widths"]
 

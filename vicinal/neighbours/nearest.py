@@ -9,10 +9,9 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from vicinal.errors import InputError
-from vicinal.neighbours.blocked_search import BLOCK, Progress, search
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_embeddings, checked_count
-from vicinal.neighbours.exclusion import Exclusion, exclusion
-from vicinal.neighbours.prepared_references import PreparedReferences
+from vicinal.neighbours.exact import BLOCK, Progress, search
+from vicinal.neighbours.inputs import ArrayLike, Exclusion, Labels, as_embeddings, checked_count, exclusion
+from vicinal.neighbours.references import PreparedReferences
 from vicinal.neighbours.similarity import Vectors, exact_pairs, readable, vectors
 
 __all__ = ["Neighbours", "check_k", "collect", "find_neighbours"]

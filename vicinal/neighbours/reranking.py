@@ -1,22 +1,102 @@
-"""k-reciprocal re-ranking: who has the same neighbours is nearer than who is merely near."""
+"""Better neighbours without training: query expansion, k-reciprocal re-ranking and whitening."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
 from vicinal.errors import InputError
-from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings
+from vicinal.neighbours.inputs import ArrayLike, as_embeddings
 from vicinal.neighbours.nearest import Neighbours, find_neighbours
 
-__all__ = ["Reranker", "Reranking", "as_reranking"]
+__all__ = [
+    "ALPHA",
+    "Reranker",
+    "Reranking",
+    "Whitening",
+    "as_reranking",
+    "augment_references",
+    "expand_queries",
+    "learn_whitening",
+]
+
+
+# Vectors drawn towards their neighbours: queries before a search, references once and for all.
+
+ALPHA = 3.0
+
+
+def expand_queries(
+    queries: ArrayLike, references: ArrayLike | None = None, *, count: int = 5, alpha: float = ALPHA
+) -> Float64[Tensor, "n d"]:
+    """Draw each query towards its nearest references; then search again with what comes of it.
+
+    Costs one more exact search. Vectors are compared by their cosine.
+
+    Formula:
+        q' = q + sum over the count nearest references r of max(0, q . r)^alpha r,    all of length 1, as is q' again
+
+    Args:
+        queries: One row per query.
+        references: One row per reference; by default the queries themselves, where none finds itself.
+        count: References that are added.
+        alpha: The larger, the less do those count that are far; 0 is a plain mean.
+
+    Reference:
+        Radenovic, Tolias and Chum: Fine-tuning CNN image retrieval with no human annotation. PAMI 2018.
+
+    Example:
+        >>> expand_queries([[1.0, 0.0]], [[0.6, 0.8], [0.0, 1.0]], count=1, alpha=1.0)
+        tensor([[0.9430, 0.3328]], dtype=torch.float64)
+    """
+    rows = as_embeddings(queries)
+    gallery = None if references is None else as_embeddings(references, "references")
+    among = rows if gallery is None else gallery
+    if count < 1 or alpha < 0:
+        raise InputError(f"At least 1 reference and a power of at least 0 are needed; got {count} and {alpha}.")
+    near = find_neighbours(rows, count, gallery=gallery)
+    return drawn_towards(_unit(rows), _unit(among), near.indices, near.values, alpha)
+
+
+def augment_references(references: ArrayLike, *, count: int = 5, alpha: float = ALPHA) -> Float64[Tensor, "n d"]:
+    """Draw each reference towards its nearest others, once, before anything is searched: `expand_queries` of them.
+
+    Reference:
+        Gordo, Almazan, Revaud and Larlus: End-to-end learning of deep visual representations for image retrieval.
+        IJCV 2017.
+
+    Example:
+        >>> augment_references([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], count=1).tolist()
+        [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    """
+    return expand_queries(references, count=count, alpha=alpha)
+
+
+def drawn_towards(
+    rows: Float64[Tensor, "n d"],
+    references: Float64[Tensor, "m d"],
+    indices: Int64[Tensor, "n k"],
+    cosines: Float64[Tensor, "n k"],
+    alpha: float,
+) -> Float64[Tensor, "n d"]:
+    """Add to each row its neighbours by their weights, and bring it to length 1; an index of -1 is nobody."""
+    shares = torch.where(indices < 0, 0.0, cosines.nan_to_num(0.0).clamp(min=0.0) ** alpha)
+    result = rows.clone()
+    for column in range(indices.shape[1]):
+        result += shares[:, column, None] * references[indices[:, column].clamp(min=0)]
+    return _unit(result)
+
+
+def _unit(rows: Float[Tensor, "n d"]) -> Float64[Tensor, "n d"]:
+    wide = rows.double()
+    return wide / wide.norm(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -213,3 +293,60 @@ def _least(sets: csr_array, rows: NDArray[np.int64], dense: Float64[np.ndarray, 
     places = np.arange(sizes.sum()) + (sets.indptr[rows] - before)[owners]
     smaller = np.minimum(sets.data[places], dense[sets.indices[places]])
     return np.bincount(owners, smaller, minlength=len(rows))
+
+
+# PCA-whitening: the directions in which embeddings vary most, each with the same spread.
+
+
+class Whitening(NamedTuple):
+    """A linear map after which what it was learned from has no correlations.
+
+    Attributes:
+        mean: What is taken off first.
+        axes: One row per direction that is kept, divided by the spread along it.
+    """
+
+    mean: Float64[np.ndarray, " d"]
+    axes: Float64[np.ndarray, "e d"]
+
+    def apply(self, rows: Float[np.ndarray, "n d"]) -> Float64[np.ndarray, "n e"]:
+        """Return whitened rows of length 1.
+
+        Example:
+            >>> learn_whitening([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).apply(np.array([[2.0, 1.0]]))
+            array([[0.70710678, 0.70710678]])
+        """
+        if rows.shape[1] != len(self.mean):
+            raise InputError(f"The whitening was learned from {len(self.mean)} dimensions; got {rows.shape[1]}.")
+        found = (rows.astype(np.float64) - self.mean) @ self.axes.T
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+
+
+def learn_whitening(rows: ArrayLike, dim: int | None = None, *, shrinkage: float = 0.0) -> Whitening:
+    """Learn a whitening from embeddings, those of training classes say; the classes themselves are not looked at.
+
+    Args:
+        rows: One per item, more than dimensions that are kept.
+        dim: Directions that are kept, those of most variance; by default all that vary.
+        shrinkage: Between 0 and 1: how far the spreads are taken for equal; at 1 it is PCA alone.
+
+    Reference:
+        Jegou and Chum: Negative evidences and co-occurences in image retrieval: the benefit of PCA and whitening.
+        ECCV 2012.
+    """
+    items = as_embeddings(rows).double().numpy()
+    if not 0 <= shrinkage <= 1:
+        raise InputError(f"shrinkage must be between 0 and 1; got {shrinkage}.")
+    if len(items) < 2:
+        raise InputError(f"A whitening is learned from at least 2 rows; got {len(items)}.")
+    mean = items.mean(axis=0)
+    variances, axes = np.linalg.eigh((items - mean).T @ (items - mean) / (len(items) - 1))
+    variances, axes = variances[::-1], axes[:, ::-1].T
+    varying = int((variances > 1e-10 * max(variances[0], 1e-300)).sum())
+    many = min(varying, len(items) - 1) if dim is None else dim
+    if not 1 <= many <= varying:
+        raise InputError(f"{len(items):,} rows vary in {varying} directions; {many} cannot be kept.")
+    spread = (1.0 - shrinkage) * variances[:many] + shrinkage * variances[:many].mean()
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
+    kept = (axes * np.where(largest < 0, -1.0, 1.0))[:many]  # the sign of an axis is no one's choice
+    return Whitening(mean, kept / np.sqrt(spread)[:, None])

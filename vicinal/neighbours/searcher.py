@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vicinal.errors import InputError
-from vicinal.neighbours.blocked_search import BLOCK
-from vicinal.neighbours.checked_inputs import ArrayLike, as_embeddings, read_only
-from vicinal.neighbours.exclusion import Exclusion
+from vicinal.neighbours.exact import BLOCK
+from vicinal.neighbours.inputs import ArrayLike, Exclusion, as_embeddings, read_only
 from vicinal.neighbours.nearest import Neighbours, check_k, collect
-from vicinal.neighbours.prepared_references import PILOT, PreparedReferences, pilot, prepare
-from vicinal.neighbours.saved_layout import as_arrays, from_arrays
+from vicinal.neighbours.references import PILOT, PreparedReferences, as_arrays, from_arrays, pilot, prepare
 from vicinal.neighbours.similarity import Vectors, vectors, vectors_like
 
 __all__ = ["Among", "Searcher"]

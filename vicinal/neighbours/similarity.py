@@ -18,25 +18,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float32, Float64, Int64, Real
 from torch import Tensor
 
 from vicinal.errors import InputError, look_up
-from vicinal.neighbours.parallel import side_by_side
+from vicinal.neighbours.threads import side_by_side
 
 __all__ = [
     "Vectors",
     "chunks",
     "close_pairs",
-    "definition_error",
     "exact_pairs",
     "exact_rows",
     "readable",
     "rounding_error",
+    "similarities",
     "vectors",
     "vectors_like",
 ]
+
 
 DISTANCES = ("cosine", "euclidean")
 
@@ -228,3 +230,27 @@ def _with_offsets(rows: Tensor, shrink: float) -> Vectors:
         return exact_pairs(plain, index, plain, index[:, None]).squeeze(1)
 
     return Vectors(rows, scale, torch.cat(side_by_side(of, chunks(rows))) / -2, "euclidean")
+
+
+# The definition of similarity in an index: plain float64 arithmetic, the same for every store and every shortcut.
+
+
+def similarities(
+    queries: Float32[np.ndarray, "n d"], rows: Real[np.ndarray, "n c d"], distance: str
+) -> Float64[np.ndarray, "n c"]:
+    """Compare query i with each of the rows i: the cosine, or minus the Euclidean distance; the larger, the nearer.
+
+    A vector of length zero has the cosine 0 with everything. Nothing overflows: float32 squared fits float64.
+
+    Example:
+        >>> similarities(np.float32([[3, 4]]), np.float32([[[3, 0], [6, 8], [0, 0]]]), "cosine").tolist()
+        [[0.6, 1.0, 0.0]]
+        >>> similarities(np.float32([[3, 4]]), np.float32([[[3, 0], [6, 8], [0, 0]]]), "euclidean").tolist()
+        [[-4.0, -5.0, -5.0]]
+    """
+    mine, theirs = queries[:, None, :].astype(np.float64), rows.astype(np.float64)
+    if distance == "euclidean":
+        return 0.0 - np.sqrt(np.square(mine - theirs).sum(axis=2))  # not -0.0
+    products = (mine * theirs).sum(axis=2)
+    lengths = np.sqrt(np.square(mine).sum(axis=2)) * np.sqrt(np.square(theirs).sum(axis=2))
+    return np.clip(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0), -1.0, 1.0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from vicinal.named_code import find
+from vicinal._util.code import find
 from vicinal.objectives.arcface import arcface
 from vicinal.objectives.binomial_deviance import binomial_deviance
 from vicinal.objectives.circle import circle

@@ -15,8 +15,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, final
 
+from vicinal._util.reading import read_text, read_toml
 from vicinal.errors import InputError
-from vicinal.reading import read_text, read_toml
 
 __all__ = [
     "RecipeSummary",

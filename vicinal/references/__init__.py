@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from vicinal.references.batch import Batch
+from vicinal.references.batch import Batch, View
 from vicinal.references.cover import Cover, greedy_k_center
 from vicinal.references.hierarchy import Hierarchy, hierarchical_proxies
 from vicinal.references.memory import Memory
 from vicinal.references.one_hot import OneHot
 from vicinal.references.proxies import Proxies
-from vicinal.references.view import View
 
 __all__ = [
     "Batch",

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from vicinal.errors import InputError
 from vicinal.objectives.traits import Kind
 from vicinal.pairs import to_sphere
+from vicinal.references.batch import View
 from vicinal.references.proxies import Proxies, check_against_classes
-from vicinal.references.view import View
 
 __all__ = ["Hierarchy", "hierarchical_proxies"]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vicinal.errors import InputError
 from vicinal.objectives.traits import Kind
-from vicinal.references.view import View
+from vicinal.references.batch import View
 
 __all__ = ["Memory"]
 

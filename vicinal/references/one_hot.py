@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from vicinal.errors import InputError
 from vicinal.objectives.traits import Kind
+from vicinal.references.batch import View
 from vicinal.references.proxies import check_labels
-from vicinal.references.view import View
 
 __all__ = ["OneHot", "check_probabilities"]
 

@@ -20,7 +20,7 @@ from vicinal.evaluation.retrieval import average_precision_at_r
 from vicinal.neighbours import find_neighbours
 from vicinal.report.blocks import Thumbnail
 from vicinal.report.labels import short_names
-from vicinal.results import Run
+from vicinal.runs import Run
 
 __all__ = ["Album", "Search", "evenly", "open_album", "search"]
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from vicinal.objectives.label_gap import most_classes
 from vicinal.spaces.any_distance import evaluate_by
-from vicinal.spaces.axioms import audit_distance
+from vicinal.spaces.axioms import MetricVerdict, Triple, audit_distance
 from vicinal.spaces.condition import k_max, options_for, p_max
 from vicinal.spaces.distances import DISTANCES, angular, audit, squared_sine
 from vicinal.spaces.domains import DOMAINS, Domain, cube, simplex, space, sphere
 from vicinal.spaces.figures import audit_figures, pair_distances, slack_surface, worst_triple
-from vicinal.spaces.label_bounds import Bounds, bounds
-from vicinal.spaces.label_metric import LabelMetric, label_metric_of
-from vicinal.spaces.metric_verdict import MetricVerdict
-from vicinal.spaces.penultimate_features import penultimate
-from vicinal.spaces.run_audit import RunAudit, audit_run
-from vicinal.spaces.triples import Triple
+from vicinal.spaces.label_metric import Bounds, LabelMetric, bounds, label_metric_of
+from vicinal.spaces.run_audit import RunAudit, audit_run, penultimate
 
 __all__ = [
     "DISTANCES",

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from vicinal.errors import InputError
 from vicinal.evaluation import Scores, retrieval
-from vicinal.neighbours.checked_inputs import ArrayLike, Labels, as_codes, as_embeddings
-from vicinal.spaces.triples import Distance
-from vicinal.statistics.intervals import class_bootstrap, class_sums
+from vicinal.neighbours.inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.spaces.axioms import Distance
+from vicinal.stats.intervals import class_bootstrap, class_sums
 
 __all__ = ["distances_in_blocks", "evaluate_by"]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
 
@@ -11,19 +15,63 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vicinal.errors import InputError, UnknownName, look_up
+from vicinal._util.files import write_atomically
+from vicinal._util.reading import read_json
+from vicinal.errors import DataError, InputError, UnknownName, look_up
 from vicinal.objectives import ALIASES, OBJECTIVES, Traits, traits_of
 from vicinal.objectives.label_gap import SMALLEST
 from vicinal.pairs import cosine, cosine_distance, dot, euclidean, squared_euclidean, to_sphere
-from vicinal.spaces.axioms import audit_distance
+from vicinal.spaces.axioms import Distance, Kind, MetricVerdict, Triple, audit_distance
 from vicinal.spaces.condition import p_max
 from vicinal.spaces.domains import DOMAINS
-from vicinal.spaces.kept_verdicts import kept_verdict
 from vicinal.spaces.label_metric import LabelMetric, label_metric_of
-from vicinal.spaces.metric_verdict import Kind, MetricVerdict
-from vicinal.spaces.triples import Distance
 
-__all__ = ["DISTANCES", "Named", "angular", "audit", "label_cross_entropy", "squared_sine"]
+__all__ = ["DISTANCES", "angular", "audit", "squared_sine"]
+
+
+# Verdicts on distances, kept by all that they depend on: a search over triples takes seconds, and never changes.
+
+
+def kept_verdict(
+    folder: Path, inputs: Mapping[str, Any], subject: str, search: Callable[[], MetricVerdict]
+) -> MetricVerdict:
+    """Return the verdict that is kept for some inputs, or search for it and keep it.
+
+    Args:
+        folder: Made if need be; one that cannot be written to costs a search each time, no more.
+        inputs: All that the verdict depends on, beside the version of vicinal.
+        subject: What the verdict is about: losses that measure alike share one search.
+        search: Finds it.
+    """
+    every = {**inputs, "vicinal": version("vicinal"), "torch": torch.__version__}
+    key = json.dumps(every, sort_keys=True, default=repr)
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    try:
+        verdict = _read(path)
+    except (OSError, ValueError, KeyError, TypeError):  # not there yet, or damaged
+        verdict = search()
+        with suppress(OSError, DataError):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(asdict(verdict), default=lambda tensor: tensor.tolist()))
+    return replace(verdict, subject=subject)
+
+
+def _read(path: Path) -> MetricVerdict:
+    values = read_json(path)
+    through = values["worst_through_vertices"]
+    return MetricVerdict(
+        **{
+            **values,
+            "faults": tuple(values["faults"]),
+            "worst": _triple(values["worst"]),
+            "worst_through_vertices": None if through is None else _triple(through),
+        }
+    )
+
+
+def _triple(values: dict[str, Any]) -> Triple:
+    points = {name: torch.tensor(values[name], dtype=torch.float64) for name in ("x", "y", "z")}
+    return Triple(**{**values, **points})
 
 
 def angular(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:

@@ -9,12 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vicinal.figure_style import ACCENT, CONTRAST, GREEN, PLUM, styled
+from vicinal._util.style import ACCENT, CONTRAST, GREEN, PLUM, styled
 from vicinal.spaces.any_distance import distances_in_blocks
+from vicinal.spaces.axioms import MetricVerdict
 from vicinal.spaces.condition import p_max
-from vicinal.spaces.label_bounds import Bounds
-from vicinal.spaces.label_metric import LabelMetric
-from vicinal.spaces.metric_verdict import MetricVerdict
+from vicinal.spaces.label_metric import Bounds, LabelMetric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,15 +15,34 @@ from vicinal.data import Dataset, load
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
-from vicinal.results.run import Run
+from vicinal.runs.run import Run
 from vicinal.spaces.any_distance import evaluate_by
+from vicinal.spaces.axioms import MetricVerdict
 from vicinal.spaces.distances import audit
-from vicinal.spaces.label_bounds import Bounds, bounds
-from vicinal.spaces.label_metric import LabelMetric, label_metric_of
-from vicinal.spaces.metric_verdict import MetricVerdict
-from vicinal.spaces.penultimate_features import penultimate
+from vicinal.spaces.label_metric import Bounds, LabelMetric, bounds, label_metric_of
 
-__all__ = ["RunAudit", "audit_run"]
+__all__ = ["RunAudit", "audit_run", "penultimate"]
+
+
+# The features that a classifier is made from, as an embedder of their own.
+
+
+def penultimate(embedder: Embedder) -> Embedder:
+    """Return an embedder without the last linear map, which shares its backbone with the first.
+
+    Args:
+        embedder: Whose embeddings are class probabilities, as a rule: of classes that it has not seen they say less
+            than the features before.
+
+    Example:
+        >>> classifier = Embedder("convnet", dim=10, normalisation="softmax")
+        >>> penultimate(classifier).dim
+        256
+    """
+    return Embedder(
+        embedder.backbone, dim=None, pooling=embedder.head.pooling, transform=embedder.transform, card=embedder.card
+    ).eval()
+
 
 LABEL_LOSSES = ("metric_cross_entropy", "weak_metric_cross_entropy")
 

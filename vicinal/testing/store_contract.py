@@ -12,9 +12,8 @@ from jaxtyping import Float32
 
 from vicinal.errors import InputError, UnknownName
 from vicinal.index import Header, Item, Store
-from vicinal.index.columns import matches
+from vicinal.index.filters import And, Compare, Condition, In, as_condition, matches
 from vicinal.index.item import Id
-from vicinal.index.where import And, Compare, Condition, In, as_condition
 
 __all__ = ["check_store", "naive_search"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vicinal.training.hooks import Hook
 from vicinal.training.settings import CCP, Settings
+from vicinal.training.state import Hook
 
 __all__ = ["CCP", "Hook", "Settings"]

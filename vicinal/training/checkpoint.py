@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vicinal.atomic import replacing_path
+from vicinal._util.files import replacing_path
 from vicinal.errors import DataError
 from vicinal.training.state import TrainingFiles
 

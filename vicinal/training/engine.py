@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from vicinal.atomic import remove_partial_files
+from vicinal._util.files import remove_partial_files
 from vicinal.criterion import Criterion
+from vicinal.data import Dataset, ItemBatch, batches
 from vicinal.errors import InputError, Interrupted, NotFinite, look_up
+from vicinal.sampling import Sampler
 from vicinal.training.checkpoint import (
     load_best,
     load_checkpoint,
@@ -23,19 +25,61 @@ from vicinal.training.checkpoint import (
     save_best,
     save_checkpoint,
 )
-from vicinal.training.hooks import Hook
 from vicinal.training.log import TIME_USED, Log
 from vicinal.training.optimiser import build_optimiser, learning_rate_factor
-from vicinal.training.processes import start_processes
+from vicinal.training.processes import asked_to_stop, start_processes
 from vicinal.training.settings import Settings
-from vicinal.training.state import Best, TrainingFiles, TrainingState
-from vicinal.training.stop_signals import asked_to_stop
-from vicinal.training.stream import Stream
+from vicinal.training.state import Best, Hook, TrainingFiles, TrainingState
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Outcome", "run_training"]
+__all__ = ["Outcome", "Stream", "run_training"]
+
+
+# Where a training loop's batches come from: data, transform and sampler in one.
+
+
+@final
+@dataclass(frozen=True)
+class Stream:
+    """Iterating yields the rest of the sampler's present pass.
+
+    Attributes:
+        data: The training items.
+        transform: What makes a tensor of one; None for vectors as they are.
+        sampler: Which items form a batch, and where the run is.
+        workers: Processes that decode.
+        seed: Of random transforms.
+        skip_bad: Leave out items that cannot be read.
+        embed: Embeds items of the training set as the sampler's search for hard classes needs them.
+    """
+
+    data: Dataset
+    transform: Callable[..., Tensor] | None
+    sampler: Sampler
+    workers: int = 0
+    seed: int = 0
+    skip_bad: bool = False
+    embed: Callable[[nn.Module], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.sampler.wants_embeddings and self.embed is None:
+            raise InputError("This sampler searches for hard classes: give the stream embed=, a function of the model.")
+
+    def __iter__(self) -> Iterator[ItemBatch]:
+        return batches(
+            self.data, self.transform, self.sampler, workers=self.workers, seed=self.seed, skip_bad=self.skip_bad
+        )
+
+    def embeddings(self, model: nn.Module) -> Tensor | None:
+        """Embed the training items where the sampler searches for hard classes; None where it does not."""
+        return self.embed(model) if self.sampler.wants_embeddings and self.embed is not None else None
+
+    def observe(self, embeddings: Tensor | None) -> None:
+        """Let the sampler look for the nearest classes anew; every process must give the same embeddings."""
+        if embeddings is not None:
+            self.sampler.update(embeddings, torch.from_numpy(self.data.labels))
 
 
 @dataclass(frozen=True)

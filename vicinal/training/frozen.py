@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 from weakref import WeakKeyDictionary
@@ -15,12 +16,14 @@ from torch import Tensor, nn
 from vicinal.backbones import channels_last, cut
 from vicinal.data import Dataset
 from vicinal.embedder import Embedder
-from vicinal.embedder.encoding import embed_in_batches
+from vicinal.embedder.encode import embed_in_batches
 from vicinal.embedder.engines import EngineName
+from vicinal.embedder.head import Head, principal_axes
 from vicinal.errors import InputError
-from vicinal.training.frozen_features import Features, Kept, OneOf, frozen_features, usual_precision, with_features
+from vicinal.training.feature_cache import Features, Kept, OneOf, frozen_features, usual_precision, with_features
 
-__all__ = ["FrozenEmbedder", "Trainee", "training_items"]
+__all__ = ["FrozenEmbedder", "Trainee", "start_at_principal_axes", "training_items"]
+
 
 ROWS = 8192  # features that go through the head at a time
 
@@ -141,3 +144,42 @@ def training_items(
 ) -> tuple[Dataset, Callable[..., Tensor] | None]:
     """Return what a model is trained on: the items and their transform, or their features and a choice among copies."""
     return model.features_of(data, transform, copies) if isinstance(model, FrozenEmbedder) else (data, transform)
+
+
+# Where a head starts: at random, or as the principal axes of the features that it will see.
+
+
+def start_at_principal_axes(model: Trainee, data: Dataset) -> None:
+    """Let the head of a model centre features and keep their principal axes: training starts from PCA.
+
+    Args:
+        model: Whose head has a linear map with a bias.
+        data: The items to train on.
+    """
+    linear = model.head.linear
+    if linear is None or linear.bias is None or linear.out_features > linear.in_features:
+        size = "none" if linear is None else f"{linear.in_features} to {linear.out_features}"
+        bias = "" if linear is None or linear.bias is not None else " without a bias"
+        mended = "head_bias = true" if bias else "a smaller dim"
+        raise InputError(
+            "A head that starts at principal axes maps features to as many numbers or fewer, with a bias that centres "
+            f"them; got {size}{bias}: give {mended}, or head_start = 'random'."
+        )
+    with _features_alone(model.head):
+        found = principal_axes(model.encode(data, engine="folded"))
+    axes = torch.from_numpy(found.axes[: linear.out_features].copy())
+    with torch.no_grad():
+        linear.weight.copy_(axes)
+        linear.bias.copy_(-axes @ torch.from_numpy(found.mean))
+
+
+@contextmanager
+def _features_alone(head: Head) -> Iterator[None]:
+    """Let a head pool, and do nothing else."""
+    former = head.linear, head.normalisation, head.dim
+    assert former[0] is not None
+    head.linear, head.normalisation, head.dim = None, "none", former[0].in_features
+    try:
+        yield
+    finally:
+        head.linear, head.normalisation, head.dim = former

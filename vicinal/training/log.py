@@ -10,10 +10,9 @@ from typing import Any, final
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from vicinal.atomic import write_atomically
+from vicinal._util.files import sealed, unsealed, write_atomically
+from vicinal._util.progress import LiveBar
 from vicinal.errors import DataError, MissingExtra
-from vicinal.live_bar import LiveBar
-from vicinal.sealing import sealed, unsealed
 from vicinal.training.state import TrainingFiles
 
 __all__ = ["TIME_USED", "Log", "read_log"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +17,7 @@ from vicinal.training.settings import Settings
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["import_fabric", "is_first_process", "start_processes"]
+__all__ = ["asked_to_stop", "import_fabric", "is_first_process", "start_processes"]
 
 
 def start_processes(settings: Settings) -> Fabric:
@@ -63,3 +66,28 @@ def import_fabric() -> None:
 def is_first_process() -> bool:
     """Return whether this process is the one that writes and prints."""
     return not (torch.distributed.is_initialized() and torch.distributed.get_rank())
+
+
+# Ctrl-C and SIGTERM as a question that a loop can ask between two steps.
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Turn a Ctrl-C or SIGTERM into a question the loop can ask between two steps; a second one acts at once."""
+    asked: list[int] = []
+    former: dict[int, Any] = {}
+
+    def note(number: int, _: Any) -> None:
+        asked.append(number)
+        signal.signal(number, former[number])
+
+    for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+        try:
+            former[number] = signal.signal(number, note)
+        except ValueError:  # not in the main thread, where signals cannot be caught
+            break
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

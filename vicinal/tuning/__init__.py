@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from vicinal.tuning.ranges import Choice, Range, Space
-from vicinal.tuning.rate_first import tune
-from vicinal.tuning.search_spaces import search_space
+from vicinal.tuning._tune import tune
+from vicinal.tuning.spaces import Choice, Range, Space, search_space
 from vicinal.tuning.tuned import Attempt, Tuned
 
 __all__ = ["Attempt", "Choice", "Range", "Space", "Tuned", "search_space", "tune"]

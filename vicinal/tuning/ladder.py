@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vicinal.recipe import Recipe
+from vicinal.runs.recipe import Recipe
 
 __all__ = ["FAR", "NEAR", "RUNGS", "at_rate", "ladder"]
 

@@ -19,19 +19,17 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+from vicinal._util.code import short_name
+from vicinal._util.progress import LiveBar
+from vicinal._util.secrets import masked
 from vicinal.data import Split
 from vicinal.errors import InputError, Interrupted
-from vicinal.fitting import fit
-from vicinal.live_bar import LiveBar
-from vicinal.masking import masked
-from vicinal.named_code import short_name
-from vicinal.recipe import Recipe
-from vicinal.training.hooks import Hook
-from vicinal.tuning.claims import ERROR, LostTrials, claim, running, signs_of_life, unclaimed
-from vicinal.tuning.in_turn import InTurn, places
-from vicinal.tuning.ranges import Space
-from vicinal.tuning.search_spaces import start_of
-from vicinal.tuning.storage import explained, open_storage
+from vicinal.runs._train import fit
+from vicinal.runs.recipe import Recipe
+from vicinal.training.state import Hook
+from vicinal.tuning.samplers import InTurn, places
+from vicinal.tuning.spaces import Space, start_of
+from vicinal.tuning.storage import ERROR, LostTrials, claim, explained, open_storage, running, signs_of_life, unclaimed
 from vicinal.tuning.tuned import Attempt, State, Tuned, best_of
 
 __all__ = ["NoTrialEnded", "TrialRuns", "run_study"]

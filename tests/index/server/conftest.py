@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from vicinal.index import Index
 from vicinal.index.server import ServerSettings, create_app
-from vicinal.index.server.running import uvicorn_settings
+from vicinal.index.server.serve import uvicorn_settings
 
 
 @pytest.fixture

@@ -15,14 +15,12 @@ from PIL import Image
 import vicinal as vc
 from vicinal.embedder import Embedder
 from vicinal.embedder.calibration import Calibration, Sameness
-from vicinal.embedder.query_embedding import embed_queries
+from vicinal.embedder.queries import embed_queries
 from vicinal.errors import DataError, InputError
 from vicinal.index import Index, Item
-from vicinal.index.columns import matches
-from vicinal.index.float64_similarity import similarities
-from vicinal.index.where import And, Compare, Condition, In, Not, Null, Or, as_condition
-from vicinal.index.where_text import as_text
+from vicinal.index.filters import And, Compare, Condition, In, Not, Null, Or, as_condition, as_text, matches
 from vicinal.neighbours import Reranking
+from vicinal.neighbours.similarity import similarities
 
 TOKEN = "correct-horse"
 VALUES = ("", "it's", 'a "b"', -3, 0, 2.5, 1e-7, 1e22, True, False)

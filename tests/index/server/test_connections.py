@@ -10,8 +10,8 @@ import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vicinal.index import Index
-from vicinal.index.server import connections
-from vicinal.index.server.server_settings import ServerSettings
+from vicinal.index.server import serve as connections
+from vicinal.index.server.settings import ServerSettings
 
 ASK = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 

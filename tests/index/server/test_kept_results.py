@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from vicinal.index.server.kept_results import MOST_WAITING, KeptResults
+from vicinal.index.server.served import MOST_WAITING, KeptResults
 
 pytestmark = pytest.mark.unit
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import vicinal as vc
-from vicinal.embedder import query_embedding
+from vicinal.embedder import queries as query_embedding
 from vicinal.index import Index
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ import vicinal as vc
 from vicinal.data import load
 from vicinal.embedder import Embedder
 from vicinal.embedder.calibration import Calibration
-from vicinal.embedder.card import Card
+from vicinal.embedder.folder import Card
 from vicinal.index import Index
 
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

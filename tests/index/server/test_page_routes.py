@@ -17,9 +17,9 @@ import pytest
 
 from vicinal.embedder import Embedder
 from vicinal.index import Index
-from vicinal.index.map_layout import lay_out
-from vicinal.index.pair_explanation import class_centres, explain_pair
-from vicinal.index.server import page_reply_models
+from vicinal.index.explain import class_centres, explain_pair
+from vicinal.index.map import lay_out
+from vicinal.index.server import models as page_reply_models
 
 PAGE = Path(__file__).parents[3] / "vicinal" / "index" / "page"
 

@@ -22,10 +22,10 @@ from PIL import Image
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.index import Index
-from vicinal.index.sent_pictures import form_body
+from vicinal.index.client import form_body
 from vicinal.index.server import ServerSettings
-from vicinal.index.server.multipart_form import form_fields
-from vicinal.index.server.sealed_ids import SealedIds
+from vicinal.index.server.served import SealedIds
+from vicinal.index.server.uploads import form_fields
 
 TOKEN = "correct-horse"
 
@@ -275,7 +275,7 @@ def test_what_nobody_foresaw_is_counted_and_carries_the_headers(asked: Any, vect
 
 
 def test_a_threshold_that_links_nearly_everything(asked: Any, vectors: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vicinal.decisions.duplicates.MOST_LINKS", 100)
+    monkeypatch.setattr("vicinal.collection.duplicates.MOST_LINKS", 100)
     with asked(vectors) as client:
         for _ in range(600):
             reply = client.get("/inspect/duplicates?threshold=-1")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._util.reading import read_arrays
+from vicinal._util.warnings import warn_caller
 from vicinal.data.dataset import Dataset
 from vicinal.errors import DataError, InputError
-from vicinal.plain_warnings import warn_caller
-from vicinal.reading import read_arrays
 
 
 def arrays(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from vicinal._util.reading import read_csv, read_mat, reading
 from vicinal.data.checks import Listing, dataset_from
 from vicinal.data.dataset import Dataset
 from vicinal.data.readers.layout import by_class, find_root
-from vicinal.reading import read_csv, read_mat, reading
 
 OFFICIAL = {
     "images": 16_185,

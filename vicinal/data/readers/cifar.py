@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from vicinal._util.reading import read_content, read_text
 from vicinal.data.dataset import Dataset
 from vicinal.errors import DataError
-from vicinal.reading import read_content, read_text
 
 PIXELS = 3 * 32 * 32
 # Files of each role, bytes of labels before an image (the last is the class), and the file with the names of classes.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vicinal._util.reading import printable
+from vicinal._util.text import counted
 from vicinal.data.checks import dataset_from
 from vicinal.data.dataset import ROLES, Dataset
 from vicinal.data.readers.layout import by_class, folders_in, is_image
 from vicinal.errors import DataError
-from vicinal.phrasing import counted
-from vicinal.reading import printable
 
 
 def folder(

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from vicinal._util.reading import fault_of_file, printable, read_content
 from vicinal.data.checks import Listing
 from vicinal.errors import DataError
-from vicinal.reading import fault_of_file, printable, read_content
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._util.reading import read_content, reading
 from vicinal.data.dataset import Dataset
 from vicinal.errors import DataError
-from vicinal.reading import read_content, reading
 
 PARTS = {"train": "train", "test": "t10k"}
 LARGEST = 1 << 30  # bytes of one file, unpacked

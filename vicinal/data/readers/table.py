@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._util.reading import read_csv, read_parquet, reading
+from vicinal._util.text import counted
 from vicinal.data.checks import Box, Listing, dataset_from, is_number
 from vicinal.data.dataset import Dataset
 from vicinal.data.readers.arrays import arrays
 from vicinal.errors import DataError
-from vicinal.phrasing import counted
-from vicinal.reading import read_csv, read_parquet, reading
 
 SPLITS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 BOX = ("x_1", "y_1", "x_2", "y_2")

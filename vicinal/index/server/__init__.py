@@ -10,7 +10,7 @@ except ImportError:
     raise MissingExtra("serve", "Serving an index") from None
 
 from vicinal.index.server.app import create_app
-from vicinal.index.server.running import serve_index
-from vicinal.index.server.server_settings import ServerSettings
+from vicinal.index.server.serve import serve_index
+from vicinal.index.server.settings import ServerSettings
 
 __all__ = ["ServerSettings", "create_app", "serve_index"]

@@ -15,22 +15,21 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from vicinal.errors import VicinalError
+from vicinal.index.folder import BeingWritten
 from vicinal.index.index import Index
-from vicinal.index.index_folder import BeingWritten
 from vicinal.index.server.guard import Guard
-from vicinal.index.server.item_routes import add_item_routes
-from vicinal.index.server.prometheus_text import Counts
+from vicinal.index.server.items_api import add_item_routes
+from vicinal.index.server.metrics import Counts
+from vicinal.index.server.models import ErrorReply, Refusal, refused
 from vicinal.index.server.queries import Queries
-from vicinal.index.server.refusal import Refusal, refused
-from vicinal.index.server.search_routes import add_search_routes
+from vicinal.index.server.search_api import add_search_routes
 from vicinal.index.server.served import Served
-from vicinal.index.server.server_settings import ServerSettings
-from vicinal.index.server.status_routes import add_status_routes
-from vicinal.index.server.wire_models import ErrorReply
+from vicinal.index.server.settings import ServerSettings
+from vicinal.index.server.status_api import add_status_routes
 
 __all__ = ["create_app"]
 
-PAGE = "vicinal.index.server.page_routes"
+PAGE = "vicinal.index.server.page_api"
 
 
 def create_app(index: Index, settings: ServerSettings | None = None) -> FastAPI:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
 import os
+import secrets
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar, cast, final
 from urllib.parse import quote
 
 import numpy as np
@@ -19,22 +24,149 @@ from jaxtyping import Float32
 from numpy.typing import NDArray
 from PIL import Image
 
-from vicinal.embedder.query_embedding import embed_queries
+from vicinal._util.machine import cores
+from vicinal._util.reading import printable
+from vicinal.embedder.queries import embed_queries
 from vicinal.errors import DataError, InputError, VicinalError
-from vicinal.index.embedded_store import EmbeddedStore
+from vicinal.index.filters import And, Compare, Condition, Not, Or, Value, as_condition
 from vicinal.index.hits import Hit
 from vicinal.index.index import Index
 from vicinal.index.item import Id, Item
-from vicinal.index.server.refusal import Refusal
-from vicinal.index.server.sealed_ids import SealedIds
-from vicinal.index.server.server_settings import ServerSettings
-from vicinal.index.where import And, Compare, Condition, Not, Or, Value, as_condition
-from vicinal.machine import cores
-from vicinal.reading import printable
+from vicinal.index.server.models import Refusal
+from vicinal.index.server.settings import ServerSettings
+from vicinal.index.stores.embedded import EmbeddedStore
 
-__all__ = ["Overview", "Served", "Snapshot"]
+__all__ = ["KeptResults", "SealedIds", "Served", "Snapshot"]
+
+
+# Ids that do not tell what they are: those of files are paths, which are nobody's business where these are private.
+#
+# A sealed id is the id, encrypted by a key of the server: the same id gives the same text (so that addresses can be
+# shared), nobody without the key can read or guess it, and none but the server can make one. Built as RFC 5297 does it
+# (a synthetic initial value): the first 16 bytes are a keyed hash of the id, from which the key stream for the rest is
+# derived; after opening, the hash is compared. Nothing is looked up, so that a million items cost nothing.
+
+MARK = 16  # bytes of the keyed hash
+STEP = 32  # lengths are rounded up to this, as they would tell something
+FIRST = "i"  # character of every sealed id
+
+
+class SealedIds:
+    """Seals and opens ids.
+
+    Args:
+        secret: From which the key is derived; with another one all ids look different. Empty for a random one.
+
+    Example:
+        >>> ids = SealedIds("a token")
+        >>> ids.opened(ids.sealed("/photos/a.jpg"))
+        '/photos/a.jpg'
+        >>> ids.opened("invented") is None
+        True
+    """
+
+    def __init__(self, secret: str = "") -> None:
+        source = secret.encode() or secrets.token_bytes(32)
+        self._key = hashlib.blake2b(source, digest_size=32, person=b"vicinal ids").digest()
+
+    def sealed(self, text: str) -> str:
+        """The form that is shown: letters, digits, - and _, with a letter first.
+
+        What begins with - is a formula in a table, and an option in a terminal.
+        """
+        plain = text.encode()
+        plain += b"\0" * (-len(plain) % STEP)  # no id holds a zero character
+        mark = self._mark(plain)
+        return FIRST + base64.urlsafe_b64encode(mark + self._with_stream(plain, mark)).decode().rstrip("=")
+
+    def opened(self, shown: str) -> str | None:
+        """The id; None for what this server has not sealed."""
+        if not shown.startswith(FIRST):
+            return None
+        coded = shown.removeprefix(FIRST)
+        try:
+            content = base64.urlsafe_b64decode(coded.encode("ascii") + b"=" * (-len(coded) % 4))
+        except (ValueError, binascii.Error):
+            return None
+        mark, hidden = content[:MARK], content[MARK:]
+        plain = self._with_stream(hidden, mark)
+        if not hmac.compare_digest(mark, self._mark(plain)):
+            return None
+        return plain.rstrip(b"\0").decode()
+
+    def _mark(self, plain: bytes) -> bytes:
+        return hashlib.blake2b(plain, digest_size=MARK, key=self._key, person=b"mark").digest()
+
+    def _with_stream(self, content: bytes, mark: bytes) -> bytes:
+        stream = b"".join(
+            hashlib.blake2b(mark + place.to_bytes(8, "big"), key=self._key, person=b"stream").digest()
+            for place in range(-(-len(content) // 64))
+        )
+        return bytes(a ^ b for a, b in zip(content, stream, strict=False))
+
+
+# Results that take a while: computed once for each state of the index, at once or in the background.
 
 T = TypeVar("T")
+
+MOST_WAITING = 8  # computations; who asks for more is told to wait, too
+
+
+@final
+class KeptResults:
+    """Keeps one result under each name, for the latest state of the index that it was asked for."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, tuple[str, Any]] = {}
+        self._failures: dict[str, tuple[str, Exception]] = {}
+        self._running: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+        self._one_at_a_time = threading.Lock()
+
+    def now(self, name: str, generation: str, compute: Callable[[], T]) -> T:
+        """The result, computed in this thread if it is not there.
+
+        Args:
+            name: Of the result.
+            generation: The state of the index that it is of.
+            compute: How to get it.
+        """
+        with self._lock:
+            kept = self._results.get(name)
+        if kept is None or kept[0] != generation:
+            kept = generation, compute()
+            with self._lock:
+                self._results[name] = kept
+        return cast(T, kept[1])
+
+    def later(self, name: str, generation: str, compute: Callable[[], T]) -> T | None:
+        """The result, or None while it is computed in the background; what went wrong there is raised here, once."""
+        with self._lock:
+            kept = self._results.get(name)
+            if kept is not None and kept[0] == generation:
+                return cast(T, kept[1])
+            failed = self._failures.pop(name, None)
+            if failed is not None and failed[0] == generation:
+                raise failed[1]
+            if (name, generation) not in self._running and len(self._running) < MOST_WAITING:
+                self._running.add((name, generation))
+                # A daemon: whoever stops the server does not wait for it.
+                threading.Thread(target=self._run, args=(name, generation, compute), name=name, daemon=True).start()
+        return None
+
+    def _run(self, name: str, generation: str, compute: Callable[[], Any]) -> None:
+        try:
+            with self._one_at_a_time:
+                result = compute()
+            with self._lock:
+                self._results[name] = generation, result
+        except Exception as error:  # told to whoever asks next
+            with self._lock:
+                self._failures[name] = generation, error
+        finally:
+            with self._lock:
+                self._running.discard((name, generation))
+
 
 MOST_LABELS = 1000  # that are listed
 LOOK_EVERY = 0.5  # seconds, for a new generation

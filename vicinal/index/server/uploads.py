@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from email.message import Message
+from email.parser import BytesHeaderParser
 from io import BytesIO
 from typing import TypeVar
 
@@ -10,11 +12,67 @@ from PIL import Image
 from pydantic import BaseModel, ValidationError
 
 from vicinal.data.files import IMAGE_ERRORS, upright
-from vicinal.index.server.multipart_form import form_fields
-from vicinal.index.server.refusal import Refusal
-from vicinal.index.server.server_settings import ServerSettings
+from vicinal.index.server.models import Refusal
+from vicinal.index.server.settings import ServerSettings
 
-__all__ = ["DAMAGED", "first_sentence", "media_type", "open_picture", "read_body", "read_form", "read_json_body"]
+__all__ = [
+    "DAMAGED",
+    "first_sentence",
+    "form_fields",
+    "media_type",
+    "open_picture",
+    "read_body",
+    "read_form",
+    "read_json_body",
+]
+
+
+# multipart/form-data (RFC 7578) of a body that is there as a whole: cut at its boundaries, in one pass.
+#
+# A parser for bodies that come in pieces looks at every byte in Python, and took 0.8 seconds for a picture of 19 MB,
+# in which nobody else was answered.
+
+MOST_HEADERS = 4096  # bytes before the content of a field
+
+
+def form_fields(content_type: str, body: bytes, most: int) -> dict[str, bytes | str]:
+    """The fields of a form by name, those with a file name as bytes; of two with one name the last.
+
+    Args:
+        content_type: The header, which names the boundary.
+        body: All of it.
+        most: Fields that there may be.
+
+    Raises:
+        ValueError: If it is no such form; the message says why.
+
+    Example:
+        >>> body = b'--x\\r\\nContent-Disposition: form-data; name="id"\\r\\n\\r\\n17\\r\\n--x--\\r\\n'
+        >>> form_fields("multipart/form-data; boundary=x", body, 1)
+        {'id': '17'}
+    """
+    claimed = Message()
+    claimed["Content-Type"] = content_type
+    boundary = claimed.get_boundary()
+    if not boundary:
+        raise ValueError("the header Content-Type names no boundary.")
+    parts = (b"\r\n" + body).split(b"\r\n--" + boundary.encode(), most + 1)[1:]
+    if not parts or not any(part.startswith(b"--") for part in parts):
+        raise ValueError(f"it does not end with its boundary, or has more than {most} fields.")
+    fields: dict[str, bytes | str] = {}
+    for part in parts:
+        if part.startswith(b"--"):
+            break
+        head, gap, content = part.partition(b"\r\n\r\n")
+        if not gap or len(head) > MOST_HEADERS:
+            raise ValueError("a field has no end of its headers.")
+        headers = BytesHeaderParser().parsebytes(head.lstrip())
+        name = headers.get_param("name", header="content-disposition")
+        if not name or isinstance(name, tuple):
+            raise ValueError("a field has no name.")
+        fields[name] = content if headers.get_filename() is not None else content.decode()
+    return fields
+
 
 # Decoders for what cameras, phones and browsers make; others of Pillow's run programs (EPS) or are seldom tried.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")

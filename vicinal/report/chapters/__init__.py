@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vicinal.leaderboard import Leaderboard
 from vicinal.report.blocks import Chapter
 from vicinal.report.chapters.audits import distance_audits
-from vicinal.report.chapters.bytes_per_item import size_chapter
 from vicinal.report.chapters.certainty import significance
-from vicinal.report.chapters.costs import cost, repeat
-from vicinal.report.chapters.curves import dimension_curves, recall_curves, training_curves
-from vicinal.report.chapters.equal_conditions import conditions, failures
+from vicinal.report.chapters.conditions import conditions, failures
+from vicinal.report.chapters.costs import cost, repeat, size_chapter
+from vicinal.report.chapters.curves import dimension_curves, proxy_instances, recall_curves, spectral, training_curves
+from vicinal.report.chapters.influences import influence_chapter
 from vicinal.report.chapters.pair_weights import pair_weight_curves
 from vicinal.report.chapters.papers import published_numbers
-from vicinal.report.chapters.proxy_curves import proxy_instances
 from vicinal.report.chapters.same_or_different import verification_chapter
-from vicinal.report.chapters.space_use import spectral
 from vicinal.report.chapters.standings import leaderboard_tables
-from vicinal.report.chapters.what_mattered import influence_chapter
-from vicinal.report.chapters.winner_pictures import pictures
-from vicinal.results import Leaderboard
+from vicinal.report.chapters.winner import pictures
 
 __all__ = ["CHAPTERS"]
 

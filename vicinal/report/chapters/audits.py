@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._util.machine import cache_folder
 from vicinal.errors import VicinalError
-from vicinal.machine import cache_folder
+from vicinal.leaderboard import Entry, Leaderboard
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Curve, line_chart
-from vicinal.results import Entry, Leaderboard
 from vicinal.spaces import LabelMetric, MetricVerdict, RunAudit, audit, audit_run, label_metric_of, p_max
 from vicinal.spaces.run_audit import LABEL_LOSSES
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from vicinal.phrasing import NONE, capitalised, in_words, listed, p_number, percent
+from vicinal._util.text import NONE, capitalised, in_words, listed, p_number, percent
+from vicinal.leaderboard import Leaderboard
+from vicinal.leaderboard.text import network_in_words
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import WIDTH
 from vicinal.report.drawing import LETTER, Drawing, Scale
-from vicinal.results import Leaderboard, Network
-from vicinal.results.text import network_in_words
-from vicinal.statistics import Tournament, Verdict
+from vicinal.runs import Network
+from vicinal.stats import Tournament, Verdict
 
 __all__ = ["significance"]
 

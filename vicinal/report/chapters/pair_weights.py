@@ -9,11 +9,12 @@ from typing import Any
 from torch import Tensor
 
 from vicinal.errors import VicinalError
+from vicinal.leaderboard import Leaderboard
 from vicinal.mining import find_miner
 from vicinal.objectives import find_objective, options_of
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose
 from vicinal.report.charts import Curve, small_lines
-from vicinal.results import Leaderboard, Record
+from vicinal.runs import Record
 from vicinal.weights import WeightCurves, weight_curves
 
 __all__ = ["pair_weight_curves"]

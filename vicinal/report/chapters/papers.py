@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from vicinal._util.text import NONE, percent
 from vicinal.data import READERS, recognise
 from vicinal.errors import VicinalError
-from vicinal.phrasing import NONE, percent
-from vicinal.recipe import SCORES
+from vicinal.leaderboard import Entry, Leaderboard
+from vicinal.leaderboard.text import network_in_words
+from vicinal.literature import published, same_method
 from vicinal.report.blocks import Chapter, Table
-from vicinal.results import Entry, Leaderboard, published, same_method
-from vicinal.results.text import network_in_words
+from vicinal.runs.recipe import SCORES
 
 __all__ = ["published_numbers"]
 

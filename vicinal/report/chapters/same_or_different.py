@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from vicinal.evaluation import Verification, verify
-from vicinal.evaluation.scored_items import by_role
+from vicinal.evaluation.items import by_role
+from vicinal.leaderboard import Entry, Leaderboard
 from vicinal.report.blocks import Chapter, Chart, Panel, Table
 from vicinal.report.charts import Curve, line_chart
-from vicinal.results import Entry, Leaderboard
 
 __all__ = ["verification_chapter"]
 

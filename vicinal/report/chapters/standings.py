@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from vicinal.phrasing import NONE, TIMES, capitalised, in_words, percent
+from vicinal._util.text import NONE, TIMES, capitalised, in_words, percent
+from vicinal.leaderboard import Entry, Leaderboard
+from vicinal.leaderboard.gain import usable
+from vicinal.leaderboard.text import gaps, network_in_words, notes, run_counts
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Row, dot_rows
-from vicinal.results import Entry, Leaderboard, Network
-from vicinal.results.gain import usable
-from vicinal.results.text import gaps, network_in_words, notes, run_counts
-from vicinal.statistics import Interval
+from vicinal.runs import Network
+from vicinal.stats import Interval
 
 __all__ = ["leaderboard_tables"]
 

@@ -1,0 +1,157 @@
+"""A plain `torch.nn.Module` as a backbone: its first layer tells what it takes, and one forward pass what it gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vicinal._util.code import name_of, works_elsewhere
+from vicinal.backbones.backbone import Backbone, Input, Pixels
+from vicinal.errors import InputError
+
+__all__ = ["OwnNetwork", "as_backbone", "rebuilt_by"]
+
+SIZES = (224, 128, 96, 64, 32, 28)  # of images, tried in this order where nobody says
+
+
+def as_backbone(network: nn.Module, input: Input | Mapping[str, Any] | None = None) -> Backbone:
+    """Return any network as a backbone; one that is a backbone already is returned as it is.
+
+    Args:
+        network: From images [n, c, h, w] to feature maps or vectors, or from vectors to vectors.
+        input: What it expects, as `Input` or as a table with some of its fields: `{"size": 64}`. What is left out comes
+            from the network's attribute `input`, or from its first layer: images in ImageNet's colours for three
+            channels, grey ones from 0 to 1 for one, of the first size that the network takes.
+
+    Example:
+        >>> backbone = as_backbone(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), {"size": 32})
+        >>> backbone.channels, backbone.input
+        (8, Input(pixels='imagenet', channels=3, size=32, short_side=None, resampling='bilinear'))
+    """
+    if isinstance(network, Backbone):
+        return network
+    if not isinstance(network, nn.Module):
+        raise InputError(f"A network is a torch.nn.Module, or a function that returns one; got {network!r}.")
+    said = _fields(getattr(network, "input", None)) | _fields(input)
+    if {"channels", "pixels"} - said.keys():
+        said = _first_layer(network) | said
+    if said["pixels"] is not None and "size" not in said:
+        said["size"] = _accepted_size(network, said["channels"])
+    return OwnNetwork(network, Input(**said))
+
+
+def rebuilt_by(backbone: Backbone) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options by which a backbone that was handed over is built again.
+
+    Raises:
+        InputError: Where its class cannot be imported, wants arguments, or makes another network without them.
+    """
+    network = backbone.network if isinstance(backbone, OwnNetwork) else backbone
+    maker = type(network)
+    name = name_of("backbone", maker, {})
+    shapes = {key: tensor.shape for key, tensor in network.state_dict().items()}
+    try:
+        with torch.device("meta"):
+            same = {key: tensor.shape for key, tensor in maker().state_dict().items()} == shapes
+    except Exception:  # it wants arguments, most often
+        same = False
+    if not same or not works_elsewhere(name):
+        raise InputError(
+            f"This {maker.__name__} was built elsewhere and cannot be built again by its name alone, so that it cannot "
+            f"be saved. Define it at the top of a file and give the class with its options: "
+            f"Embedder({maker.__name__}, options={{...}}), or fit(..., backbone={maker.__name__}, "
+            "backbone_options={...})."
+        )
+    return name, {"input": asdict(backbone.input)} if isinstance(backbone, OwnNetwork) else {}
+
+
+class OwnNetwork(Backbone):
+    """A network of the user's own, with what a backbone has to tell about itself."""
+
+    def __init__(self, network: nn.Module, expects: Input) -> None:
+        super().__init__()
+        self.network = network
+        self.input = expects
+        self.channels = _tried(network, expects.channels, expects.size).shape[1]
+        children = {
+            name: (f"network.{name}",)
+            for name, child in network.named_children()
+            if any(True for _ in child.parameters())
+        }
+        direct = any(True for _ in network.parameters(recurse=False))  # which no child would train or freeze
+        self.stages = {"network": ("network",)} if direct or not children else children
+
+    def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+        """Return what the network makes of images or vectors."""
+        return self.network(inputs)
+
+
+def _fields(given: Any) -> dict[str, Any]:
+    if isinstance(given, Input):
+        return asdict(given)
+    if not isinstance(given, Mapping):
+        return {}
+    names = Input.__dataclass_fields__
+    whole = all(isinstance(given[name], int) for name in ("channels", "size") if name in given)
+    if set(given) - set(names) or not whole or given.get("pixels", "unit") not in (*get_args(Pixels), None):
+        raise InputError(
+            f"input of a network is a table with some of {', '.join(names)} (pixels: one of "
+            f"{', '.join(get_args(Pixels))}); got {dict(given)}."
+        )
+    return dict(given)
+
+
+def _first_layer(network: nn.Module) -> dict[str, Any]:
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            return {"pixels": "imagenet" if layer.in_channels == 3 else "grey", "channels": layer.in_channels}
+        if isinstance(layer, nn.Linear):
+            return {"pixels": None, "channels": layer.in_features}
+    raise InputError(
+        f"{type(network).__name__} begins with neither a convolution nor a linear map, so that nothing says what it "
+        "takes: give it an attribute such as input = vicinal.backbones.Input('imagenet', channels=3, size=224)."
+    )
+
+
+def _accepted_size(network: nn.Module, channels: int) -> int:
+    for size in SIZES:
+        try:
+            _tried(network, channels, size)
+        except InputError:
+            continue
+        return size
+    raise InputError(
+        f"{type(network).__name__} takes images of none of the sizes {', '.join(map(str, SIZES))}: say which, in a "
+        "recipe as backbone_options = {input = {size = 48}}, or as an attribute of the network."
+    )
+
+
+def _tried(network: nn.Module, channels: int, size: int) -> Tensor:
+    """Return what comes out for two empty items; the network is left as it was."""
+    parameter = next(network.parameters(), torch.zeros(()))
+    shape = (2, channels, size, size) if size else (2, channels)
+    modes = {module: module.training for module in network.modules()}
+    network.eval()  # batch norm is not to learn from them
+    try:
+        with torch.no_grad():
+            output = network(torch.zeros(shape, device=parameter.device, dtype=parameter.dtype))
+    except Exception as error:
+        raise InputError(
+            f"{type(network).__name__} cannot be run on inputs of shape {list(shape)}: {type(error).__name__}: {error}"
+        ) from None
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    if not isinstance(output, Tensor) or output.ndim not in (2, 4) or math.prod(output.shape) == 0:
+        got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise InputError(
+            f"{type(network).__name__} must return vectors [n, d] or feature maps [n, c, h, w], one for each input; "
+            f"of inputs of shape {list(shape)} it made {got}."
+        )
+    return output

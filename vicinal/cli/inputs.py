@@ -1,0 +1,359 @@
+"""What verbs take: values of flags, pictures to search with, and collections."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+
+from vicinal._util.files import prepare_output, write_atomically
+from vicinal.cli.output import prepare_picture, save_picture
+from vicinal.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from vicinal.data import Dataset
+    from vicinal.data.sheets import Cell
+    from vicinal.index import Index
+    from vicinal.runs.draft import Budget
+
+__all__ = [
+    "DATA_OR_INDEX",
+    "MODEL",
+    "SKIP_BAD",
+    "Collection",
+    "asked_budget",
+    "given",
+    "loss_settings",
+    "parse_pairs",
+    "prepare_outputs",
+    "query_images",
+    "read_collection",
+    "ways_and_shots",
+    "whole_numbers",
+    "words",
+    "write_rows",
+    "write_sheet",
+]
+
+
+def parse_pairs(texts: Iterable[str], flag: str) -> dict[str, Any]:
+    """Read name=value pairs; a value that is a number, true, false or null in JSON is one, the rest are strings.
+
+    Example:
+        >>> parse_pairs(["margin=0.1", "which=hard"], "--option")
+        {'margin': 0.1, 'which': 'hard'}
+    """
+    pairs: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InputError(f"{flag} must be name=value, such as margin=0.2; got {text!r}.")
+        try:
+            pairs[name] = json.loads(value)
+        except (ValueError, RecursionError):
+            pairs[name] = value
+    return pairs
+
+
+def given(flags: Mapping[str, Any], options: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the settings that flags name, without those left out, and those of `--option name=value` over them.
+
+    Example:
+        >>> given({"dim": 8, "loss": None, "freeze": False}, ["steps=5"])
+        {'dim': 8, 'steps': 5}
+    """
+    named = {name: value for name, value in flags.items() if value is not None and value is not False}
+    return named | parse_pairs(options or [], "--option")
+
+
+def loss_settings(loss: str | None, mining: str | None) -> dict[str, Any]:
+    """Return the settings of `--loss` and `--mining`; a loss may bring its miner, as tables and `--losses` write it.
+
+    Example:
+        >>> loss_settings("triplet + semi_hard", None)
+        {'mining': 'semi_hard', 'loss': 'triplet'}
+    """
+    if loss is None or "+" not in loss:
+        return {"loss": loss, "mining": mining}
+    from vicinal.comparing.contestants import described
+
+    own = described(loss.replace(" ", ""))[1]
+    if mining is not None and "mining" in own:
+        raise InputError(f"--loss {loss} names a miner, and so does --mining {mining}: give one of them.")
+    return {"mining": mining, **own}
+
+
+def asked_budget(text: str | None, changes: Mapping[str, Any]) -> Budget:
+    """Return the budget of `--budget`, which nothing else that was typed may contradict.
+
+    Args:
+        text: What was typed; None for nothing.
+        changes: The settings of a recipe that other flags name.
+    """
+    from vicinal.runs.draft import Budget, read_budget
+    from vicinal.runs.recipe import flat
+
+    if text is None:
+        return Budget()
+    if {"steps", "seconds"} & flat(changes).keys():
+        raise InputError("--budget and --steps say the same, and so do steps and seconds after -o: give one of them.")
+    return read_budget(text)
+
+
+def words(text: str) -> list[str]:
+    """Read a list with commas.
+
+    Example:
+        >>> words("triplet, circle,")
+        ['triplet', 'circle']
+    """
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def whole_numbers(text: str, flag: str) -> list[int]:
+    """Read whole numbers with commas.
+
+    Example:
+        >>> whole_numbers("64,128", "--dims")
+        [64, 128]
+    """
+    try:
+        return [int(word) for word in words(text)]
+    except ValueError:
+        raise InputError(f"{flag} must be whole numbers separated by commas, such as 64,128; got {text!r}.") from None
+
+
+def ways_and_shots(text: str, flag: str) -> list[tuple[int, int]]:
+    """Read pairs of numbers with an x between.
+
+    Example:
+        >>> ways_and_shots("5x1,20x5", "--few-shot")
+        [(5, 1), (20, 5)]
+    """
+    pairs = [word.lower().split("x") for word in words(text)]
+    if not all(len(pair) == 2 and all(number.isdecimal() for number in pair) for pair in pairs):
+        raise InputError(f"{flag} must be ways x shots, such as 5x1 or 5x1,5x5; got {text!r}.")
+    return [(int(ways), int(shots)) for ways, shots in pairs]
+
+
+# The images that a search or a naming is asked for: embedded, and those that cannot be read listed.
+
+SKIP_BAD: Any = typer.Option(
+    help="Of a folder, leave out images that cannot be read, and list them; --no-skip-bad ends with an error if there "
+    "are any."
+)
+
+
+def query_images(opened: Index, query: Path, skip_bad: bool) -> tuple[list[str], dict[str, Any]]:
+    """The paths of the images that can be read, and their embeddings in the words of `Index.search`.
+
+    Args:
+        opened: What they are searched in, which embeds them.
+        query: An image, which must be readable, or a folder of images.
+        skip_bad: Whether to go on without images of a folder that cannot be read; each is said on standard error.
+    """
+    from vicinal.data.readers.layout import images_below
+    from vicinal.embedder.queries import embed_queries, embed_readable
+
+    if not query.exists():
+        raise DataError(f"There is no file {query}.")
+    model = opened.embedder()
+    made_by = {"embedder": model.identity()}
+    if not query.is_dir():
+        return [str(query)], {"vector": embed_queries(model, [str(query)]), **made_by}
+    paths = list(images_below(query))
+    if not paths:
+        raise DataError(f"{query} has no images in it.")
+    rows, places, faults = embed_readable(model, paths)
+    problems = [str(fault).splitlines()[0] for fault in faults]
+    if problems and not (skip_bad and places):
+        what = "none of the" if not places else f"{len(problems):,} of the"
+        hint = "" if not places else "Mend or remove them, or leave them out with --skip-bad."
+        raise DataError(
+            f"{query}: {what} {len(paths):,} images can{'' if not places else 'not'} be read.", problems, hint
+        )
+    console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    for problem in problems:
+        console.print(f"skipped: {problem}")
+    return [paths[place] for place in places], {"vector": rows, **made_by}
+
+
+# What the verbs on a collection read: an index, a file of embeddings, or data with the model that embeds it.
+
+DATA_OR_INDEX = typer.Argument(
+    metavar="DATA_OR_INDEX",
+    help="The folder of an index, an .npz or .parquet file of embeddings, or data (with --model).",
+)
+MODEL = typer.Option(help="For data: the folder of a model, a run or a comparison that embeds it.")
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Items, as far as they are known.
+
+    Attributes:
+        names: What to call each item: its path, its id or its number.
+        embeddings: One row per item; None for data without a model.
+        labels: One per item, or None.
+        roles: One per item, or None.
+        distance: How embeddings are compared.
+        paths: Of image files; empty where there are none.
+        picture: The picture of an item, or None.
+    """
+
+    names: Sequence[str]
+    embeddings: NDArray[np.generic] | None
+    labels: NDArray[Any] | None
+    roles: NDArray[Any] | None
+    distance: str
+    paths: Sequence[str]
+    picture: Callable[[int], Any]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def embedded(self) -> NDArray[np.generic]:
+        """The embeddings, or an error that says how to get them."""
+        if self.embeddings is None:
+            raise InputError("Neighbours need embeddings: say which model makes them, with --model FOLDER.")
+        return self.embeddings
+
+    def labelled(self) -> NDArray[Any]:
+        """The labels, or an error."""
+        if self.labels is None:
+            raise InputError("These items have no labels; `vicinal clusters` proposes some.")
+        return self.labels
+
+    def cell(self, place: int, *words: str, frame: str | None = None) -> Cell:
+        """The picture of an item with words, its label and its name under it."""
+        from vicinal.data.sheets import Cell
+
+        label = [] if self.labels is None else [str(self.labels[place])]
+        return Cell(self.picture(place), [*words, *label, Path(self.names[place]).name], frame)
+
+
+def read_collection(
+    what: str, model: Path | None = None, *, skip_bad: bool = False, progress: bool = True
+) -> Collection:
+    """Read what a person named.
+
+    Args:
+        what: An index, a file of embeddings, or data.
+        model: What embeds the data.
+        skip_bad: Leave out images that cannot be read.
+        progress: Whether to show a bar.
+    """
+    from vicinal.cli.embed import open_inputs
+    from vicinal.embedder import Embedder
+    from vicinal.index.folder import is_index
+
+    path = Path(what)
+    if is_index(path) or _holds_embeddings(path):
+        if model is not None:
+            raise InputError(f"{what} holds embeddings already; --model goes with data.")
+        return _from_index(path) if is_index(path) else _from_file(path)
+    data, labelled = open_inputs(what, skip_bad=skip_bad)
+    embeddings = data.items if data.kind == "vectors" and model is None else None
+    distance = "cosine"
+    if model is not None:
+        embedder = Embedder.load(model)
+        embeddings, distance = embedder.encode(data, progress=progress), embedder.distance
+    return _of_dataset(data, labelled, np.asarray(embeddings) if embeddings is not None else None, distance)
+
+
+def _holds_embeddings(path: Path) -> bool:
+    from vicinal._util.reading import read_arrays
+
+    if path.suffix == ".npz" and path.is_file():
+        return "embeddings" in read_arrays(path)
+    return path.suffix == ".parquet" and path.is_file()
+
+
+def _from_index(path: Path) -> Collection:
+    from vicinal.index import Index
+
+    with Index.open(path) as opened:
+        items, vectors = opened.get()
+        distance = opened.distance
+    paths = [str(item.path) for item in items if item.path is not None]
+    labels = [item.label for item in items]
+    roles = [item.metadata.get("role") for item in items]
+    return Collection(
+        [str(item.path or item.id) for item in items],
+        vectors,
+        _if_all(labels),
+        _if_all(roles),
+        distance,
+        paths if len(paths) == len(items) else (),
+        lambda place: items[place].path,
+    )
+
+
+def _from_file(path: Path) -> Collection:
+    from vicinal.index.exchange import read_vectors
+
+    found = read_vectors(path)
+    names = [str(name) for name in (range(len(found.vectors)) if found.ids is None else found.ids)]
+    roles = found.metadata.get("role")
+    paths = [str(path) for path in found.files.get("path", names)]
+    are_files = found.ids is not None and all(Path(path).is_file() for path in paths)
+    return Collection(
+        names,
+        found.vectors,
+        _if_all(found.labels),
+        _if_all(roles),
+        found.distance or "cosine",
+        paths if are_files else (),
+        lambda place: paths[place] if are_files else None,
+    )
+
+
+def _if_all(values: Sequence[Any] | None) -> NDArray[np.generic] | None:
+    """Values as an array, if every item has one."""
+    return None if values is None or any(value is None for value in values) else np.array(values)
+
+
+def _of_dataset(data: Dataset, labelled: bool, embeddings: NDArray[np.generic] | None, distance: str) -> Collection:
+    paths = list(data.items) if isinstance(data.items, tuple) else []
+    return Collection(
+        paths or [str(place) for place in range(len(data))],
+        embeddings,
+        np.array(data.class_names)[data.labels] if labelled else None,
+        data.roles,
+        distance,
+        paths,
+        lambda place: None if data.kind == "vectors" else data.image(place),
+    )
+
+
+def prepare_outputs(out: Path | None, sheet: Path | None) -> None:
+    """Find out before the work that results cannot be written."""
+    if out is not None and out.suffix != ".csv":
+        raise InputError(f"--out must end in .csv; got {out}.")
+    prepare_output(out)
+    prepare_picture(sheet, "--sheet")
+
+
+def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write a table as CSV, whole or not at all."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+
+
+def write_sheet(path: Path, rows: Sequence[Sequence[Cell]]) -> None:
+    """Write rows of pictures as one picture, whole or not at all."""
+    from vicinal.data.sheets import draw_rows
+
+    save_picture(draw_rows(rows), path)

@@ -1,0 +1,111 @@
+"""Same or different as an estimator of scikit-learn: the threshold with a promise, fitted on embeddings and classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal.embedder._calibrate import calibration_of
+from vicinal.errors import InputError
+from vicinal.evaluation.threshold import promise_threshold
+from vicinal.neighbours.inputs import as_embeddings
+from vicinal.neighbours.similarity import exact_pairs, readable, vectors
+
+__all__ = ["SameOrDifferent"]
+
+
+class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
+    """Says whether two items are of one class, with a promise about the classes that nobody has seen.
+
+    With the confidence that is asked for, over the classes that it is fitted on, no more than a share `false_matches`
+    of the pairs of two new classes is called the same; see `vicinal.evaluation.threshold`. Fit it on classes
+    that had no part in making the embeddings.
+
+    Items are fitted, pairs are predicted: an array [n, 2, d], or a matrix [2 n, d] whose rows are pairs two by two,
+    which is what the steps of a Pipeline before this one can transform.
+
+    Args:
+        false_matches: The rate to promise.
+        confidence: Of the promise.
+        distance: "cosine" or "euclidean".
+        prior: How probable "same" is before the similarity is known, for `predict_proba`.
+
+    Attributes:
+        threshold_: The similarity from which on two items are called the same: the cosine, or minus the distance.
+        true_matches_: The mean over classes of the share of their pairs that it recognises.
+        classes_: Different and same: False and True.
+        n_features_in_: Numbers of an embedding.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> labels = np.repeat(np.arange(80), 3)
+        >>> items = rng.normal(size=(80, 8))[labels] + 0.2 * rng.normal(size=(240, 8))
+        >>> rule = SameOrDifferent(false_matches=0.1).fit(items, labels)
+        >>> rule.predict([[items[0], items[1]], [items[0], items[3]]])
+        array([ True, False])
+    """
+
+    def __init__(
+        self, false_matches: float = 0.01, confidence: float = 0.95, distance: str = "cosine", prior: float = 0.5
+    ) -> None:
+        self.false_matches, self.confidence, self.distance, self.prior = false_matches, confidence, distance, prior
+
+    def fit(self, X: Any, y: Any) -> SameOrDifferent:  # noqa: N803
+        """Choose the threshold.
+
+        Args:
+            X: One row per item.
+            y: The class of each.
+
+        Raises:
+            InputError: Where there are too few classes for the promise; it says how many it takes.
+        """
+        rows = as_embeddings(X)
+        promise = promise_threshold(
+            rows, y, false_matches=self.false_matches, confidence=self.confidence, distance=self.distance
+        )
+        self.threshold_, self.true_matches_ = promise.threshold, promise.true_matches
+        self.classes_, self.n_features_in_ = np.array([False, True]), rows.shape[1]
+        self._rule = calibration_of(promise)
+        return self
+
+    def similarity(self, X: Any) -> Float64[np.ndarray, " n"]:  # noqa: N803
+        """The cosine of each pair, or minus its distance."""
+        check_is_fitted(self, "threshold_")
+        first, second = self._sides(X)
+        left, right = vectors(first, second, distance=self.distance)
+        each = torch.arange(len(first))
+        values = readable(exact_pairs(left, each, right, each[:, None]), right)[:, 0].numpy()
+        return values if self.distance == "cosine" else 0.0 - values
+
+    def decision_function(self, X: Any) -> Float64[np.ndarray, " n"]:  # noqa: N803
+        """How far each pair is above the threshold."""
+        return self.similarity(X) - self.threshold_
+
+    def predict(self, X: Any) -> Bool[np.ndarray, " n"]:  # noqa: N803
+        """Whether each pair is the same."""
+        return self.similarity(X) >= self.threshold_
+
+    def predict_proba(self, X: Any) -> Float64[np.ndarray, "n 2"]:  # noqa: N803
+        """The probabilities of different and of same, by isotonic regression on the classes it was fitted on."""
+        similarity = self.similarity(X)
+        same = self._rule.probability(similarity, prior=self.prior)
+        return np.column_stack([1 - same, same])
+
+    def _sides(self, pairs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        array = np.asarray(pairs.detach().cpu() if isinstance(pairs, torch.Tensor) else pairs)
+        if array.ndim == 3 and array.shape[1] == 2:
+            array = array.reshape(-1, array.shape[2])
+        if array.ndim != 2 or len(array) % 2 or array.shape[1] != self.n_features_in_:
+            dim = self.n_features_in_
+            raise InputError(
+                f"Pairs are an array [n, 2, {dim}], or a matrix [2 n, {dim}] whose rows are pairs two by two; got the "
+                f"shape {list(array.shape)}."
+            )
+        rows = as_embeddings(array)
+        return rows[0::2], rows[1::2]

@@ -1,0 +1,307 @@
+"""Identification among known classes: open-set rates and few-shot accuracy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from vicinal._util.text import counted
+from vicinal.errors import InputError, look_up
+from vicinal.evaluation.items import ScoredItems, as_scored_items
+from vicinal.neighbours.inputs import ArrayLike, Exclusion, Labels
+from vicinal.neighbours.nearest import collect
+from vicinal.stats.intervals import Interval, times_drawn
+
+__all__ = ["FewShot", "Identification", "few_shot_accuracy", "identify", "identify_items"]
+
+
+RATES = (0.1, 0.01, 0.001)
+ASKED_TWICE = (
+    "Identification: without a gallery every item is asked for twice, among all other items and, as a stranger, among "
+    "those of other classes alone."
+)
+
+
+@dataclass(frozen=True)
+class Identification:
+    """How often the nearest item of a gallery names a query rightly, and how often a stranger gets a name.
+
+    Attributes:
+        overall: rank-1 (the nearest item has the query's class, whatever its similarity) and DIR@FAR=f for each rate f:
+            the greatest share of known queries that a threshold names rightly, where it names no more than f of the
+            strangers.
+        thresholds: Of each DIR: the cosine, or minus the Euclidean distance.
+        known: Queries whose class is in the gallery.
+        strangers: Queries whose class is not.
+        notes: What a reader should know before believing the numbers.
+        intervals: Of each score, over classes.
+        confidence: Of the intervals.
+    """
+
+    overall: Mapping[str, float]
+    thresholds: Mapping[str, float]
+    known: int
+    strangers: int
+    notes: tuple[str, ...] = ()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    confidence: float = 0.95
+
+    def __getitem__(self, name: str) -> float:
+        return look_up("score", name, self.overall)
+
+    def __str__(self) -> str:
+        lines = [f"{name:<12}  {value:.4f}{self._interval(name)}" for name, value in self.overall.items()]
+        return "\n".join([*lines, self.summary(), *(f"Note: {note}" for note in self.notes)])
+
+    def summary(self) -> str:
+        """How many were asked for."""
+        return f"{counted(self.known, 'query', 'queries')} of known classes, {counted(self.strangers, 'stranger')}."
+
+    def _interval(self, name: str) -> str:
+        if name not in self.intervals:
+            return ""
+        low, high = self.intervals[name]
+        return f"  ({low:.4f} to {high:.4f}, {100 * self.confidence:g} % interval over classes)"
+
+
+def identify(
+    queries: ArrayLike,
+    labels: Labels,
+    gallery: ArrayLike | None = None,
+    gallery_labels: Labels | None = None,
+    *,
+    distance: str = "cosine",
+    rates: Sequence[float] = RATES,
+    draws: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Identification:
+    """Score open-set identification by the nearest item of a gallery, with rejection below a threshold.
+
+    Without a gallery every item is asked for twice: among all other items, and, as a stranger, among those of other
+    classes alone.
+
+    Intervals are those of classes drawn with replacement, each with all its queries: those that the gallery has, and
+    beside them those that it lacks. The gallery stays; thresholds are chosen anew in every draw.
+
+    Args:
+        queries: One row per query.
+        labels: One per query; classes that the gallery lacks make it a stranger.
+        gallery: One row per item that is known.
+        gallery_labels: One per item.
+        distance: "cosine" or "euclidean".
+        rates: Of strangers that may get a name; those that there are too few strangers for are left out.
+        draws: Resamples of the intervals; 0 for no intervals.
+        confidence: Of the intervals.
+        seed: Of the resamples.
+
+    Example:
+        >>> gallery, asked = [[1.0, 0.1], [0.1, 1.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+        >>> found = identify(asked, ["a", "b", "z"], gallery, ["a", "b"])
+        >>> found["rank-1"], found.strangers
+        (1.0, 1)
+    """
+    items = as_scored_items(queries, labels, gallery=gallery, gallery_labels=gallery_labels, distance=distance)
+    return identify_items(items, rates=rates, draws=draws, confidence=confidence, seed=seed)
+
+
+def identify_items(
+    items: ScoredItems,
+    *,
+    rates: Sequence[float] = RATES,
+    draws: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Identification:
+    """Score open-set identification of items that are checked already; see `identify`."""
+    if draws < 0 or seed < 0 or not 0 < confidence < 1:
+        raise InputError(
+            f"draws and seed must not be negative and 0 < confidence < 1; got {draws}, {seed} and {confidence}."
+        )
+    itself = items.ignored.itself
+    if itself and items.ignored.queries is not None:
+        raise InputError("Identification without a gallery does not know of sequences; give a gallery.")
+    known = items.relevance.count(items.ignored).numpy() > 0
+    if not known.any():
+        raise InputError("No query is of a class in the gallery; there is nobody to identify.")
+    classes, similarity = _nearest(items)
+    codes = items.codes.numpy()
+    right = (classes == codes)[known]
+    if itself:
+        _, as_stranger = _nearest(replace(items, ignored=Exclusion(True, items.codes, items.reference_codes)))
+        strange = np.isfinite(as_stranger)
+        strangers = as_stranger[strange]
+    else:
+        strange = ~known
+        strangers = similarity[strange]
+    found, thresholds = _rates_of_detection(similarity[known], right, np.sort(strangers), rates)
+    notes = [ASKED_TWICE] if itself else []
+    lacking = [f"{rate:g}" for rate in rates if f"DIR@FAR={rate:g}" not in found]
+    if lacking:
+        needed = int(np.ceil(1 / float(lacking[0])))
+        notes.append(
+            f"There are {len(strangers):,} strangers: DIR at a FAR of {lacking[0]} needs at least {needed:,} of them."
+        )
+    overall = {"rank-1": float(right.mean())} | found
+    intervals: dict[str, Interval] = {}
+    if draws:
+        asked = _Asked(similarity[known], right, codes[known], strangers, codes[strange])
+        wanted = {name: rate for rate in rates if (name := f"DIR@FAR={rate:g}") in found}
+        intervals = _intervals(asked, wanted, draws, confidence, seed)
+    known_queries = int(known.sum())
+    return Identification(overall, thresholds, known_queries, len(strangers), tuple(notes), intervals, confidence)
+
+
+def _nearest(items: ScoredItems) -> tuple[Int64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
+    """The class and the similarity of the nearest reference of each query; -1 and minus infinity for none."""
+    found = collect(items.queries, items.references, items.ignored, 1)
+    places, values = found.indices[:, 0].numpy(), found.values[:, 0].numpy()
+    similarity = values if items.queries.distance == "cosine" else 0.0 - values
+    return np.where(places < 0, -1, items.reference_codes.numpy()[places]), np.where(places < 0, -np.inf, similarity)
+
+
+def _rates_of_detection(
+    similarity: Float64[np.ndarray, " n"],
+    right: Bool[np.ndarray, " n"],
+    strangers: Float64[np.ndarray, " m"],
+    rates: Sequence[float],
+) -> tuple[dict[str, float], dict[str, float]]:
+    """DIR and its threshold for each rate that there are strangers enough for, these in rising order."""
+    overall, thresholds = dict[str, float](), dict[str, float]()
+    for rate in rates:
+        allowed = int(rate * len(strangers) * (1 + 1e-12))
+        if not allowed:
+            continue  # a single accident would exceed it
+        # the threshold lies just above the nearest stranger that must not get a name
+        barred = strangers[-allowed - 1] if allowed < len(strangers) else -np.inf
+        name = f"DIR@FAR={rate:g}"
+        overall[name] = float((right & (similarity > barred)).mean())
+        thresholds[name] = float(np.nextafter(barred, np.inf))
+    return overall, thresholds
+
+
+class _Asked(NamedTuple):
+    """Queries of known classes and strangers: their greatest similarities and classes, and which were named rightly."""
+
+    similarity: Float64[np.ndarray, " n"]
+    right: Bool[np.ndarray, " n"]
+    codes: Int64[np.ndarray, " n"]
+    strangers: Float64[np.ndarray, " m"]
+    stranger_codes: Int64[np.ndarray, " m"]
+
+
+def _intervals(
+    asked: _Asked, rates: Mapping[str, float], draws: int, confidence: float, seed: int
+) -> dict[str, Interval]:
+    """Percentile intervals of rank-1 and of each DIR, from classes drawn with replacement.
+
+    Classes that the gallery has and classes that it lacks are drawn beside each other, so that there are as many of
+    each as there were; a class that is of both kinds is drawn once for both.
+    """
+    classes = 1 + max(int(asked.codes.max()), int(asked.stranger_codes.max(initial=-1)))
+    known = np.unique(asked.codes)
+    kinds = [known, np.setdiff1d(asked.stranger_codes, known)]
+    # Nearest first: how much weight lies beyond a similarity is then a running sum.
+    order, strange_order = np.argsort(-asked.similarity), np.argsort(-asked.strangers)
+    similarity, codes, right = asked.similarity[order], asked.codes[order], asked.right[order]
+    strangers, stranger_codes = asked.strangers[strange_order], asked.stranger_codes[strange_order]
+    generator = np.random.default_rng(seed)
+    values = np.full((draws, 1 + len(rates)), np.nan)
+    for draw in range(draws):
+        weights = np.zeros(classes)
+        for kind in kinds:
+            weights[kind] = times_drawn(generator, 1, len(kind))[0] if len(kind) else 0.0
+        of_known = weights[codes]
+        named = np.concatenate([[0.0], np.cumsum(of_known * right)])
+        total = of_known.sum()
+        values[draw, 0] = named[-1] / total
+        among = np.cumsum(weights[stranger_codes])
+        if not len(among) or not among[-1]:
+            continue  # no stranger was drawn
+        for column, rate in enumerate(rates.values(), start=1):
+            place = int(np.searchsorted(among, rate * among[-1] * (1 + 1e-12), side="right"))
+            barred = strangers[place] if place < len(strangers) else -np.inf
+            values[draw, column] = named[np.searchsorted(-similarity, -barred, side="left")] / total
+    tail = (1 - confidence) / 2
+    ends = np.nanquantile(values, [tail, 1 - tail], axis=0)
+    return {
+        name: Interval(float(low), float(high)) for name, (low, high) in zip(["rank-1", *rates], ends.T, strict=True)
+    }
+
+
+# n-way k-shot accuracy: new classes, told by a few examples each.
+
+
+class FewShot(NamedTuple):
+    """The mean accuracy over episodes, its interval over episodes, and how many there were."""
+
+    accuracy: float
+    interval: Interval
+    episodes: int
+
+
+def few_shot_accuracy(
+    embeddings: ArrayLike,
+    labels: Labels,
+    *,
+    ways: int = 5,
+    shots: int = 1,
+    queries: int = 15,
+    episodes: int = 600,
+    distance: str = "cosine",
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> FewShot:
+    """Draw episodes of a few classes with a few examples each, and name other items of them by the nearest class mean.
+
+    Args:
+        embeddings: One row per item.
+        labels: One per row.
+        ways: Classes of an episode.
+        shots: Examples of each class.
+        queries: Other items of each class that are named, at most.
+        episodes: How many.
+        distance: "cosine" (means of unit vectors) or "euclidean".
+        confidence: Of the interval.
+        seed: Of the draws.
+
+    Example:
+        >>> points = [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]
+        >>> few_shot_accuracy(points, ["a", "a", "b", "b"], ways=2, episodes=10).accuracy
+        1.0
+    """
+    if min(ways - 1, shots, queries, episodes) < 1:
+        raise InputError(
+            f"There must be 2 ways and 1 shot, query and episode at least; got {ways}, {shots}, {queries}, {episodes}."
+        )
+    items = as_scored_items(embeddings, labels, distance=distance)
+    points, codes = items.queries.scaled(slice(None)).numpy(), items.codes.numpy()
+    members = [np.flatnonzero(codes == code) for code in range(len(items.classes))]
+    members = [places for places in members if len(places) > shots]
+    if len(members) < ways:
+        raise InputError(
+            f"{ways} ways of {shots} shots need {ways} classes of at least {shots + 1} items; there are {len(members)}."
+        )
+    rng = np.random.default_rng(seed)
+    shares = np.empty(episodes)
+    for episode in range(episodes):
+        drawn = [rng.permutation(members[code]) for code in rng.choice(len(members), ways, replace=False)]
+        means = np.stack([points[places[:shots]].mean(axis=0) for places in drawn])
+        asked = [places[shots : shots + queries] for places in drawn]
+        rows = points[np.concatenate(asked)]
+        if distance == "cosine":
+            lengths = np.linalg.norm(means, axis=1, keepdims=True)
+            near = rows @ np.divide(means, lengths, out=np.zeros_like(means), where=lengths > 0).T
+        else:
+            near = -np.square(rows[:, None] - means).sum(axis=2)
+        truth = np.repeat(np.arange(ways), [len(places) for places in asked])
+        shares[episode] = np.mean(near.argmax(axis=1) == truth)
+    mean, error = float(shares.mean()), float(shares.std(ddof=1) / math.sqrt(episodes)) if episodes > 1 else math.nan
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * error
+    return FewShot(mean, Interval(mean - half, mean + half), episodes)

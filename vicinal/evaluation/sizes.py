@@ -1,0 +1,191 @@
+"""Embeddings of other sizes: shortened, in fewer bytes, or those of several models joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int8
+from torch import Tensor
+
+from vicinal.errors import InputError
+from vicinal.evaluation import retrieval
+from vicinal.neighbours.inputs import ArrayLike, Labels, as_codes, as_embeddings
+from vicinal.neighbours.nearest import Neighbours, find_neighbours
+from vicinal.neighbours.rounding import as_bits, as_int8, middle_of
+from vicinal.neighbours.similarity import vectors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["SizeScores", "concatenate", "draw_sizes", "score_sizes", "sizes_in_words"]
+
+
+SMALLEST = 16  # dimensions of the shortest prefix that is tried unasked
+SHORTLIST = 4  # times as many neighbours by bits as are wanted, to be compared again by 8-bit integers
+KINDS = ("float32", "int8", "bits, rescored by int8", "bits")
+
+
+@dataclass(frozen=True)
+class SizeScores:
+    """What embeddings of one size are worth.
+
+    Attributes:
+        dim: Numbers of an embedding that are kept, the first ones.
+        kind: How each number is kept: "float32", "int8", "bits", or bits that are rescored by 8-bit integers.
+        searched: Bytes per item that a search reads of every item.
+        kept: Bytes per item that are kept in all.
+        scores: P@1 and MAP@R.
+    """
+
+    dim: int
+    kind: str
+    searched: float
+    kept: float
+    scores: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "dim": self.dim,
+            "kind": self.kind,
+            "searched": self.searched,
+            "kept": self.kept,
+            "scores": self.scores,
+        }
+
+
+def score_sizes(embeddings: ArrayLike, labels: Labels, *, dims: Sequence[int] | None = None) -> list[SizeScores]:
+    """Score prefixes of embeddings under the cosine, each number in 32, 8 and 1 bit; exact search in each.
+
+    A prefix of an embedding is worth most where the first numbers say most: after PCA, or after training with
+    `prefixes`. Bits are rescored by 8-bit integers among the four times as many that they find nearest.
+
+    Args:
+        embeddings: One row per item, searched among themselves.
+        labels: One per item.
+        dims: Lengths of the prefixes; by default halves, from the whole down to 16.
+
+    Example:
+        >>> rows = [[1.0, 0.2], [1.0, 0.1], [-1.0, 0.1], [-1.0, 0.2]]
+        >>> for size in score_sizes(rows, [0, 0, 1, 1], dims=[1]):
+        ...     print(size.kind, size.searched, size.scores["P@1"])
+        float32 4.0 1.0
+        int8 1.0 1.0
+        bits, rescored by int8 0.125 1.0
+        bits 0.125 1.0
+    """
+    items = as_embeddings(embeddings)
+    whole = items.shape[1]
+    chosen = _halves(whole) if dims is None else sorted(set(dims), reverse=True)
+    if not chosen or min(chosen) < 1 or max(chosen) > whole:
+        raise InputError(f"Prefixes have 1 to {whole} of the {whole} dimensions; got {list(dims or [])}.")
+    _, (codes,) = as_codes(labels, sizes=[len(items)])
+    relevant = torch.bincount(codes)[codes] - 1
+    many = int(relevant.max())
+    if many < 1:
+        raise InputError("No label has two items, so that none can be found.")
+    found = []
+    for dim in chosen:
+        rows = torch.nn.functional.normalize(items[:, :dim].double()).numpy()
+        small, bits = as_int8(rows), as_bits(rows, middle_of(rows))
+        by_bits = find_neighbours(bits.astype(np.float32), min(SHORTLIST * many, len(items) - 1))
+        answers = {
+            "float32": (4.0 * dim, 4.0 * dim, find_neighbours(rows, many).indices),
+            "int8": (float(dim), float(dim), find_neighbours(small.astype(np.float32), many).indices),
+            "bits, rescored by int8": (dim / 8, dim / 8 + dim, _rescored(small, by_bits)),
+            "bits": (dim / 8, dim / 8, by_bits.indices),
+        }
+        for kind, (searched, kept, indices) in answers.items():
+            found.append(SizeScores(dim, kind, searched, kept, _scores(indices[:, :many], codes, relevant)))
+    return found
+
+
+def sizes_in_words(sizes: Sequence[SizeScores]) -> str:
+    """Return a table: a line for each size."""
+    lines = [
+        f"{'dimensions':>10}  {'numbers':<22}  {'bytes searched':>14}  {'bytes kept':>10}  {'MAP@R':>6}  {'P@1':>6}"
+    ]
+    for size in sizes:
+        scores = f"{size.scores['MAP@R']:6.4f}  {size.scores['P@1']:6.4f}"
+        lines.append(f"{size.dim:>10}  {size.kind:<22}  {size.searched:>14,.0f}  {size.kept:>10,.0f}  {scores}")
+    return "\n".join(lines)
+
+
+def draw_sizes(sizes: Sequence[SizeScores], score: str = "MAP@R") -> Figure:
+    """Draw a score against the bytes per item that a search reads, a line for each way to keep numbers."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for kind, mark in zip(KINDS, "osD^", strict=True):
+        points = sorted((size.searched, size.scores[score], size.dim) for size in sizes if size.kind == kind)
+        if points:
+            axes.plot([at for at, _, _ in points], [value for _, value, _ in points], marker=mark, label=kind)
+        if kind == "float32":
+            for at, value, dim in points:
+                axes.annotate(f"{dim}-D", (at, value), textcoords="offset points", xytext=(0, 6), ha="center", size=8)
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("bytes per item that a search reads")
+    axes.set_ylabel(score)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _halves(whole: int) -> list[int]:
+    dims = [whole]
+    while dims[-1] // 2 >= SMALLEST:
+        dims.append(dims[-1] // 2)
+    return dims
+
+
+def _rescored(codes: Int8[np.ndarray, "n d"], found: Neighbours) -> Tensor:
+    """Order what bits found by the cosines of 8-bit integers."""
+    rows = torch.nn.functional.normalize(torch.from_numpy(codes.astype(np.float32)))
+    indices = torch.empty_like(found.indices)
+    for start in range(0, len(rows), 256):
+        block = slice(start, start + 256)
+        cosines = torch.einsum("nd,nkd->nk", rows[block], rows[found.indices[block]])
+        order = cosines.argsort(dim=1, descending=True, stable=True)
+        indices[block] = found.indices[block].gather(1, order)
+    return indices
+
+
+def _scores(indices: Tensor, codes: Tensor, relevant: Tensor) -> dict[str, float]:
+    hits = codes[indices] == codes[:, None]
+    parts = {"P@1": retrieval.precision_at_1, "MAP@R": retrieval.average_precision_at_r}
+    return {name: float(np.nanmean(function(hits, relevant).numpy())) for name, function in parts.items()}
+
+
+# Several models as one.
+
+
+def concatenate(models: Sequence[ArrayLike]) -> Float32[Tensor, "n d"]:
+    """Join the embeddings of the same items by several models, each with the same weight.
+
+    Each model's embeddings are normalised first, so that the cosine similarity of the joined ones is the mean
+    of the models' cosine similarities; the result has length one again.
+
+    Args:
+        models: One matrix per model; dimensions may differ.
+
+    Reference:
+        Musgrave, Belongie and Lim (2020), A Metric Learning Reality Check, section 4: the models of four
+        cross-validation folds, 128 dimensions each, joined to 512.
+
+    Example:
+        >>> concatenate([[[3.0, 0.0]], [[0.0, 0.5]]])
+        tensor([[0.7071, 0.0000, 0.0000, 0.7071]])
+    """
+    matrices = [as_embeddings(model, f"embeddings of model {at}") for at, model in enumerate(models)]
+    if not matrices:
+        raise InputError("An ensemble needs the embeddings of at least one model, got none.")
+    sizes = [len(matrix) for matrix in matrices]
+    if len(set(sizes)) > 1:
+        raise InputError(f"All models must embed the same items in the same order; got {sizes} items.")
+    parts = [vectors(matrix)[0].scaled(slice(None)) for matrix in matrices]
+    return (torch.cat(parts, dim=1) / len(parts) ** 0.5).float()

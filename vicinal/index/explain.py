@@ -1,0 +1,308 @@
+"""Why a hit was found: its similarity and rank, the classes around the query, the threshold, and the model's loss."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, Float64, Int64
+from numpy.typing import NDArray
+
+from vicinal.embedder.calibration import Calibration
+from vicinal.embedder.folder import Card
+from vicinal.errors import VicinalError
+from vicinal.index.filters import Value
+from vicinal.index.item import Id
+from vicinal.mining import MINERS
+from vicinal.neighbours.similarity import similarities
+from vicinal.objectives import ALIASES, OBJECTIVES, options_of, traits_of
+from vicinal.weights import weight_curves
+
+__all__ = ["TracedLoss", "TrainedLoss", "class_centres", "explain_pair", "loss_on_card", "loss_sentence", "trace_loss"]
+
+
+# The loss that an embedder was trained with, and what it would do to a pair at some similarity.
+
+POINTS = 101
+RANDOM = ("distance_weighted", "random")  # miners under which the weight of a pair is not a curve
+EDGE = 0.97  # beyond it the slope of a distance grows without bound
+
+
+@dataclass(frozen=True)
+class TrainedLoss:
+    """What a model card says about the loss.
+
+    Attributes:
+        name: Of the loss, as in a recipe.
+        options: Its numbers.
+        mining: The miner that worked before it.
+        references: What items were compared with: "batch", "proxies", ...
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    mining: str | None = None
+    references: str = "batch"
+
+
+@dataclass(frozen=True)
+class TracedLoss:
+    """The curves of `vicinal weights` for one loss.
+
+    Attributes:
+        loss: Which one.
+        similarity: Cosines from -1 to 1.
+        pull: Weight of a pair of one class at each of them.
+        push: Weight of a pair of two classes.
+    """
+
+    loss: TrainedLoss
+    similarity: NDArray[np.float64]
+    pull: NDArray[np.float64]
+    push: NDArray[np.float64]
+
+    def at(self, cosine: float) -> tuple[float, float]:
+        """Pull and push of a pair, each as a part of the strongest that the curve has."""
+        inner = np.abs(self.similarity) < EDGE
+        return tuple(  # type: ignore[return-value]
+            float(np.interp(cosine, self.similarity, curve)) / (float(np.abs(curve[inner]).max()) or 1.0)
+            for curve in (self.pull, self.push)
+        )
+
+
+def loss_on_card(card: Card) -> TrainedLoss | str:
+    """The loss that a card's recipe names, or a sentence on why it is not known.
+
+    Example:
+        >>> loss_on_card(Card(recipe='loss = "triplet"\\n[loss_options]\\nmargin = 0.1')).options
+        {'margin': 0.1}
+        >>> loss_on_card(Card())
+        'The model does not say which loss it was trained with.'
+    """
+    if not card.recipe:
+        return "The model does not say which loss it was trained with."
+    try:
+        recipe = tomllib.loads(card.recipe)
+    except tomllib.TOMLDecodeError:
+        return "The recipe on the model's card cannot be read."
+    name = str(recipe.get("loss", "multi_similarity"))
+    function = OBJECTIVES.get(ALIASES.get(name, name))
+    if function is None:
+        return f"The model was trained with {name}, a loss of somebody's own, which is not run here."
+    known = options_of(function)
+    options = {key: _start(value) for key, value in dict(recipe.get("loss_options", {})).items() if key in known}
+    traits = traits_of(function)
+    usual = "batch" if traits is None else traits.usual
+    return TrainedLoss(name, options, recipe.get("mining"), "cover" if recipe.get("ccp") else usual)
+
+
+def trace_loss(loss: TrainedLoss) -> TracedLoss | str:
+    """Trace the curves of a loss, or say why there are none."""
+    if loss.mining in RANDOM:
+        return f"{loss.name} was trained on pairs drawn at random ({loss.mining}), so a pair's weight is not a curve."
+    function = OBJECTIVES[ALIASES.get(loss.name, loss.name)]
+    try:
+        curves = weight_curves(function, mining=MINERS.get(loss.mining or ""), points=POINTS, **loss.options)
+    except (VicinalError, TypeError, ValueError, RuntimeError) as error:
+        return f"The curve of {loss.name} cannot be drawn with the options of this model: {error}"
+    return TracedLoss(loss, curves.similarity.numpy(), curves.positive.numpy(), curves.negative.numpy())
+
+
+def _start(value: Any) -> Any:
+    """An option that was learned counts with what it began at: the card has no other number."""
+    return value["start"] if isinstance(value, Mapping) and "start" in value else value
+
+
+BLOCK = 1 << 15  # items compared at a time
+LITTLE = 0.005  # of the strongest pull or push: as good as none
+
+
+@dataclass(frozen=True)
+class ClassCentres:
+    """The classes of an index as points: sums of their items' vectors, of length one under the cosine.
+
+    Attributes:
+        labels: Of the classes.
+        sums: One row per class.
+        counts: Items of each.
+        of_item: Which class each item has; -1 for none.
+    """
+
+    labels: Sequence[Value]
+    sums: Float64[np.ndarray, "c d"]
+    counts: Int64[np.ndarray, " c"]
+    of_item: Int64[np.ndarray, " n"]
+
+
+@dataclass(frozen=True)
+class PairExplanation:
+    """What is known about a query and a hit.
+
+    Attributes:
+        similarity: The cosine, or minus the Euclidean distance.
+        rank: 1 for the nearest of all items; the query itself does not count.
+        items: How many items there are beside the query.
+        classes: Label, number of items and best similarity of each class among the nearest, most items first.
+        nearest: How many nearest items these are.
+        centres: Label and similarity of the nearest class centre and the runner-up; the query is left out of its own.
+        hit_centre: Place of the hit's class among all centres, 1 for the nearest, and its similarity.
+        threshold: From which on the model says "same"; None if it is not calibrated.
+        same: What it says.
+        probability: Of being the same, where both answers are equally likely beforehand.
+        false_matches: The share of different pairs that the threshold lets pass, as promised.
+    """
+
+    similarity: float
+    rank: int
+    items: int
+    classes: tuple[tuple[Value | None, int, float], ...]
+    nearest: int
+    centres: tuple[tuple[Value, float], ...]
+    hit_centre: tuple[int, float] | None
+    threshold: float | None = None
+    same: bool | None = None
+    probability: float | None = None
+    false_matches: float | None = None
+
+
+def class_centres(
+    embeddings: Float32[np.ndarray, "n d"], labels: Sequence[Value | None], distance: str
+) -> ClassCentres:
+    """Add up the vectors of each class, once for all explanations."""
+    names = list(dict.fromkeys(label for label in labels if label is not None))
+    numbers = {label: number for number, label in enumerate(names)}
+    of_item = np.array([-1 if label is None else numbers[label] for label in labels], dtype=np.int64)
+    sums = np.zeros((len(names), embeddings.shape[1]))
+    for start in range(0, len(embeddings), BLOCK):
+        part = of_item[start : start + BLOCK]
+        np.add.at(sums, part[part >= 0], _as_counted(embeddings[start : start + BLOCK], distance)[part >= 0])
+    return ClassCentres(names, sums, np.bincount(of_item[of_item >= 0], minlength=len(names)), of_item)
+
+
+def explain_pair(
+    query: Float32[np.ndarray, " d"],
+    hit: int,
+    *,
+    embeddings: Float32[np.ndarray, "n d"],
+    ids: Sequence[Id],
+    labels: Sequence[Value | None],
+    centres: ClassCentres,
+    distance: str = "cosine",
+    query_place: int | None = None,
+    k: int = 10,
+    calibration: Calibration | None = None,
+) -> PairExplanation:
+    """Explain one hit of a query.
+
+    Args:
+        query: The query's vector.
+        hit: Place of the hit among the items.
+        embeddings: Of all items.
+        ids: Of all items.
+        labels: Of all items.
+        centres: See `class_centres`.
+        distance: "cosine" or "euclidean".
+        query_place: Place of the query, if it is an item.
+        k: How many nearest items the classes are counted of.
+        calibration: Of the model, if it has one.
+    """
+    values = np.concatenate(
+        [
+            similarities(query[None], embeddings[None, start : start + BLOCK], distance)[0]
+            for start in range(0, len(embeddings), BLOCK)
+        ]
+    )
+    others = np.ones(len(values), dtype=bool)
+    if query_place is not None:
+        others[query_place] = False
+    similarity = float(values[hit])
+    equal = np.flatnonzero(others & (values == values[hit])).tolist()
+    ties = sum(ids[place] < ids[hit] for place in equal)  # type: ignore[operator]
+    rank = 1 + int((others & (values > values[hit])).sum()) + ties
+    places = np.flatnonzero(others)
+    k = min(k, len(places))
+    first = places[np.argsort(-values[places], kind="stable")[:k]] if k else places
+    about = _centres_near(query, centres, distance, query_place)
+    own = int(centres.of_item[hit])
+    placed = next((turn for turn, (number, _) in enumerate(about) if number == own), None)
+    return PairExplanation(
+        similarity=similarity,
+        rank=rank,
+        items=len(places),
+        classes=_classes(first, labels, values),
+        nearest=len(first),
+        centres=tuple((centres.labels[number], value) for number, value in about[:2]),
+        hit_centre=None if placed is None else (placed + 1, about[placed][1]),
+        threshold=None if calibration is None else float(calibration.threshold),
+        same=None if calibration is None else bool(calibration.same(similarity)),
+        probability=None if calibration is None else float(calibration.probability(similarity)),
+        false_matches=None if calibration is None else float(calibration.false_matches),
+    )
+
+
+def loss_sentence(traced: TracedLoss, similarity: float, together: bool | None) -> str:
+    """Say what a loss would do to a pair.
+
+    Args:
+        traced: The curves of the loss.
+        similarity: The cosine of the pair.
+        together: Whether both have one label; None if that is not known.
+    """
+    pull, push = traced.at(similarity)
+    name = traced.loss.name
+    if together is None:
+        return (
+            f"If both were of one class, {name} would {_words(pull, 'pull')}; if not, it would {_words(push, 'push')}."
+        )
+    if together:
+        return f"Both have the same label: {name} would {_words(pull, 'pull')}."
+    return f"The labels differ: {name} would {_words(push, 'push')}."
+
+
+def _words(strength: float, verb: str) -> str:
+    end = "together" if verb == "pull" else "apart"
+    if abs(strength) < LITTLE:
+        return "leave the pair alone"
+    if strength < 0:
+        other, way = ("push", "apart") if verb == "pull" else ("pull", "together")
+        return f"{other} the pair {way}, against its label"
+    return f"{verb} the pair {end} with {min(100, round(100 * strength))} % of its strongest {verb}"
+
+
+def _as_counted(rows: Float32[np.ndarray, "n d"], distance: str) -> Float64[np.ndarray, "n d"]:
+    wide = rows.astype(np.float64)
+    if distance == "euclidean":
+        return wide
+    lengths = np.sqrt(np.square(wide).sum(axis=1, keepdims=True))
+    return wide / np.where(lengths > 0, lengths, 1)
+
+
+def _centres_near(
+    query: Float32[np.ndarray, " d"], centres: ClassCentres, distance: str, query_place: int | None
+) -> list[tuple[int, float]]:
+    """Classes by the similarity of their centres to a query, which does not count for its own class."""
+    sums, counts = centres.sums, centres.counts
+    if query_place is not None and (own := int(centres.of_item[query_place])) >= 0:
+        sums, counts = sums.copy(), counts.copy()
+        sums[own] -= _as_counted(query[None], distance)[0]
+        counts[own] -= 1
+    there = np.flatnonzero(counts)
+    if not len(there):
+        return []
+    means = (sums[there] / counts[there, None]).astype(np.float32)
+    values = similarities(query[None], means[None], distance)[0]
+    order = np.argsort(-values, kind="stable")
+    return [(int(there[turn]), float(values[turn])) for turn in order]
+
+
+def _classes(
+    places: Int64[np.ndarray, " k"], labels: Sequence[Value | None], values: Float64[np.ndarray, " n"]
+) -> tuple[tuple[Value | None, int, float], ...]:
+    found: dict[Value | None, list[float]] = {}
+    for place in places.tolist():
+        found.setdefault(labels[place], []).append(float(values[place]))
+    ordered = sorted(found.items(), key=lambda entry: (-len(entry[1]), -max(entry[1])))
+    return tuple((label, len(some), max(some)) for label, some in ordered)

@@ -1,0 +1,182 @@
+"""The folder of an index: generations of its content, of which one is current; who may write; how they change places.
+
+    birds.index/
+      current               names the generation that serves, and the one before it
+      writer.lock           held by the one who writes
+      generation-1/         items.sqlite, vectors.f32, model/, and caches for search
+      building-NAME/        a generation that is not finished
+
+A generation is written beside the one that serves and gets its name when it is finished; then `current` is replaced.
+The one before stays; older ones go, and what a server keeps of them, but not while somebody has them open. Folders of
+other names are not touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from vicinal._util.files import rename, sync_file, sync_folder
+from vicinal._util.reading import fault_of_file, reading
+from vicinal.errors import DataError, InputError
+from vicinal.index.stores import discard_store
+
+__all__ = ["BeingWritten", "IndexFolder", "is_index"]
+
+CURRENT, LOCK = "current", "writer.lock"
+DONE, BUILDING = "generation-", "building-"
+GENERATION = re.compile(rf"{DONE}([0-9]{{1,18}})")
+ANEW = (f"{BUILDING}new", f"{BUILDING}compact")  # nothing of these is used again
+REEMBEDDED = re.compile(rf"{BUILDING}[0-9a-f]{{16}}")  # which goes on where it was
+
+
+class BeingWritten(InputError):
+    """Another process writes to the index now."""
+
+
+def is_index(folder: str | Path) -> bool:
+    """Whether a folder holds an index."""
+    return os.path.isfile(Path(folder) / CURRENT)
+
+
+class IndexFolder:
+    """Names, locks and changes of generations; of what is in them it knows how to get rid.
+
+    Args:
+        path: The folder; it need not be there yet.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = FileLock(self.path / LOCK, timeout=0, thread_local=False)
+        self._mine = threading.RLock()
+
+    def current(self) -> Path:
+        """The generation that serves."""
+        return self.path / self._named()[0]
+
+    def previous(self) -> Path | None:
+        """The generation that served before, if it is still there."""
+        name = self._named()[1]
+        return self.path / name if name and (self.path / name).is_dir() else None
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the one who writes, in this process and among all."""
+        with self._mine:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock.acquire()
+            except Timeout:
+                raise BeingWritten(
+                    f"{self.path} is being written by another process; an index has one writer at a time. Wait until "
+                    "that one is done (searching is possible meanwhile)."
+                ) from None
+            except OSError as error:
+                raise DataError(
+                    f"{self.path} cannot be written: {error.strerror or error}.",
+                    hint="Choose another place, or ask who may write there; searching needs no such permission.",
+                ) from None
+            try:
+                yield
+            except OSError as error:
+                raise DataError(
+                    f"{self.path} could not be written: {error.strerror or error}.",
+                    hint="Free some space or mend the disk; what was there before is untouched.",
+                ) from error
+            finally:
+                self._lock.release()
+
+    def building(self, name: str, *, anew: bool = False) -> Path:
+        """The folder of a generation that is not finished.
+
+        Args:
+            name: Of the work, by which it is found again.
+            anew: Whether to begin it anew; otherwise what was written of it before a kill is still there.
+        """
+        path = self.path / f"{BUILDING}{name}"
+        if anew and path.is_dir():
+            discard_store(path)  # who is not there to be asked keeps a table without items
+            shutil.rmtree(path)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def finish(self, building: Path) -> Path:
+        """Make a generation that was built the current one; the one before it stays, older ones go."""
+        for path in sorted(building.rglob("*")):
+            if path.is_file():
+                sync_file(path)
+            else:
+                sync_folder(path)
+        sync_folder(building)
+        before = self._named()[0] if is_index(self.path) else ""
+        name = f"{DONE}{max((_number(path) for path in self._generations()), default=0) + 1}"
+        rename(building, self.path / name)
+        self._point(name, before)
+        self.tidy(reembeddings=building.name not in ANEW)
+        return self.path / name
+
+    def rollback(self) -> Path:
+        """Go back to the generation before; doing so twice changes nothing."""
+        before = self.previous()
+        if before is None:
+            raise InputError(f"{self.path} has no generation before this one; there is nothing to go back to.")
+        self._point(before.name, self.current().name)
+        return before
+
+    def tidy(self, *, reembeddings: bool = False) -> None:
+        """Remove generations that nothing names and nobody has open, and what was begun and never finished.
+
+        Args:
+            reembeddings: Whether to remove also what was begun with another embedder, which could still go on.
+        """
+        named = set(self._named())
+        for path in self._generations():
+            if path.name not in named and discard_store(path):
+                shutil.rmtree(path, ignore_errors=True)
+        for path in self.path.glob(f"{BUILDING}*"):
+            given_up = path.name in ANEW or (reembeddings and REEMBEDDED.fullmatch(path.name))
+            if given_up and discard_store(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _generations(self) -> list[Path]:
+        return [path for path in self.path.glob(f"{DONE}*") if GENERATION.fullmatch(path.name)]
+
+    def _named(self) -> tuple[str, str]:
+        place = self.path / CURRENT
+        if not is_index(self.path) and fault_of_file(place) in ("missing", "unreadable (Not a directory)"):
+            raise DataError(
+                f"{self.path} is not an index.",
+                hint="Make one: vicinal index MODEL PHOTOS --out FOLDER, or Index.build, Index.of_vectors in Python.",
+            )
+        hint = f'It should be like {{"generation": "{DONE}1", "previous": ""}} and name the latest folder.'
+        with reading(place, "the name of a generation", hint):
+            content = json.loads(place.read_text(encoding="utf-8"))
+        names = [content.get(key) for key in ("generation", "previous")] if isinstance(content, dict) else [None]
+        current, previous = (*names, None)[:2]
+        if not isinstance(current, str) or not isinstance(previous, str):
+            raise DataError(f"{place} is damaged: it does not name two generations.", hint=hint)
+        if not GENERATION.fullmatch(current) or not (self.path / current).is_dir():
+            raise DataError(
+                f"{place} names the generation {current!r}, which is not there.",
+                hint=f"There are: {', '.join(sorted(path.name for path in self._generations())) or 'none'}.",
+            )
+        return current, previous if GENERATION.fullmatch(previous) else ""
+
+    def _point(self, current: str, previous: str) -> None:
+        partial = self.path / f".{CURRENT}.partial"
+        partial.write_text(json.dumps({"generation": current, "previous": previous}) + "\n", encoding="utf-8")
+        sync_file(partial)
+        rename(partial, self.path / CURRENT)
+
+
+def _number(generation: Path) -> int:
+    return int(generation.name.removeprefix(DONE))

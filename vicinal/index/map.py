@@ -1,0 +1,328 @@
+"""The map of an index: a place in the plane for every item, neighbours side by side; computed once, then kept.
+
+t-SNE places some thousand landmarks; every other item goes between the landmarks that are nearest to it. Very few
+items, and very many, are placed by their two principal axes instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float32, Float64
+from numpy.typing import NDArray
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+from vicinal._util.files import prepare_output, replacing
+from vicinal._util.progress import LiveBar
+from vicinal._util.reading import read_arrays
+from vicinal.errors import DataError, InputError, MissingExtra
+from vicinal.index.folder import IndexFolder
+from vicinal.index.index import Index
+from vicinal.index.item import Item
+from vicinal.neighbours import find_neighbours
+
+if TYPE_CHECKING:
+    from vicinal.index.index import Index
+
+__all__ = ["MapLayout", "export_map", "keep_map", "kept_layout", "lay_out", "map_table", "prepare_map"]
+
+
+FILE = "map.npz"
+VERSION = 1
+LANDMARKS = 3_000  # t-SNE takes seconds for these
+NEAREST = 8  # landmarks that an item lies between
+SHARPNESS = 3.0  # the farthest of them counts exp(-3) of the nearest
+FEWEST, MOST = 12, 2_000_000  # items for t-SNE
+BLOCK = 1 << 16  # items placed at a time
+METHODS = ("PCA", "t-SNE")
+
+
+@dataclass(frozen=True)
+class MapLayout:
+    """Where items lie on the map.
+
+    Attributes:
+        places: Between -1 and 1 in both directions, one row per item.
+        method: "t-SNE" or "PCA".
+        landmarks: How many items t-SNE placed itself; the others lie between the nearest of them.
+    """
+
+    places: Float32[np.ndarray, "n 2"]
+    method: str
+    landmarks: int = 0
+
+
+def lay_out(
+    vectors: Float32[np.ndarray, "n d"],
+    *,
+    distance: str = "cosine",
+    seed: int = 0,
+    landmarks: int = LANDMARKS,
+    placed: Callable[[int], object] = int,
+) -> MapLayout:
+    """Place items in the plane; the same vectors and seed give the same places to the last bit.
+
+    Args:
+        vectors: One row per item.
+        distance: "cosine" or "euclidean".
+        seed: Of the choice of landmarks.
+        landmarks: How many items t-SNE places.
+        placed: Told how many items have their place, from time to time.
+
+    Example:
+        >>> layout = lay_out(np.float32([[0, 0], [1, 0], [4, 0]]), distance="euclidean")
+        >>> layout.method, layout.places[:, 1].tolist()
+        ('PCA', [0.0, 0.0, 0.0])
+    """
+    rows = _unit(vectors) if distance == "cosine" else vectors
+    if not FEWEST <= len(rows) <= MOST:
+        return MapLayout(_framed(_principal_axes(rows)), "PCA")
+    if len(rows) <= landmarks:
+        return MapLayout(_framed(_neighbourhoods(rows)), "t-SNE", len(rows))
+    chosen = np.sort(np.random.default_rng(seed).choice(len(rows), landmarks, replace=False))
+    corners = _neighbourhoods(rows[chosen])
+    placed(landmarks)
+    places = np.empty((len(rows), 2))
+    for start in range(0, len(rows), BLOCK):
+        places[start : start + BLOCK] = _between(rows[start : start + BLOCK], rows[chosen], corners)
+        placed(min(start + BLOCK, len(rows)))
+    places[chosen] = corners
+    return MapLayout(_framed(places), "t-SNE", landmarks)
+
+
+def kept_layout(
+    folder: Path,
+    vectors: Float32[np.ndarray, "n d"],
+    *,
+    distance: str = "cosine",
+    seed: int = 0,
+    placed: Callable[[int], object] = int,
+) -> MapLayout:
+    """Return the layout that a folder keeps for these vectors; if it has none, or a damaged one, make and keep it.
+
+    Args:
+        folder: Of the index's generation; a folder that cannot be written to keeps nothing.
+        vectors: One row per item.
+        distance: "cosine" or "euclidean".
+        seed: Of the choice of landmarks.
+        placed: See `lay_out`.
+    """
+    key = _key(vectors, distance, seed)
+    kept = _read(folder / FILE, key, len(vectors))
+    if kept is not None:
+        return kept
+    layout = lay_out(vectors, distance=distance, seed=seed, placed=placed)
+    about = np.array([METHODS.index(layout.method), layout.landmarks], np.int64)
+    try:
+        with replacing(folder / FILE) as file:
+            np.savez(file, key=key, places=layout.places, about=about, seal=_seal(key, layout.places, about))
+    except DataError:  # a cache: the map is there all the same
+        pass
+    return layout
+
+
+def has_layout(folder: Path, vectors: Float32[np.ndarray, "n d"], *, distance: str = "cosine", seed: int = 0) -> bool:
+    """Whether a folder keeps the layout of these vectors."""
+    return _read(folder / FILE, _key(vectors, distance, seed), len(vectors)) is not None
+
+
+def _key(vectors: Float32[np.ndarray, "n d"], distance: str, seed: int) -> NDArray[np.uint8]:
+    content = hashlib.sha256(f"{VERSION} {distance} {seed} {vectors.shape}".encode())
+    content.update(np.ascontiguousarray(vectors).data)
+    return np.frombuffer(content.digest(), np.uint8)
+
+
+def _read(path: Path, key: NDArray[np.uint8], many: int) -> MapLayout | None:
+    try:
+        found = read_arrays(path)
+        places, about = found["places"], found["about"]
+        if not np.array_equal(found["key"], key) or not np.array_equal(found["seal"], _seal(key, places, about)):
+            return None
+        if places.shape != (many, 2) or places.dtype != np.float32:
+            return None
+        return MapLayout(places, METHODS[int(about[0])], int(about[1]))
+    except (DataError, KeyError, IndexError):
+        return None
+
+
+def _seal(*arrays: NDArray[np.generic]) -> NDArray[np.uint8]:
+    whole = hashlib.sha256()
+    for array in arrays:
+        whole.update(np.ascontiguousarray(array).data)
+    return np.frombuffer(whole.digest(), np.uint8)
+
+
+def _unit(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+    lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1, keepdims=True))
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def _principal_axes(rows: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n 2"]:
+    if len(rows) < 2:
+        return np.zeros((len(rows), 2))
+    mean = rows.mean(axis=0, dtype=np.float64)
+    spread = np.zeros((rows.shape[1], rows.shape[1]))
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK] - mean
+        spread += block.T @ block
+    axes = np.linalg.eigh(spread)[1][:, ::-1][:, :2]
+    axes = axes * np.where(np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0) < 0, -1, 1)
+    places = np.zeros((len(rows), 2))
+    for start in range(0, len(rows), BLOCK):
+        places[start : start + BLOCK, : axes.shape[1]] = (rows[start : start + BLOCK] - mean) @ axes
+    return places
+
+
+def _neighbourhoods(rows: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n 2"]:
+    """t-SNE, begun at the principal axes so that nothing is left to chance."""
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    start = _framed(_principal_axes(rows)) * np.float32(1e-4)
+    # One thread: several add up forces in an order that differs from run to run.
+    with threadpool_limits(1):
+        embedding = TSNE(perplexity=min(30.0, (len(rows) - 1) / 3), init=start, random_state=0, max_iter=750)
+        return embedding.fit_transform(rows).astype(np.float64)
+
+
+def _between(
+    rows: Float32[np.ndarray, "n d"], landmarks: Float32[np.ndarray, "m d"], corners: Float64[np.ndarray, "m 2"]
+) -> Float64[np.ndarray, "n 2"]:
+    """Mean of the places of the nearest landmarks, of which the nearest count the most."""
+    nearest = find_neighbours(rows, NEAREST, gallery=landmarks, distance="euclidean")
+    squares = np.square(nearest.values.numpy())
+    # By how much farther than the nearest, as a part of the farthest: in many dimensions all are about equally far,
+    # and items that lie between all of their landmarks would shrink every heap to a dot.
+    beyond = squares - squares[:, :1]
+    weights = np.exp(-SHARPNESS * beyond / np.maximum(beyond[:, -1:], 1e-12))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return (weights[:, :, None] * corners[nearest.indices.numpy()]).sum(axis=1)
+
+
+def _framed(places: Float64[np.ndarray, "n 2"]) -> Float32[np.ndarray, "n 2"]:
+    """Moved and scaled alike in both directions, into the square from -1 to 1."""
+    if not len(places):
+        return places.astype(np.float32)
+    low, high = places.min(axis=0), places.max(axis=0)
+    half = float((high - low).max()) / 2
+    return ((places - (low + high) / 2) / (half or 1.0)).astype(np.float32)
+
+
+# The map of an index as one Parquet table, for tools such as Embedding Atlas, Spotlight and FiftyOne.
+
+EXPORTED_NEIGHBOURS = 10
+LONGEST = 100_000  # items whose neighbours are searched for among all; a larger index takes hours
+
+
+def prepare_map(path: Path) -> None:
+    """Find out before the work whether a map can be written to a file; folders above it are made."""
+    if path.suffix != ".parquet":
+        raise InputError(f"A map is exported to a file that ends in .parquet; got {path}.")
+    prepare_output(path)
+
+
+def export_map(index: Index, path: str | Path) -> int:
+    """Write path, label, x, y, neighbours and metadata of every item to a .parquet file.
+
+    Args:
+        index: Its map is made if it has none yet.
+        path: Of the file, which appears whole or not at all.
+
+    Returns:
+        How many items there are.
+    """
+    target = Path(path)
+    prepare_map(target)
+    items, vectors = index.get()
+    layout = kept_layout(IndexFolder(index.path).current(), vectors, distance=index.distance)
+    content = map_table(items, vectors, layout, distance=index.distance)
+    with replacing(target) as file:
+        file.write(content)
+    return len(items)
+
+
+def map_table(
+    items: Sequence[Item],
+    vectors: Float32[np.ndarray, "n d"],
+    layout: MapLayout,
+    *,
+    distance: str = "cosine",
+    private: Collection[str] = (),
+) -> bytes:
+    """The bytes of the table.
+
+    Columns are `id`, `path`, `label`, `x`, `y`, then `neighbours` as Embedding Atlas reads it: the row numbers of the
+    nearest items (`ids`, from 0) and their distances (1 - cosine, or Euclidean), nearest first; then metadata.
+
+    Args:
+        items: Of an index.
+        vectors: Of the items.
+        layout: Of the vectors.
+        distance: "cosine" or "euclidean".
+        private: Columns to leave out.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtra("parquet", "reading and writing Parquet") from None
+    columns: dict[str, Any] = {
+        "id": [item.id for item in items],
+        "path": [item.path for item in items],
+        "label": [item.label for item in items],
+        "x": layout.places[:, 0],
+        "y": layout.places[:, 1],
+    }
+    kind = pyarrow.struct([("ids", pyarrow.list_(pyarrow.int64())), ("distances", pyarrow.list_(pyarrow.float64()))])
+    columns["neighbours"] = pyarrow.array(_neighbours(vectors, distance), kind)
+    for name in dict.fromkeys(name for item in items for name in item.metadata):
+        columns.setdefault(name, [item.metadata.get(name) for item in items])
+    table = pyarrow.table({name: values for name, values in columns.items() if name not in private})
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def _neighbours(vectors: Float32[np.ndarray, "n d"], distance: str) -> list[dict[str, list[Any]] | None]:
+    many = min(EXPORTED_NEIGHBOURS, len(vectors) - 1)
+    if many < 1 or len(vectors) > LONGEST:
+        return [None] * len(vectors)
+    found = find_neighbours(vectors, many, distance=distance)
+    distances = found.values if distance == "euclidean" else 1 - found.values
+    return [
+        {"ids": places, "distances": values}
+        for places, values in zip(found.indices.tolist(), distances.tolist(), strict=True)
+    ]
+
+
+# The map of an index, made beforehand: the first who looks at it does not wait.
+
+
+def keep_map(index: Index, *, progress: bool = True) -> MapLayout:
+    """Lay out all items of an index and keep their places in its folder, where the server finds them.
+
+    Args:
+        index: Nothing is done anew where its map is there already.
+        progress: Whether to show progress.
+
+    Raises:
+        DataError: If the folder cannot be written to.
+    """
+    vectors = index.get()[1]
+    folder = IndexFolder(index.path).current()
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with LiveBar(*columns, shown=progress) as bar:
+        task = bar.add_task("map", total=len(vectors))
+        layout = kept_layout(
+            folder, vectors, distance=index.distance, placed=lambda many: bar.update(task, completed=many)
+        )
+        bar.update(task, completed=len(vectors))
+    if not has_layout(folder, vectors, distance=index.distance):
+        raise DataError(f"The map cannot be kept in {folder}.", hint="Make the folder writable.")
+    return layout

@@ -1,0 +1,246 @@
+"""Adding, replacing and removing items, and bringing an index up to date with its sources."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from vicinal.embedder import Embedder
+from vicinal.embedder.encode import embed_in_batches, stack
+from vicinal.embedder.inputs import prepare, reader
+from vicinal.errors import DataError, InputError, VicinalError
+from vicinal.index.exchange import ForeignVectors
+from vicinal.index.filters import Compare, Condition, In, Where, as_condition, plain_value
+from vicinal.index.hits import Changes
+from vicinal.index.item import Id, Item
+from vicinal.index.sources import Source, add_rows, check_dim, described
+from vicinal.index.stores.store import Store
+
+__all__ = [
+    "check_file",
+    "embed_into",
+    "follow_source",
+    "plain_values",
+    "put_rows",
+    "put_values",
+    "take_in",
+    "to_remove",
+]
+
+
+# Embed items one after the other, go on past what cannot be read, and say what that was.
+
+
+def embed_items(
+    embedder: Embedder, inputs: Any, places: list[int], *, progress: bool = False, label: str = "embedding"
+) -> Iterator[tuple[int, Float32[np.ndarray, " d"] | str]]:
+    """Yield each place with its embedding, or with the reason why there is none.
+
+    Args:
+        embedder: What embeds.
+        inputs: What it takes.
+        places: Which of the inputs, in this order.
+        progress: Whether to show a bar on standard error.
+        label: What the bar says.
+    """
+    expects, transform = embedder.backbone.input, embedder.transform
+    _, item = reader(inputs, expects)
+    reasons: dict[int, str] = {}
+
+    def blank() -> Tensor:
+        nothing: Any = np.zeros(expects.channels) if expects.pixels is None else Image.new("RGB", (8, 8))
+        return prepare(nothing, expects, transform)
+
+    def opened(place: int) -> Tensor:
+        try:
+            return prepare(item(place), expects, transform)
+        except (VicinalError, OSError) as error:
+            reasons[place] = str(error).splitlines()[0]
+            return blank()  # keeps the batch whole; its embedding is thrown away
+
+    runs = embed_in_batches(
+        nn.Sequential(embedder.backbone, embedder.head),
+        len(places),
+        lambda positions: stack([opened(places[position]) for position in positions]),
+        progress=progress,
+        label=label,
+    )
+    for positions, rows in runs:
+        for position, row in zip(positions, embedder.rounded(rows), strict=True):
+            place = places[position]
+            if place not in reasons and not np.isfinite(row).all():
+                reasons[place] = "the embedder returned NaN or infinity for it"
+            yield place, reasons.get(place) or row
+
+
+COMMIT_AFTER = 256  # items, and
+COMMIT_SECONDS = 5.0  # whichever comes first: what a kill may cost
+
+
+def take_in(store: Store, model: Embedder, source: Source, progress: bool) -> Changes:
+    """Embed what is new or changed of a source."""
+    known = {item.id: item for item in store.get(In("id", tuple(source.ids)), vectors=False)[0]}
+    items: dict[Id, Item] = {}
+    skipped: list[tuple[str, str]] = []
+    again: list[Item] = []
+    other = 0
+    places: list[int] = []
+    for place, key in enumerate(source.ids):
+        try:
+            before = known.get(key)
+            item = source.with_stamp(place)
+            if before is not None and item.stamp is not None and item.stamp == before.stamp:
+                item = replace(item, hash=before.hash)
+            elif item.hash is None:
+                item = source.item(place)
+        except (OSError, DataError) as error:
+            skipped.append((str(key), str(getattr(error, "strerror", None) or error)))
+            continue
+        if before is not None:  # what the source does not say stays as it is
+            item = _merged(before, item, labelled=bool(source.labels))
+        if before is None or before.hash != item.hash:
+            items[key] = item
+            places.append(place)
+        elif before != item:
+            again.append(item)
+            other += replace(before, stamp=item.stamp) != item
+    if again:
+        _store_again(store, again)
+    failed = embed_into(store, model, source, places, items.__getitem__, progress)
+    new = sum(key not in known for key in items)
+    lost = sum(key not in known for key in (name for name, _ in failed))
+    return Changes(
+        added=new - lost,
+        updated=len(items) - new - (len(failed) - lost) + other,
+        unchanged=len(source) - len(items) - other - len(skipped),
+        skipped=(*skipped, *failed),
+    )
+
+
+def embed_into(
+    store: Store,
+    model: Embedder,
+    source: Source,
+    places: list[int],
+    item: Callable[[Id], Item],
+    progress: bool,
+) -> tuple[tuple[str, str], ...]:
+    """Embed and store some of a source, a few hundred at a time; return what could not be read."""
+    ready: list[tuple[Item, NDArray[np.float32]]] = []
+    failed: list[tuple[str, str]] = []
+    last = time.monotonic()
+
+    def commit() -> None:
+        if ready:
+            store.add([one for one, _ in ready], np.stack([row for _, row in ready]))
+            ready.clear()
+
+    try:
+        for place, row in embed_items(model, source.inputs, places, progress=progress):
+            key = source.ids[place]
+            if isinstance(row, str):
+                failed.append((str(key), row))
+                continue
+            ready.append((item(key), row))
+            if len(ready) >= COMMIT_AFTER or time.monotonic() - last > COMMIT_SECONDS:
+                commit()
+                last = time.monotonic()
+    finally:
+        commit()
+    return tuple(failed)
+
+
+def _store_again(store: Store, items: list[Item]) -> None:
+    """Give items other values, with the vectors that they have."""
+    by_id = {item.id: item for item in items}
+    found, rows = store.get(In("id", tuple(by_id)))
+    store.add([by_id[item.id] for item in found], rows)
+
+
+def _merged(before: Item, now: Item, labelled: bool) -> Item:
+    label = now.label if labelled else before.label
+    return replace(now, label=label, metadata={**before.metadata, **now.metadata}, source=now.source or before.source)
+
+
+# Changes to the items of a store, each of them whole or not at all: vectors added, values, removals.
+
+FIXED = {"id", "path", "source", "stamp", "hash"}  # what an item is
+
+
+def put_rows(
+    store: Store, source: Source, rows: Float32[np.ndarray, "n d"], files: Mapping[str, Sequence[Any]]
+) -> Changes:
+    """Add vectors, in place of those whose ids are there already.
+
+    Args:
+        store: Where to.
+        source: One entry per row.
+        rows: The vectors.
+        files: What is known of the items' files; see `add_rows`.
+    """
+    check_dim(rows, store.header.dim)
+    before = store.count(In("id", tuple(source.ids)))
+    add_rows(store, source, rows, files)
+    return Changes(added=len(rows) - before, updated=before)
+
+
+def check_file(file: str | Path, found: ForeignVectors, distance: str, path: Path) -> None:
+    """Refuse the vectors of a file that cannot be added to the index at `path`, which has this distance."""
+    if found.distance and found.distance != distance:
+        raise InputError(
+            f"The vectors of {file} are compared by {found.distance}, those of {path} by {distance}; "
+            "one index has one distance."
+        )
+    if found.ids is None:
+        raise InputError(f"{file} has no ids, by which vectors that are added can be found and removed again.")
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that items can be given, as a store keeps them."""
+    if fixed := sorted(set(values) & FIXED):
+        raise InputError(f"{', '.join(fixed)} cannot be changed; remove the items and add them anew.")
+    plain = {name: plain_value(value, name) for name, value in values.items()}
+    described(Source([], [], metadata={name: [] for name in plain if name != "label"}))
+    return plain
+
+
+def put_values(store: Store, where: Condition, values: Mapping[str, Any]) -> int:
+    """Give the items that pass a filter other values, and say how many there were."""
+    items, rows = store.get(where)
+    store.add([_changed(item, values) for item in items], rows)
+    return len(items)
+
+
+def to_remove(where: Where | None, ids: Iterable[Id] | None) -> Condition:
+    """Which items a filter, or a number of ids, is about."""
+    if (where is None) == (ids is None):
+        raise InputError("Give a filter, or ids.")
+    if where is not None:
+        return as_condition(where)
+    return In("id", tuple(described(Source([], list(dict.fromkeys(ids or ())))).ids))
+
+
+def follow_source(store: Store, model: Embedder, source: Source, progress: bool) -> Changes:
+    """Embed what is new or changed of a source, and remove what came from it and is no longer in it."""
+    changes = take_in(store, model, source, progress)
+    if source.name is None:
+        return changes
+    before, _ = store.get(Compare("source", "=", source.name), vectors=False)
+    gone = {item.id for item in before} - set(source.ids)
+    removed = store.delete(In("id", tuple(gone))) if gone else 0
+    return replace(changes, removed=removed)
+
+
+def _changed(item: Item, values: Mapping[str, Any]) -> Item:
+    metadata = {**item.metadata, **{name: value for name, value in values.items() if name != "label"}}
+    kept = {name: value for name, value in metadata.items() if value is not None}
+    return replace(item, label=values.get("label", item.label), metadata=kept)

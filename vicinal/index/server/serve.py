@@ -1,0 +1,192 @@
+"""Run the server until it is told to stop; then finish what runs."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from vicinal.errors import InputError
+from vicinal.index.index import Index
+from vicinal.index.server.app import create_app
+from vicinal.index.server.guard import SECURITY_HEADERS
+from vicinal.index.server.settings import ServerSettings
+
+__all__ = ["serve_index", "uvicorn_settings"]
+
+
+# Connections: how many there may be, of one address and in all, and how long the head of a request may take.
+#
+# uvicorn limits neither: its own `limit_concurrency` answers 503 to a request, but keeps the connection, and who sends
+# a header a minute, or nothing, is waited for. So the protocol is uvicorn's with a count and a clock beside it.
+
+
+def guarded_protocol(settings: ServerSettings) -> type[H11Protocol]:
+    """Make the protocol of a server: uvicorn's, within the settings' number of connections and seconds."""
+    open_now: Counter[str] = Counter()
+
+    class GuardedProtocol(H11Protocol):
+        """One connection."""
+
+        _address: str | None = None  # while it is counted
+        _clock: asyncio.TimerHandle | None = None  # while the head of a request is waited for
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            # asyncio does so for sockets that it made itself; else a body waits 40 ms for its head to be acknowledged.
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            address = self.client[0] if self.client else ""
+            if open_now.total() >= settings.most_connections:
+                self._send_away(503, "Too many connections at once; try again in a moment.")
+            elif open_now[address] >= settings.most_connections_of_one_address:
+                self._send_away(429, "Too many connections at once from this address.")
+            else:
+                self._address = address
+                open_now[address] += 1
+                self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._unwatch()
+            if self._address is not None:
+                open_now[self._address] -= 1
+                if not open_now[self._address]:
+                    del open_now[self._address]
+                self._address = None
+
+        def data_received(self, data: bytes) -> None:
+            if self.transport.is_closing():
+                return
+            super().data_received(data)
+            self._watch()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._unwatch()  # from here on uvicorn's own clock runs, until something arrives
+
+        def _watch(self) -> None:
+            """Begin to wait for the head of a request, unless one is being answered or waited for."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._unwatch()
+            elif self._clock is None and not self.transport.is_closing():
+                self._clock = self.loop.call_later(settings.seconds, self._too_slow)
+
+        def _unwatch(self) -> None:
+            if self._clock is not None:
+                self._clock.cancel()
+                self._clock = None
+
+        def _too_slow(self) -> None:
+            self._send_away(408, f"The request did not arrive within {settings.seconds:g} seconds.")
+
+        def _send_away(self, status: int, sentence: str) -> None:
+            if not self.transport.is_closing():
+                self.transport.write(_reply(status, sentence))
+                self.transport.close()
+
+    return GuardedProtocol
+
+
+def _reply(status: int, sentence: str) -> bytes:
+    body = json.dumps({"error": sentence}).encode()
+    headers: dict[str, Any] = {
+        "Content-Type": "application/json",
+        "Content-Length": len(body),
+        "Connection": "close",
+        "Retry-After": 1,
+        **SECURITY_HEADERS,
+    }
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+KEEP_ALIVE = 30  # seconds that a connection may be idle
+LARGE = 1 << 23  # bytes, of a block of memory: Pillow decodes large pictures into blocks of twice as many
+M_MMAP_THRESHOLD = -3  # of malloc.h
+WAITING = 128  # connections that are not accepted yet
+LONGEST_HEAD = 1 << 16  # bytes of a request before its body: filters are in the address
+
+
+def serve_index(
+    index: Index, settings: ServerSettings | None = None, *, started: Callable[[str], Any] | None = None
+) -> None:
+    """Serve an index until SIGINT or SIGTERM; requests that run then are answered first.
+
+    Args:
+        index: Which stays the caller's to close.
+        settings: What is allowed.
+        started: Called with the address once the server can be reached.
+    """
+    settings = settings or ServerSettings()
+    _return_large_blocks()
+    listening = _listen(settings)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"http://{host}:{listening.getsockname()[1]}/"
+    config = uvicorn.Config(create_app(index, settings), **uvicorn_settings(settings))
+    server = _Server(config, (lambda: started(address)) if started is not None else None)
+    with listening:
+        server.run(sockets=[listening])
+
+
+def uvicorn_settings(settings: ServerSettings) -> dict[str, Any]:
+    """What uvicorn is told, so that it allows what the settings do."""
+    return {
+        "http": guarded_protocol(settings),
+        "log_level": logging.WARNING,
+        "access_log": False,  # addresses may hold tokens
+        "proxy_headers": False,  # whoever sends them could choose an address of their own
+        "server_header": False,
+        "timeout_keep_alive": KEEP_ALIVE,
+        "timeout_graceful_shutdown": int(settings.seconds) + 1,
+        "h11_max_incomplete_event_size": LONGEST_HEAD,
+        "backlog": WAITING,
+        "ws": "none",
+        "lifespan": "on",
+    }
+
+
+def _return_large_blocks() -> None:
+    """Let memory of large pictures go back to the system at once.
+
+    The C library of Linux keeps blocks of a size that has been freed before: one PNG of 65 bytes that promised 49
+    million pixels left the server 190 MB larger.
+    """
+    with suppress(OSError, AttributeError, TypeError):  # there is no such thing on other systems
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which says when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], Any] | None) -> None:
+        super().__init__(config)
+        self._tell = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._tell is not None:
+            self._tell()
+
+
+def _listen(settings: ServerSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise InputError(
+            f"{settings.host}:{settings.port} cannot be listened at: {error}. Choose another --port (0 for any)."
+        ) from None
+    return listening

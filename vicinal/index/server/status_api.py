@@ -1,0 +1,99 @@
+"""Routes about the server itself: what it serves, whether it is well, what it has done, and how to ask it."""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse, PlainTextResponse
+
+from vicinal.index.index import Index
+from vicinal.index.server.metrics import Counts
+from vicinal.index.server.models import CalibrationReply, HealthReply, InfoReply, Refusal
+from vicinal.index.server.served import Served
+
+__all__ = ["add_status_routes"]
+
+
+def add_status_routes(app: FastAPI, served: Served, counts: Counts) -> None:
+    """Let an app tell about itself."""
+
+    @app.get("/api/info", response_model=InfoReply)
+    async def info() -> InfoReply:
+        """Tell what is served."""
+        return await served.read(lambda index: _info(index, served))
+
+    @app.get("/api/calibration", response_model=CalibrationReply)
+    async def calibration() -> CalibrationReply:
+        """Tell from which similarity on hits are called the same; null where the embedder is not calibrated."""
+        rule = await served.read(lambda index: index.calibration)
+        return CalibrationReply(calibration=None if rule is None else rule.as_dict())
+
+    @app.get("/health", response_model=HealthReply)
+    async def health() -> HealthReply:
+        """Tell that the server is there."""
+        return HealthReply(status="ok")
+
+    @app.get("/ready", response_model=HealthReply)
+    async def ready() -> HealthReply:
+        """Tell whether searches are answered."""
+        if not served.ready:
+            raise Refusal(503, "The index is being opened.", {"Retry-After": "1"})
+        return HealthReply(status="ready")
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        """Tell what was done since the start, for Prometheus."""
+        many, generation = await served.read(lambda index: (len(index), index.generation))
+        return PlainTextResponse(counts.text(many, generation), media_type="text/plain; version=0.0.4")
+
+    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(_listing(app))
+
+
+def _info(index: Index, served: Served) -> InfoReply:
+    settings = served.settings
+    overview = served.overview()
+    calibration = index.calibration
+    return InfoReply(
+        name=served.name,
+        count=len(index),
+        dim=index.dim,
+        distance=index.distance,
+        numbers=index.numbers,
+        columns={name: kind for name, kind in index.columns.items() if name not in settings.hidden},
+        labels=[] if "label" in settings.private else overview.labels,
+        calibrated=calibration is not None,
+        threshold=None if calibration is None else calibration.threshold,
+        improved=str(index.improvement or ""),
+        generation=index.generation,
+        fast=importlib.util.find_spec("faiss") is not None,
+        writable=settings.writable,
+        has_images=overview.root is not None,
+        can_embed=index.can_embed,
+        embedder=index.embedder_hash,
+        version=version("vicinal"),
+    )
+
+
+def _listing(app: FastAPI) -> str:
+    """A page made from the OpenAPI description: the usual ones load scripts from elsewhere."""
+    description = app.openapi()
+    rows = []
+    for path, methods in description["paths"].items():
+        for method, told in methods.items():
+            parameters = ", ".join(parameter["name"] for parameter in told.get("parameters", ()))
+            bodies = ", ".join(told.get("requestBody", {}).get("content", ()))
+            cells = [f"{method.upper()} {path}", told.get("description", ""), parameters, bodies]
+            rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
+    table = "".join(f"<tr>{row}</tr>" for row in rows)
+    title = html.escape(description["info"]["title"])
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><h1>{title}</h1>'
+        '<p>The whole description, for programs: <a href="/openapi.json">openapi.json</a>.</p>'
+        "<table><tr><th>Request</th><th>What it does</th><th>Parameters</th><th>Body</th></tr>"
+        f"{table}</table></html>"
+    )

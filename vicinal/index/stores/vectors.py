@@ -1,0 +1,365 @@
+"""Vectors of an index on disk: the file of rows, their layout for exact search, and codes for fast search.
+
+The codes propose a few candidates for each neighbour that is wanted, and these are compared exactly. What the codes
+miss is missed: the share that they find is measured on the index's own items when they are made and again whenever a
+tenth of these has changed, and goes with every answer. They are a cache: a file with a checksum beside the vectors,
+which names the rows that it was made of by theirs; made anew when it is missing or does not fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64, Real
+from numpy.typing import NDArray
+
+from vicinal._util.files import replacing, sync_file, write_at, write_atomically
+from vicinal.errors import DataError, MissingExtra
+from vicinal.index.stores.catalogue import Block
+
+__all__ = ["WORTHWHILE", "FastCodes", "LayoutFile", "append_rows", "damaged_blocks", "map_rows", "now"]
+
+
+# vectors.f32, vectors.i8: rows of float32 or of 8-bit integers, one after the other, and nothing else.
+#
+# Rows are only ever added at the end. Which of the two an index has, its header says.
+
+BLOCK_ROWS = 4096  # of which one checksum is kept
+KIND = np.dtype("<f4")
+
+
+def append_rows(path: Path, rows: NDArray[Any], first: int) -> list[Block]:
+    """Write rows past the end that is committed, and sync them; what lay there was never committed.
+
+    Args:
+        path: The file.
+        rows: Of 8-bit integers; anything else is written as float32.
+        first: The row after the last that is committed.
+
+    Returns:
+        What the catalogue has to commit for the rows to exist.
+    """
+    content = np.ascontiguousarray(rows, dtype=rows.dtype if rows.dtype == np.int8 else KIND)
+    write_at(path, first * content.shape[1] * content.itemsize, content.data)
+    sync_file(path)
+    return [
+        Block(first + start, len(part), _longest(part), hashlib.sha256(part.data).hexdigest())
+        for start in range(0, len(content), BLOCK_ROWS)
+        for part in [content[start : start + BLOCK_ROWS]]
+    ]
+
+
+def map_rows(path: Path, finish: int, dim: int, kind: np.dtype[Any] = KIND) -> NDArray[Any]:
+    """The rows that are committed, read from the file as they are used."""
+    if not finish:
+        return np.empty((0, dim), kind)
+    needed, there = finish * dim * kind.itemsize, path.stat().st_size if path.is_file() else 0
+    if there < needed:
+        raise DataError(
+            f"{path} has {there:,} bytes, but {needed:,} were written and committed: it was cut short.",
+            hint="Restore it from a copy, or build the index again.",
+        )
+    return np.memmap(path, kind, "r", shape=(finish, dim))
+
+
+def damaged_blocks(rows: NDArray[Any], blocks: list[Block]) -> Iterator[Block]:
+    """The blocks that are not what was written."""
+    for block in blocks:
+        part = np.ascontiguousarray(rows[block.first : block.first + block.many])
+        right = len(part) == block.many and hashlib.sha256(part.data).hexdigest() == block.sha256
+        if not right or _longest(part) != block.longest:
+            yield block
+
+
+def _longest(rows: NDArray[Any]) -> float:
+    return float(np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1).max())) if len(rows) else 0.0
+
+
+# layout.npz: rows of a vector file as exact search wants them, so that the first search after opening is quick.
+#
+# A cache: it names the rows that it was made of by their checksums and has one of its own. What is missing, damaged or
+# of other rows is made anew.
+
+LAYOUT, LAYOUT_ABOUT = "layout.npz", "layout.json"
+WORTHWHILE = 1 << 15  # rows, below which preparing is as quick as reading
+LAYOUT_VERSION = 1
+
+
+class LayoutFile:
+    """Keeps the layout of the first rows of a vector file.
+
+    Args:
+        folder: Where it is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, blocks: Sequence[Block]) -> tuple[int, dict[str, NDArray[Any]]] | None:
+        """How many rows are laid out, and their layout; `blocks` are those of all rows that there are."""
+        try:
+            about = json.loads((self.folder / LAYOUT_ABOUT).read_text(encoding="utf-8"))
+            rows = int(about["rows"])
+            if about["version"] != LAYOUT_VERSION or checksum_of_rows(blocks, rows) != about["vectors"]:
+                return None
+            content = (self.folder / LAYOUT).read_bytes()
+            if hashlib.sha256(content).hexdigest() != about["sha256"]:
+                return None
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                return rows, dict(arrays)
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+            return None
+
+    def write(self, blocks: Sequence[Block], layout: Mapping[str, NDArray[Any]]) -> None:
+        """Keep the layout of all rows; a folder that cannot be written to stays as it is."""
+        rows = blocks[-1].first + blocks[-1].many
+        content = io.BytesIO()
+        arrays: dict[str, Any] = dict(layout)
+        np.savez(content, **arrays)
+        about = {
+            "version": LAYOUT_VERSION,
+            "rows": rows,
+            "vectors": checksum_of_rows(blocks, rows),
+            "sha256": hashlib.sha256(content.getbuffer()).hexdigest(),
+        }
+        with suppress(DataError):
+            with replacing(self.folder / LAYOUT) as file:
+                file.write(content.getbuffer())
+            write_atomically(self.folder / LAYOUT_ABOUT, json.dumps(about) + "\n")
+
+
+def checksum_of_rows(blocks: Sequence[Block], rows: int) -> str:
+    """A checksum of the first rows, made of those of their blocks; empty if they do not end where a block does."""
+    total, finish = hashlib.sha256(), 0
+    for block in blocks:
+        if finish >= rows:
+            break
+        total.update(block.sha256.encode())
+        finish = block.first + block.many
+    return total.hexdigest() if finish == rows else ""
+
+
+CODES, CODES_ABOUT = "codes.faiss", "codes.json"
+CODES_VERSION = 2
+CANDIDATES = 128  # at least, for each query
+PER_NEIGHBOUR = 8  # candidates
+SMALLEST_SHARE = 1 / 16  # of the rows that may be found; with fewer, exact search of these is as quick
+TRIED = 64  # items whose neighbours are sought, to measure the recall
+NEIGHBOURS = 10  # of each of these
+CHANGED = 0.1  # of the rows: what was measured is measured again
+WORSE = 0.01  # than when the codes were made: they are made anew
+SAVE_AFTER = 1.25  # times as many rows as the file has
+STEP = 1 << 16  # rows that are coded at a time
+
+Exact = Callable[[Float32[np.ndarray, "n d"], int], Int64[np.ndarray, "n k"]]
+
+
+@dataclass(frozen=True)
+class MeasuredRecall:
+    """How many of the nearest rows the codes find.
+
+    Attributes:
+        share: Of them, 1 for all.
+        when: It was measured, in UTC.
+        rows: There were.
+        dead: Of these no item had any longer.
+        at_first: The share when the codes were made.
+    """
+
+    share: float
+    when: str
+    rows: int
+    dead: int
+    at_first: float
+
+
+@final
+class FastCodes:
+    """Codes of the rows of a file that may grow between searches.
+
+    Args:
+        folder: Where the cache is.
+        distance: "cosine" or "euclidean".
+    """
+
+    def __init__(self, folder: Path, distance: str) -> None:
+        self.folder, self.distance = folder, distance
+        self._codes: Any = None
+        self._recall: MeasuredRecall | None = None
+        self._saved = 0
+        self._lock = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the codes take in memory; 0 before the first search that needs them."""
+        codes = self._codes
+        return 0 if codes is None else int(codes.ntotal) * int(codes.code_size)
+
+    def candidates(
+        self,
+        rows: Real[np.ndarray, "m d"],
+        queries: Float32[np.ndarray, "n d"],
+        k: int,
+        allowed: Bool[np.ndarray, " m"] | None,
+        alive: Bool[np.ndarray, " m"] | None,
+        exact: Exact,
+        blocks: Callable[[], Sequence[Block]],
+    ) -> tuple[Int64[np.ndarray, "n c"], MeasuredRecall] | None:
+        """Rows among which the k nearest should be; None where exact search is the better way.
+
+        Args:
+            rows: The whole file.
+            queries: What is sought.
+            k: Neighbours wanted.
+            allowed: The rows that may be found; None for all.
+            alive: The rows that items have; None for all.
+            exact: Finds the nearest of these without error, to measure the recall by.
+            blocks: Gives the checksums of all rows.
+        """
+        if not _worthwhile(rows, k, allowed):
+            return None
+        with self._lock:
+            recall = self._fit(rows, alive, exact, blocks)
+            found = None if recall is None else self._among(rows, queries, k, allowed)
+        return None if recall is None or found is None else (found, recall)
+
+    def _among(
+        self,
+        rows: Real[np.ndarray, "m d"],
+        queries: Float32[np.ndarray, "n d"],
+        k: int,
+        allowed: Bool[np.ndarray, " m"] | None,
+    ) -> Int64[np.ndarray, "n c"] | None:
+        """Candidates that are allowed, -1 in the place of those that are not; None if some query has fewer than k."""
+        found = self._codes.search(self._laid(queries), _wanted(k, allowed))[1]
+        found = found[:, (found >= 0).all(axis=0)]
+        if allowed is None:
+            return found if found.shape[1] >= k else None
+        may = allowed[found]
+        many = may.sum(axis=1)
+        if many.min() < k:
+            return None
+        first = np.argsort(~may, axis=1, kind="stable")[:, : many.max()]
+        return np.take_along_axis(np.where(may, found, -1), first, axis=1)
+
+    def _fit(
+        self,
+        rows: Real[np.ndarray, "m d"],
+        alive: Bool[np.ndarray, " m"] | None,
+        exact: Exact,
+        blocks: Callable[[], Sequence[Block]],
+    ) -> MeasuredRecall | None:
+        """Have codes of all rows, and their recall; None for who reads an older state than the codes are of."""
+        if self._codes is None and not self._read(rows.shape[1], blocks()):
+            self._make(rows)
+        if self._codes.ntotal > len(rows):
+            return None
+        self._extend(rows)
+        dead = 0 if alive is None else int(len(alive) - alive.sum())
+        before = self._recall
+        if before is None or len(rows) - before.rows + abs(dead - before.dead) >= CHANGED * before.rows:
+            share = self._measured(rows, alive, exact)
+            if before is not None and share < before.at_first - WORSE:
+                self._make(rows)  # by what the data has become
+                self._extend(rows)
+                before, share = None, self._measured(rows, alive, exact)
+            self._recall = MeasuredRecall(share, now(), len(rows), dead, share if before is None else before.at_first)
+        if len(rows) >= SAVE_AFTER * self._saved:
+            self._write(blocks())
+        return self._recall
+
+    def _make(self, rows: Real[np.ndarray, "m d"]) -> None:
+        faiss = _faiss()
+        self._codes = faiss.IndexRaBitQFastScan(rows.shape[1], faiss.METRIC_L2)
+        places = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), STEP)).astype(np.int64))
+        self._codes.train(self._laid(rows[places]))
+        self._recall, self._saved = None, 0
+
+    def _extend(self, rows: Real[np.ndarray, "m d"]) -> None:
+        for start in range(self._codes.ntotal, len(rows), STEP):
+            self._codes.add(self._laid(rows[start : start + STEP]))
+
+    def _laid(self, rows: Real[np.ndarray, "m d"]) -> Float32[np.ndarray, "m d"]:
+        """Rows whose Euclidean order is the order wanted."""
+        if self.distance == "euclidean":
+            return np.ascontiguousarray(rows, dtype=np.float32)
+        lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
+        return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+    def _measured(self, rows: Real[np.ndarray, "m d"], alive: Bool[np.ndarray, " m"] | None, exact: Exact) -> float:
+        """The share of the nearest rows of some items, not counting themselves, that are among the candidates."""
+        there = np.arange(len(rows)) if alive is None else np.flatnonzero(alive)
+        tried = there[np.unique(np.linspace(0, len(there) - 1, TRIED).astype(np.int64))]
+        sought = rows[tried].astype(np.float32)
+        proposed = self._among(rows, sought, NEIGHBOURS, alive)
+        if proposed is None:
+            return 1.0  # exact search answers
+        right = exact(sought, min(NEIGHBOURS + 1, len(there)))
+        hits = [set(mine[mine != own].tolist()) for own, mine in zip(tried, right, strict=True)]
+        found = sum(len(mine & set(theirs)) for mine, theirs in zip(hits, proposed.tolist(), strict=True))
+        return found / max(1, sum(map(len, hits)))
+
+    def _read(self, dim: int, blocks: Sequence[Block]) -> bool:
+        try:
+            about = json.loads((self.folder / CODES_ABOUT).read_text(encoding="utf-8"))
+            content = (self.folder / CODES).read_bytes()
+            if about["version"] != CODES_VERSION or hashlib.sha256(content).hexdigest() != about["sha256"]:
+                return False
+            recall = MeasuredRecall(**about["recall"])
+            codes = _faiss().deserialize_index(np.frombuffer(content, np.uint8))
+            if checksum_of_rows(blocks, codes.ntotal) != about["vectors"] or codes.d != dim:
+                return False
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, RecursionError):
+            return False
+        self._codes, self._recall, self._saved = codes, recall, int(codes.ntotal)
+        return True
+
+    def _write(self, blocks: Sequence[Block]) -> None:
+        assert self._recall is not None
+        content = _faiss().serialize_index(self._codes).tobytes()
+        about = {
+            "version": CODES_VERSION,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "vectors": checksum_of_rows(blocks, self._codes.ntotal),
+            "recall": asdict(self._recall),
+        }
+        with suppress(DataError):  # a folder that cannot be written to: the next process makes them anew
+            with replacing(self.folder / CODES) as file:
+                file.write(content)
+            write_atomically(self.folder / CODES_ABOUT, json.dumps(about) + "\n")
+        self._saved = int(self._codes.ntotal)
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _wanted(k: int, allowed: Bool[np.ndarray, " m"] | None) -> int:
+    """Candidates of which enough should be allowed."""
+    share = 1.0 if allowed is None else float(allowed.mean())
+    return int(max(CANDIDATES, PER_NEIGHBOUR * k) / max(share, 1e-9))
+
+
+def _worthwhile(rows: Real[np.ndarray, "m d"], k: int, allowed: Bool[np.ndarray, " m"] | None) -> bool:
+    share = 1.0 if allowed is None else float(allowed.mean())
+    return share >= SMALLEST_SHARE and _wanted(k, allowed) < len(rows)
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise MissingExtra("faiss", "search with fast=True") from None
+    return faiss

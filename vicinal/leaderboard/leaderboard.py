@@ -1,0 +1,453 @@
+"""Leaderboard: the runs of one question, sorted, and what can be concluded from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import StringIO
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
+from rich.console import Console
+
+from vicinal._util.text import counted, fraction
+from vicinal.errors import InputError
+from vicinal.leaderboard.advice import Advice, advise
+from vicinal.leaderboard.entry import Entry, shared_scores
+from vicinal.leaderboard.gain import Gain, gain_of, usable
+from vicinal.leaderboard.text import print_leaderboard
+from vicinal.runs.joined import JoinedFolds, join_folds
+from vicinal.runs.journal import Journal, read_journals
+from vicinal.runs.record import Network, Record
+from vicinal.runs.run import Run
+from vicinal.stats import (
+    AlignedPair,
+    Interval,
+    PairTest,
+    RankCorrelation,
+    Tournament,
+    Verdict,
+    compare_aligned,
+    probability_of_best,
+    rank_correlation,
+    tournament,
+    verdict,
+)
+from vicinal.stats.pair_tests import basis_in_words
+
+__all__ = ["Leaderboard", "leaderboards"]
+
+
+DEFAULT_SCORE = "MAP@R"
+FEWEST_RANKED = 5  # methods with different validation scores, for a correlation of ranks
+SAME_BATCHES = ", THE SAME BATCHES FOR ALL, and not each loss's own"
+SELECTED = {
+    "validation": "steps selected on validation classes",
+    "last": "last steps",
+    "test": "SELECTED ON TEST: the scores are too good, and no other table's",
+}
+
+
+class BestProbabilities(NamedTuple):
+    """How probable it is that each method of a network is the best.
+
+    Attributes:
+        shares: Method -> in how many resamples of classes and seeds it came first; their sum is 1.
+        basis: The classes, seeds and folds that all of them have, in words.
+    """
+
+    shares: dict[str, float]
+    basis: str
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Leaderboard:
+    """The runs on the same data, under the same protocol, whose steps were chosen in the same way.
+
+    Methods are compared within a network. Each two of them are compared on the seeds and folds that *those two* share,
+    and on the test classes that were scored in both; whatever says so in words says on how many.
+
+    Attributes:
+        runs: Done and failed; at least one.
+        folders: Of the comparisons they belong to, where joined folds are kept.
+        progress: Whether to show how far it is with the folds, which take seconds each when they are first joined.
+    """
+
+    runs: tuple[Run, ...]
+    folders: tuple[Path, ...] = ()
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise InputError("A leaderboard needs at least one run, got none.")
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __repr__(self) -> str:
+        done = counted(len(self.runs) - len(self.failed), "run")
+        return f"Leaderboard({self.title}: {done} done, {len(self.failed)} failed)"
+
+    def _repr_html_(self) -> str:
+        """What the terminal shows, for notebooks."""
+        console = Console(record=True, width=120, file=StringIO())
+        self.print(console)
+        form = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
+        return console.export_html(inline_styles=True, code_format=form)
+
+    def __str__(self) -> str:
+        text = StringIO()
+        self.print(Console(file=text, width=140, no_color=True))
+        return text.getvalue()
+
+    def print(self, console: Console) -> None:
+        """Show the table, what can be concluded from it, what methods demanded, what is missing, and what to do."""
+        print_leaderboard(self, console)
+        for advice in self.advice():
+            console.print(str(advice), highlight=False, markup=False)
+            if advice.command:
+                console.print(f"  {advice.command}", highlight=False, markup=False, soft_wrap=True)
+
+    @property
+    def first(self) -> Record:
+        """One of the records, for what all share."""
+        done = [run.record for run in self.runs if run.record.status == "done"]
+        trained = [record for record in done if record.role == "run"]
+        return [*trained, *done, self.runs[0].record][0]
+
+    @property
+    def title(self) -> str:
+        """Data, protocol, how steps were selected, and that batches were not each loss's own where they were not."""
+        name, chosen = Path(self.first.dataset).name, SELECTED[self.first.selected_on]
+        return f"{name}, {self.first.protocol} protocol, {chosen}{SAME_BATCHES if self.first.same_batches else ''}"
+
+    @property
+    def records(self) -> list[Record]:
+        """Of the runs that were done, best entries first."""
+        return [record for entry in self.entries for record in entry.records]
+
+    @property
+    def failed(self) -> list[Record]:
+        """Of the runs that ended with an error."""
+        return [run.record for run in self.runs if run.record.status == "failed"]
+
+    @cached_property
+    def score(self) -> str:
+        """What steps were chosen by and entries are sorted by."""
+        done = [run.record for run in self.runs if run.record.status == "done"]
+        asked = self.first.score
+        return asked if all(asked in record.test for record in done) else DEFAULT_SCORE
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """One for each method and network that has a finished run, best first by the mean test score."""
+        return self._sorted_entries("run")
+
+    @cached_property
+    def baselines(self) -> list[Entry]:
+        """What costs no training, with each network, best first."""
+        return self._sorted_entries("baseline")
+
+    def _sorted_entries(self, role: str) -> list[Entry]:
+        groups: dict[tuple[str, Network], list[Run]] = {}
+        for run in self.runs:
+            if run.record.status == "done" and run.record.role == role:
+                groups.setdefault((run.record.name, run.record.network), []).append(run)
+        joined = self._joined if role == "run" else {}
+        entries = []
+        for (name, network), runs in groups.items():
+            runs.sort(key=lambda run: (run.record.seed, run.record.fold or 0))
+            folds = joined.get((name, network), JoinedFolds())
+            together = Entry(name, network, tuple(folds.runs)) if folds.runs else None
+            entries.append(Entry(name, network, tuple(runs), together, tuple(folds.reasons)))
+        return sorted(entries, key=lambda entry: (-entry.mean(self.score), entry.name, _size(entry.network)))
+
+    @cached_property
+    def _joined(self) -> dict[tuple[str, Network], JoinedFolds]:
+        return join_folds([run for run in self.runs if run.record.role == "run"], self.folders, progress=self.progress)
+
+    @cached_property
+    def networks(self) -> list[Network]:
+        """Backbones and dimensions, narrow ones first."""
+        return sorted({entry.network for entry in self.entries}, key=_size)
+
+    @property
+    def chosen_by(self) -> Literal["validation", "test"]:
+        """What `best` and the main network are chosen by: "test", which flatters, only where nothing was validated."""
+        return "test" if all(entry.validation(self.score) is None for entry in self.entries) else "validation"
+
+    @property
+    def best_trained(self) -> Entry:
+        """The trained entry to use, of whatever network: the best on validation classes, or else on the test classes.
+
+        Raises:
+            InputError: Where no run was done.
+        """
+        return self._chosen(self.entries)
+
+    @property
+    def best_entry(self) -> Entry:
+        """The entry to use: the best trained one, if it is better than every untrained network; that one otherwise.
+
+        Raises:
+            InputError: Where no run was done.
+        """
+        best = self.best_trained
+        return self._chosen([*(baseline for baseline in self.baselines if usable(baseline)), best])
+
+    def _chosen(self, entries: Sequence[Entry]) -> Entry:
+        """The one rule of choice: by validation where there is any, by test otherwise; of equals the first.
+
+        Folds differ in their validation classes, so those that all have are what counts, where there are any.
+        """
+        if not entries:
+            raise InputError(f"There is no best run: {counted(len(self.failed), 'run')} failed and none was done.")
+        cells = set.intersection(*(set(entry.cells) for entry in entries))
+        judged = {entry: entry.of_cells(cells) if cells else entry for entry in entries}
+        validated = {entry: part.validation(self.score) for entry, part in judged.items()}
+        known = {entry: value for entry, value in validated.items() if value is not None}
+        if self.chosen_by == "test" or not known:
+            return max(entries, key=lambda entry: judged[entry].mean(self.score))
+        return max(known, key=lambda entry: known[entry])
+
+    @property
+    def best(self) -> Run:
+        """The run to use: the best validated of the best entry, of those whose model was kept if any was."""
+        return self.best_entry.best_validated(self.score)
+
+    @property
+    def best_folder(self) -> Path | None:
+        """Where the comparison of the best run keeps its embedder; None where it keeps none."""
+        best = self.best
+        journals = [Journal(folder) for folder in self.folders]
+        kept = [journal.best for journal in journals if best.folder == journal.run_folder(best.record.key)]
+        return next((place for place in kept if place.is_dir()), None)
+
+    @property
+    def main_network(self) -> Network:
+        """The network that details are shown of: that of the best trained entry."""
+        return self.best_trained.network
+
+    @cached_property
+    def gain(self) -> Gain | None:
+        """What training gained: the best trained entry against the best baseline of its network; None without one."""
+        baselines = [baseline for baseline in self.baselines_of() if usable(baseline)] if self.entries else []
+        if not baselines:
+            return None
+        trained, baseline = self.best_trained, self._chosen(baselines)
+        both = all(entry.validation(self.score) is not None for entry in (trained, baseline))
+        preferred = self._chosen([baseline, trained]) if self.chosen_by == "validation" and both else None
+        return gain_of(trained, baseline, self.score, preferred)
+
+    def baselines_of(self, network: Network | None = None) -> list[Entry]:
+        """The baselines of one network, by its features as they are or of the same length; by default the main one."""
+        backbone, dim = self.main_network if network is None else network
+        return [baseline for baseline in self.baselines if baseline.network in ((backbone, None), (backbone, dim))]
+
+    def of_network(self, network: Network | None = None) -> list[Entry]:
+        """The entries with one network, best first; by default the main one."""
+        wanted = self.main_network if network is None else network
+        return [entry for entry in self.entries if entry.network == wanted]
+
+    def pairs(self, network: Network | None = None) -> list[PairTest]:
+        """The tests of each two methods that share a seed, a fold and two classes, the better ones' first."""
+        return self._pairs[self.main_network if network is None else network]
+
+    def verdict(self, network: Network | None = None) -> Verdict | None:
+        """Which method wins, whom it beats and whom not; None where there is but one."""
+        names = [entry.name for entry in self.of_network(network)]
+        return verdict(self.pairs(network), methods=names) if len(names) > 1 else None
+
+    def advice(self, number: Callable[..., str] = fraction, unit: str = "") -> list[Advice]:
+        """What to use, whether training was worth it and what to do next, with scores written by `number`."""
+        return advise(self, number, unit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data, as `vicinal compare --json` prints it."""
+
+        return leaderboard_data(self)
+
+    def best_probabilities(self, network: Network | None = None) -> BestProbabilities | None:
+        """How probable it is that each method is the best; None where they share no seed and fold, or one is alone."""
+        return self._best_probabilities[self.main_network if network is None else network]
+
+    def correlation(self, network: Network | None = None) -> RankCorrelation | None:
+        """How far validation ranks methods as the test does; None for fewer than five that it could rank.
+
+        Of four methods even the same order is no more than luck: one in 24 orders is.
+        """
+        entries = [entry for entry in self.of_network(network) if entry.validation(self.score) is not None]
+        validation = {entry.name: entry.validation(self.score) or 0.0 for entry in entries}
+        if len(set(validation.values())) < FEWEST_RANKED:
+            return None
+        return rank_correlation(validation, {entry.name: entry.mean(self.score) for entry in entries})
+
+    @cached_property
+    def by_experiment(self) -> dict[str, dict[str, float]]:
+        """The test score of every method in every experiment (network, seed and fold), as `tournament` takes it."""
+        scores: dict[str, dict[str, float]] = {}
+        for entry in self.entries:
+            for records in entry.cells.values():
+                value = float(np.mean([record.test[self.score] for record in records]))
+                scores.setdefault(records[0].experiment, {})[entry.name] = value
+        return scores
+
+    @cached_property
+    def ranks(self) -> Tournament | None:
+        """Methods ranked in every experiment that has them all; None for fewer than two such, or a single method."""
+        names = {entry.name for entry in self.entries}
+        complete = [found for found in self.by_experiment.values() if set(found) == names]
+        if len(complete) < 2 or len(names) < 2:
+            return None
+        return tournament(self.by_experiment, missing="drop experiments")
+
+    @cached_property
+    def _pairs(self) -> dict[Network, list[PairTest]]:
+        found = {}
+        for network in self.networks:
+            aligned = []
+            for one, other in combinations(self.of_network(network), 2):
+                shared = shared_scores([one, other], self.score)
+                if shared is not None:
+                    first, second = shared.values
+                    aligned.append(AlignedPair(one.name, other.name, first, second, shared.queries, shared.folds))
+            found[network] = compare_aligned(aligned)
+        return found
+
+    @cached_property
+    def _best_probabilities(self) -> dict[Network, BestProbabilities | None]:
+        found: dict[Network, BestProbabilities | None] = {}
+        for network in self.networks:
+            entries = self.of_network(network)
+            shared = shared_scores(entries, self.score) if len(entries) > 1 else None
+            if shared is None:
+                found[network] = None
+                continue
+            values = {entry.name: scores for entry, scores in zip(entries, shared.values, strict=True)}
+            _, seeds, classes = shared.values.shape
+            shares = probability_of_best(values, queries=shared.queries)
+            found[network] = BestProbabilities(shares, basis_in_words(classes, seeds, shared.folds))
+        return found
+
+
+def leaderboards(
+    folders: Sequence[str | Path],
+    *,
+    keys: Collection[str] | None = None,
+    runs: Sequence[Run] = (),
+    progress: bool = False,
+) -> list[Leaderboard]:
+    """Read the journals of folders and sort their runs into questions.
+
+    Runs are compared only where the content of the data, the protocol, its folds, what chose the reported step and
+    whose batches they are (`same_batches`) are the same.
+
+    Args:
+        folders: That `vicinal compare` wrote; those of several machines are put together.
+        keys: Of the records to take, by default all.
+        runs: More of them, which belong to no comparison: what `vicinal train` made.
+        progress: Whether to show how far it is where folds are joined.
+
+    Raises:
+        InputError: Where a folder holds no journal, or no run is in any.
+    """
+    if not folders and not runs:
+        raise InputError("A leaderboard needs at least one folder that `vicinal compare` wrote; got none.")
+    compared = [run for run in read_journals(folders) if keys is None or run.record.key in keys]
+    runs = [*(run for run in compared if run.record.role != "rung"), *runs]
+    if not runs:
+        raise InputError(f"No run has finished in {', '.join(map(str, folders))}: there is nothing to report yet.")
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    # A run that failed early may know neither the content nor what would have chosen its step: it joins the others.
+    for run in sorted(runs, key=lambda run: run.record.status == "failed"):
+        question = _question(run.record)
+        if run.record.status == "failed" and question not in groups:
+            alike = (known for known, members in groups.items() if _same_task(members[0].record, run.record))
+            question = next(alike, question)
+        groups.setdefault(question, []).append(run)
+    return [Leaderboard(tuple(members), tuple(map(Path, folders)), progress) for members in groups.values()]
+
+
+def _question(record: Record) -> tuple[object, ...]:
+    share = record.recipe.get("validation", 0.1)
+    return record.protocol, record.data or record.dataset, record.selected_on, record.folds, share, record.same_batches
+
+
+def _same_task(one: Record, other: Record) -> bool:
+    return (one.dataset, one.protocol) == (other.dataset, other.protocol)
+
+
+def _size(network: Network) -> tuple[str, int]:
+    backbone, dim = network
+    return backbone, dim or 0
+
+
+# A leaderboard as plain data, for scripts: what `vicinal compare --json` prints.
+
+
+def leaderboard_data(board: Leaderboard) -> dict[str, Any]:
+    """Return what was found as JSON can hold it: entries and baselines best first, verdict, gain and advice.
+
+    What is not known is null: an interval over seeds where there is one seed, a validation score where none was chosen
+    by, the folder of the best model where none was kept.
+    """
+    found, gain = (board.verdict(), board.gain) if board.entries else (None, None)
+    return {
+        "title": board.title if board.records or board.failed else "",
+        "score": board.score,
+        "chosen_by": board.chosen_by,
+        "same_batches": board.first.same_batches,
+        "entries": [_entry(entry, board.score) for entry in board.entries],
+        "baselines": [_entry(entry, board.score) for entry in board.baselines],
+        "verdict": None
+        if found is None
+        else {
+            "winner": found.winner,
+            "significant": found.significant,
+            "beaten": list(found.beaten),
+            "undecided": list(found.undecided),
+            "sentence": found.sentence,
+        },
+        "gain": None
+        if gain is None
+        else {
+            "answer": gain.answer,
+            "trained": gain.trained.name,
+            "baseline": gain.baseline.name,
+            "difference": None if gain.test is None else _finite(gain.test.difference),
+            "interval": None if gain.test is None else [_finite(end) for end in gain.test.interval],
+            "sentence": str(gain),
+        },
+        "advice": [{"about": each.about, "text": each.text, "command": each.command} for each in board.advice()],
+        "best": None if not board.entries or board.best_folder is None else str(board.best_folder),
+        "failed": [{"name": record.name, "seed": record.seed, "error": record.error} for record in board.failed],
+    }
+
+
+def _entry(entry: Entry, score: str) -> dict[str, Any]:
+    backbone, dim = entry.network
+    return {
+        "name": entry.name,
+        "backbone": backbone,
+        "dim": dim,
+        "runs": len(entry.records),
+        "seconds": _finite(entry.seconds),
+        "validation": _finite(entry.validation(score)),
+        "mean": _finite(entry.mean(score)),
+        "over_seeds": _ends(entry.over_seeds(score)),
+        "over_classes": _ends(entry.over_classes(score)),
+        "scores": {name: _finite(entry.mean(name)) for name in sorted(entry.scores)},
+    }
+
+
+def _ends(interval: Interval | None) -> list[float | None] | None:
+    return None if interval is None else [_finite(interval.low), _finite(interval.high)]
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)

@@ -1,0 +1,7 @@
+"""What papers have published: numbers, claims, and how they validated."""
+
+from __future__ import annotations
+
+from vicinal.literature.published import Published, published, same_method, thesis_tables
+
+__all__ = ["Published", "published", "same_method", "thesis_tables"]

@@ -1,0 +1,180 @@
+"""What every loss had alike, what some had differently, and what went wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from vicinal._util.text import NONE, TIMES, counted, in_words, listed, short
+from vicinal.leaderboard import Leaderboard
+from vicinal.leaderboard.effort import budget_in_words, rate_in_words, rising_in_words
+from vicinal.leaderboard.text import foreign_batches, network_in_words, scored_classes
+from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
+from vicinal.runs import Record
+
+__all__ = ["conditions", "failures"]
+
+CHOSEN = {
+    "validation": "The reported step of each run is the one that scored best on the validation classes.",
+    "test": "Selected on test: the reported step is the one that scored best on the test classes, so all scores are "
+    "too high. Use them only beside papers that do the same.",
+    "last": "The reported step is the last one; nothing was chosen.",
+}
+# What names a loss rather than the conditions it ran under.
+# What the demands of a loss say in words, or the tables elsewhere.
+SAID = (
+    "training.learning_rate",
+    "backbone",
+    "dim",
+    "mining",
+    "memory",
+    "ccp",
+    "proxies_per_class",
+    "proxy_multiplier",
+    "classes_per_batch",
+    "samples_per_class",
+    "fold",
+)
+NAMED = 5  # classes at most, of those left out
+OWN = ("loss", "loss_options", "training.seed")
+
+
+def conditions(board: Leaderboard) -> list[Chapter]:
+    """Data, protocol and settings; then a table of what losses demanded."""
+    first, records = board.first, board.records
+    settings = {record.key: _flat(record.recipe) for record in records}
+    names = list(dict.fromkeys(name for values in settings.values() for name in values))
+    alike = [name for name in names if len({repr(values.get(name)) for values in settings.values()}) == 1]
+    shared = {name: next(iter(settings.values())).get(name) for name in alike if name not in OWN}
+    facts: list[tuple[str, str]] = [
+        ("data", f"{first.dataset} (content {first.data[:12]})"),
+        ("test classes", _test_classes(board)),
+        ("protocol", first.protocol),
+        ("splits", _splits(records)),
+        ("seeds", listed([str(seed) for seed in sorted({record.seed for record in records})])),
+        ("networks", "; ".join(network_in_words(which) for which in board.networks)),
+        ("batch", _batch(settings) + ("; composed alike for all losses" if first.same_batches else "")),
+        ("steps", _range([record.steps for record in records])),
+        ("images seen", (budget_in_words(board) or "").rstrip(".")),
+        ("scored by", board.score),
+    ]
+    rising = rising_in_words(board)
+    blocks: list[Block] = [
+        Prose(CHOSEN[first.selected_on], kind="warning" if first.selected_on == "test" else "text"),
+        Table(("condition", "value"), tuple((name, value) for name, value in facts if value), words=frozenset({0, 1})),
+        _demands(board, settings, [name for name in names if name not in alike]),
+        *(Prose(in_words(text), kind="warning") for text in foreign_batches(board)),
+        *([] if rising is None else [Prose(in_words(rising), kind="warning")]),
+        Code(
+            "\n".join(f"{name} = {value!r}" for name, value in shared.items() if value not in (None, {})),
+            summary="All settings that every run shared",
+        ),
+    ]
+    return [Chapter("Conditions", tuple(blocks))]
+
+
+def failures(board: Leaderboard) -> list[Chapter]:
+    """Trials that ended with an error, and losses that have fewer runs for it."""
+    failed = board.failed
+    if not failed:
+        return []
+    rows = tuple(
+        (
+            in_words(record.name),
+            str(record.seed),
+            NONE if record.fold is None else str(record.fold),
+            record.error or "",
+        )
+        for record in failed
+    )
+    whose = Counter(in_words(record.name) for record in failed)
+    done = len(board.records)
+    text = (
+        f"{counted(len(failed), 'run')} of {done + len(failed)} failed: "
+        + listed([f"{name} ({count})" for name, count in whose.items()])
+        + ". The other scores do not depend on them; means are over the runs that were done."
+    )
+    table = Table(("loss", "seed", "fold", "error"), rows, "What each failed run said.", words=frozenset({0, 3}))
+    return [Chapter("Failed runs", (Prose(text, kind="warning"), table))]
+
+
+def _demands(board: Leaderboard, settings: dict[str, dict[str, Any]], differing: list[str]) -> Block:
+    rows = []
+    for entry in board.of_network():
+        record = entry.records[0]
+        values = settings[record.key]
+        own = [f"{name} {short(value)}" for name, value in record.recipe.get("loss_options", {}).items()]
+        unlike = [
+            f"{name.removeprefix('training.')} {short(values.get(name))}"
+            for name in differing
+            if not name.startswith(OWN) and name not in SAID and _unusual(name, values, settings)
+        ]
+        rows.append(
+            (
+                entry.label,
+                ", ".join(own) or "as published",
+                "; ".join(dict.fromkeys([*record.demands, *unlike])) or "nothing",
+                rate_in_words(record),
+                _search(record),
+            )
+        )
+    return Table(
+        ("loss", "its options", "what it had differently", "learning rate", "search"),
+        tuple(rows),
+        "Everything else was the same for all: network, images in a batch, augmentation, steps and evaluations. "
+        "Learning rates and other settings that were searched were chosen on the validation classes.",
+        words=frozenset({0, 1, 2, 3, 4}),
+    )
+
+
+def _search(record: Record) -> str:
+    """How many trials chose the settings, and what they cost beyond the run."""
+    if not record.tuning_trials:
+        return "as given"
+    cost = f", {record.tuning_images / record.images:.1f} times the images of a run" if record.images else ""
+    return counted(record.tuning_trials, "trial") + cost
+
+
+def _unusual(name: str, values: dict[str, Any], settings: dict[str, dict[str, Any]]) -> bool:
+    """Whether a setting is not what most runs had."""
+    common = Counter(repr(other.get(name)) for other in settings.values()).most_common(1)[0][0]
+    return repr(values.get(name)) != common
+
+
+def _flat(recipe: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in recipe.items():
+        if isinstance(value, dict) and name == "training":
+            found |= _flat(value, f"{name}.")
+        else:
+            found[prefix + name] = value
+    return found
+
+
+def _test_classes(board: Leaderboard) -> str:
+    scored, all_classes = scored_classes(board), board.first.classes
+    left = [name for name in all_classes if name not in scored]
+    if not left:
+        return f"{len(scored):,}"
+    named = listed(left) if len(left) <= NAMED else f"{listed(left[:NAMED])} ..."
+    return f"{len(scored):,}; {counted(len(left), 'more class')} ({named}) cannot be scored, with nothing to find"
+
+
+def _splits(records: list[Record]) -> str:
+    hashes = sorted({(record.seed, -1 if record.fold is None else record.fold, record.split[:8]) for record in records})
+    shown = [f"seed {seed}{'' if fold < 0 else f' fold {fold}'}: {split}" for seed, fold, split in hashes[:6]]
+    return ", ".join(shown) + (f" and {len(hashes) - 6} more" if len(hashes) > 6 else "")
+
+
+def _batch(settings: dict[str, dict[str, Any]]) -> str:
+    found = Counter(
+        f"{values.get('classes_per_batch')} classes {TIMES} {counted(int(values.get('samples_per_class', 0)), 'item')}"
+        for values in settings.values()
+    )
+    return "; ".join(found)
+
+
+def _range(values: list[int]) -> str:
+    if not values:
+        return ""
+    return f"{min(values):,}" if min(values) == max(values) else f"{min(values):,} to {max(values):,}"

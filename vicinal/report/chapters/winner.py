@@ -1,0 +1,226 @@
+"""The winner in pictures: neighbours, confusions of classes, and a map of its embeddings."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+from sklearn.manifold import TSNE
+
+from vicinal._util.text import percent
+from vicinal.leaderboard import Leaderboard
+from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Strip, Table, Thumbnail
+from vicinal.report.charts import WIDTH
+from vicinal.report.drawing import LETTER, Drawing, Scale
+from vicinal.report.gallery import Album, Search, evenly, open_album, search
+from vicinal.report.labels import Box, place_boxes, short_names
+from vicinal.runs import Run
+
+__all__ = ["embedding_map", "pictures"]
+
+
+# Which classes are taken for each other.
+
+PAIRS, CLASSES, LETTERS = 8, 12, 18
+
+
+def confusion(found: Search, album: Album, whose: str) -> list[Chapter]:
+    """A table of the pairs of classes most often taken for each other, and a heat map of the classes in it."""
+    shares = _shares(found)
+    both = (shares + shares.T).tocoo()
+    pairs = [
+        (float(value) / 2, int(one), int(other))
+        for one, other, value in zip(both.row, both.col, both.data, strict=True)
+        if one < other and value > 0
+    ]
+    if not pairs:
+        return [Chapter("Confusion", (Prose("No class was ever taken for another.", kind="note"),))]
+    pairs.sort(key=lambda pair: (-pair[0], pair[1:]))
+    table = shares.tocsr()
+    blocks: list[Block] = [_table(pairs[:PAIRS], table, found, album, whose)]
+    chosen = list(dict.fromkeys(label for _, *members in pairs for label in members))[:CLASSES]
+    if len(chosen) > 2:
+        blocks.append(_heat_map(chosen, table, album))
+    return [Chapter("Confusion", tuple(blocks))]
+
+
+def _shares(found: Search) -> coo_array:
+    """For queries of each class, how much of what should be their class is each other class."""
+    within = np.arange(found.found.shape[1]) < found.relevant[:, None]
+    rows, columns = np.nonzero(within & (found.found >= 0))
+    of_query = found.labels[found.queries]
+    counts = np.bincount(of_query, minlength=int(found.labels.max()) + 1)
+    weights = 1 / (found.relevant[rows] * counts[of_query[rows]])
+    size = len(counts)
+    shares = coo_array(
+        (weights, (of_query[rows], found.labels[found.found[rows, columns]])), shape=(size, size), dtype=np.float64
+    )
+    shares.sum_duplicates()
+    return shares
+
+
+def _table(pairs: list[tuple[float, int, int]], shares: csr_array, found: Search, album: Album, whose: str) -> Table:
+    def examples(label: int) -> tuple[Thumbnail, ...]:
+        items = evenly(np.flatnonzero(found.labels == label), 3)
+        return tuple(album.picture(int(item), label) for item in items)
+
+    rows = []
+    for _, one, other in pairs:
+        names = (album.names[one], album.names[other])
+        numbers = (
+            f"{100 * shares[one, other]:.1f}",
+            f"{100 * shares[other, one]:.1f}",
+            f"{100 * shares[one, one]:.1f}",
+        )
+        shown = (names[0], examples(one), names[1], examples(other)) if album.data is not None else names
+        rows.append((*shown, *numbers))
+    head = ("class", "", "taken for", "") if album.data is not None else ("class", "taken for")
+    words = frozenset(range(len(head)))
+    caption = (
+        f"Where {whose} goes wrong: of the neighbours that should belong to the first class, how many per cent "
+        "belong to the second; the same the other way round; and how many are right."
+    )
+    return Table((*head, "this way", "that way", "right"), tuple(rows), caption, words=words)
+
+
+def _heat_map(chosen: list[int], shares: csr_array, album: Album) -> Chart:
+    full = [album.names[label] for label in chosen]
+    names = short_names(full, LETTERS)
+    longest = 1.12 * LETTER * max(map(len, names))  # as wide as on a phone
+    slant = 0.72 * longest  # of names that are turned by 45 degrees
+    left, top = longest + 10, slant + 14
+    side = min(30.0, (WIDTH - left - slant) / (len(chosen) - 0.5))  # the last column's name leans out
+    alt = "Heat map of confusion. " + "; ".join(
+        f"{full[row]}: {100 * shares[label, label]:.0f} % right" for row, label in enumerate(chosen)
+    )
+    drawing = Drawing(WIDTH, top + side * len(chosen) + 6, alt)
+    strongest = max(float(shares[one, other]) for one in chosen for other in chosen if one != other) or 1.0
+    for row, one in enumerate(chosen):
+        drawing.text(left - 6, top + side * (row + 0.5) + 4, names[row], "name", anchor="end")
+        drawing.text(left + side * (row + 0.5), top - 5, names[row], "name", turn=-45)
+        for column, other in enumerate(chosen):
+            share = float(shares[one, other])
+            title = f"{full[row]} → {full[column]}: {100 * share:.1f} %"
+            place = (left + side * column + 0.5, top + side * row + 0.5, side - 1, side - 1)
+            drawing.box(*place, "empty", title=title)
+            if share > 0:
+                opacity = min(1.0, share / (strongest if one != other else 1.0))
+                drawing.box(*place, "own" if one == other else "", opacity=opacity, title=title)
+    caption = (
+        "The classes of the table against each other: rows are queries, columns what was found. The stronger the "
+        "orange, the more neighbours are of the wrong class; blue on the diagonal is right."
+    )
+    return Chart("confusion", (Panel(str(drawing), alt),), caption)
+
+
+# The space on a page: t-SNE of some test classes.
+
+MAP_CLASSES, PER_CLASS, COLOURS = 12, 40, 6
+MAP_LETTERS, BOLD = 22, 1.2 * LETTER  # of a name at most, and the width of one on a phone
+FAR = 20  # from its heap, so that a name needs a line to it
+
+
+def embedding_map(found: Search, album: Album, whose: str) -> list[Chapter]:
+    """Draw items of classes from the worst to the best, each class named at its middle."""
+    of_query = found.labels[found.queries]
+    present = np.unique(of_query)
+    score = np.array([found.scores[of_query == label].mean() for label in present])
+    chosen = evenly(present[np.argsort(score, kind="stable")], MAP_CLASSES)
+    items = np.concatenate([evenly(np.flatnonzero(found.labels == label), PER_CLASS) for label in chosen])
+    if len(items) < 12 or len(chosen) < 2:
+        return []
+    rows = found.embeddings[items].astype(np.float64)
+    if found.distance == "cosine":  # among unit vectors the nearest by angle are the nearest in space
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    perplexity = min(30.0, (len(items) - 1) / 3)
+    places = TSNE(perplexity=perplexity, init="random", random_state=0).fit_transform(rows)
+    names = [album.names[label] for label in chosen]
+    alt = f"Map of {len(items)} test items of {len(chosen)} classes: {', '.join(names)}."
+    drawing = Drawing(WIDTH, WIDTH * 0.82, alt)
+    (left, bottom), (right, top) = places.min(axis=0).tolist(), places.max(axis=0).tolist()
+    x, y = Scale(left, right, 10, WIDTH - 10), Scale(bottom, top, WIDTH * 0.82 - 10, 10)
+    labels = found.labels[items]
+    for at, label in enumerate(chosen):
+        for across, up in places[labels == label].tolist():
+            drawing.dot(x(across), y(up), f"c{at % COLOURS}", radius=2.4, title=names[at])
+    heaps = [_densest(places[labels == label]) for label in chosen]
+    shown = short_names(names, MAP_LETTERS)
+    wanted = [Box(x(across), y(up), BOLD * len(name) + 6, 15) for (across, up), name in zip(heaps, shown, strict=True)]
+    placed = place_boxes(wanted, drawing.width, drawing.height)
+    for at, (box, own) in enumerate(zip(placed, wanted, strict=True)):
+        if abs(box.y - own.y) > FAR or abs(box.x - own.x) > FAR:
+            drawing.line([(own.x, own.y), (box.x, box.y)], f"lead c{at % COLOURS}")
+    for at, box in enumerate(placed):
+        drawing.text(box.x, box.y + 4, shown[at], f"on-map c{at % COLOURS}", anchor="middle")
+    caption = (
+        f"Test items as {whose} places them, flattened to a page by t-SNE: {len(chosen)} classes from the worst to the "
+        "best scored. A class in one tight heap is found easily; names that lie in one heap are confused. Distances "
+        "between heaps mean little."
+    )
+    return [Chapter("Map of the space", (Chart("map", (Panel(str(drawing), alt),), caption),))]
+
+
+def _densest(places: np.ndarray) -> tuple[float, float]:
+    """The item of a class that is nearest to the others, so that a name stands on its heap even if there are two."""
+    distances = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=-1))
+    middle = int(np.median(distances, axis=1).argmin())
+    return float(places[middle, 0]), float(places[middle, 1])
+
+
+ROWS, SHOWN = 3, 8
+
+
+def pictures(board: Leaderboard) -> list[Chapter]:
+    """Open the data and the embeddings of the winner once, for three chapters."""
+    winner = board.of_network()[0]
+    run = winner.typical(board.score)
+    if not run.has_test_items:
+        return [Chapter("What it finds", (Prose("The embeddings of the test items were not kept.", kind="note"),))]
+    album = open_album(run)
+    if run.record.gallery and run.test_items().roles is None and album.roles is None:
+        return [Chapter("What it finds", (Prose(album.note, kind="note"),))]
+    found = search(run, album.roles)
+    which = f"seed {run.record.seed}" + ("" if run.record.fold is None else f", fold {run.record.fold}")
+    return [
+        Chapter("What it finds", tuple(_neighbours(run, found, album, f"{winner.label} ({which})"))),
+        *embedding_map(found, album, winner.label),
+        *confusion(found, album, winner.label),
+    ]
+
+
+def _neighbours(run: Run, found: Search, album: Album, whose: str) -> list[Block]:
+    note = [Prose(album.note, kind="note")] if album.note else []
+    if album.data is None:
+        return list(note)
+    order = np.argsort(found.scores, kind="stable")
+    best, worst = order[::-1], order
+    middle = order[np.argsort(np.abs(np.arange(len(order)) - len(order) // 2), kind="stable")]
+    groups = tuple(
+        (title, tuple(_row(found, album, int(at)) for at in _of_different_classes(found, ranked)))
+        for title, ranked in (("Among the best", best), ("In the middle", middle), ("Among the worst", worst))
+    )
+    caption = (
+        f"The {SHOWN} nearest neighbours of test items by {whose}, nearest first; the item itself is at the left. A "
+        "solid blue frame and ✓ mark an item of the same class, a dashed orange frame and ✗ one of another, with its "
+        f"name. Queries are sorted by their own MAP@R; by {found.distance} distance the first neighbour is right for "
+        f"{percent(run.record.test['P@1'])} % of all queries."
+    )
+    return [*note, Strip(groups, caption)]
+
+
+def _of_different_classes(found: Search, ranked: np.ndarray) -> list[int]:
+    chosen: dict[int, int] = {}
+    for at in ranked.tolist():
+        chosen.setdefault(int(found.labels[found.queries[at]]), at)
+        if len(chosen) == ROWS:
+            break
+    return list(chosen.values())
+
+
+def _row(found: Search, album: Album, at: int) -> tuple[Thumbnail, str, tuple[Thumbnail, ...]]:
+    item = int(found.queries[at])
+    label = int(found.labels[item])
+    answers = [int(other) for other in found.found[at, :SHOWN] if other >= 0]
+    shown = tuple(
+        album.picture(other, int(found.labels[other]), bool(found.labels[other] == label)) for other in answers
+    )
+    return album.picture(item, label), f"MAP@R {found.scores[at]:.2f}", shown

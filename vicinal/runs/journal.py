@@ -1,0 +1,143 @@
+"""Journals: the records of a comparison, one line each, which several processes write and a kill does not spoil."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from filelock import FileLock
+from pydantic import ValidationError
+
+from vicinal._util.files import sealed, sync_folder, unsealed
+from vicinal.embedder.folder import IN_COMPARISON
+from vicinal.errors import DataError, InputError
+from vicinal.runs.record import Record
+from vicinal.runs.run import Run
+
+__all__ = ["Journal", "read_journals"]
+
+JOURNAL, LOCK, RUNS = "journal.jsonl", ".journal.lock", "trials"
+
+
+@final
+@dataclass(frozen=True)
+class Journal:
+    """The journal of a comparison's folder, and where the folders of its runs are.
+
+    Attributes:
+        folder: Of the comparison.
+    """
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Of the file."""
+        return self.folder / JOURNAL
+
+    @property
+    def best(self) -> Path:
+        """Where the comparison keeps the embedder to use."""
+        return self.folder / IN_COMPARISON
+
+    def run_folder(self, key: str) -> Path:
+        """Return where the files of a run are."""
+        return self.folder / RUNS / key
+
+    def append(self, record: Record) -> None:
+        """Add a record; several processes may do so at the same time.
+
+        Raises:
+            DataError: Where it cannot be written; the journal is then as it was.
+        """
+        line = sealed(record.model_dump_json().encode()) + b"\n"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # The system lets go of the lock when its process ends, however it ends.
+            with FileLock(self.folder / LOCK), self.path.open("ab", buffering=0) as file:
+                end = os.fstat(file.fileno()).st_size
+                if end and not _ends_a_line(self.path):  # a process was killed while it wrote
+                    line = b"\n" + line
+                try:
+                    if file.write(line) != len(line):
+                        raise OSError(28, "No space left on device")  # noqa: TRY301 (handled with the disk's own errors)
+                    os.fsync(file.fileno())
+                    if not end:
+                        sync_folder(self.folder)
+                except OSError:
+                    file.truncate(end)
+                    if not end:  # there was no journal before
+                        with suppress(OSError):
+                            self.path.unlink()
+                    raise
+        except OSError as error:
+            raise DataError(
+                f"Could not write to the journal {self.path}: {error.strerror}.",
+                hint="Free some space or choose another folder, then give the same command again: finished runs stay.",
+            ) from error
+
+    def records(self) -> list[Record]:
+        """Return the newest record of each run; none where nothing was written yet."""
+        return [run.record for run in read_journals([self.folder])] if self.path.exists() else []
+
+
+def read_journals(folders: Sequence[str | Path]) -> list[Run]:
+    """Read the journals of one or several folders (of several machines, say), the newest record of each run.
+
+    A run that was done anywhere counts as done. A line that a killed process left half-written is passed over.
+    """
+    journals = [Journal(Path(folder)) for folder in folders]
+    found: dict[tuple[str, bool], Record] = {}
+    for journal in journals:
+        if not journal.path.exists():
+            raise InputError(
+                f"{journal.folder} holds no comparison: {journal.path} does not exist. Make one with `vicinal compare`."
+            )
+        for number, line in enumerate(journal.path.read_bytes().splitlines(), 1):
+            record = _record(journal.path, number, line)
+            if record is None:
+                continue
+            run = record.key, record.same_batches  # the same run may belong to comparisons under both rules
+            if not (run in found and found[run].status == "done" and record.status == "failed"):
+                found[run] = record
+    runs = []
+    for record in found.values():
+        places = [journal.run_folder(record.key) for journal in journals]
+        runs.append(Run(record, next((place for place in places if place.is_dir()), None)))
+    return runs
+
+
+def _record(path: Path, number: int, line: bytes) -> Record | None:
+    """Return the record of a line; None for one that a killed process left half-written."""
+    text, seal = unsealed(line)
+    if seal == "damaged":
+        raise _damaged(path, number)
+    try:
+        return Record.model_validate_json(text)
+    except ValidationError as error:
+        if all(details["type"] != "json_invalid" for details in error.errors()):
+            raise DataError(
+                f"Line {number} of {path} is not a record that this vicinal reads: {error.errors()[0]['msg']}.",
+                hint="Read it with the vicinal that wrote it, or start the comparison anew in another folder.",
+            ) from None
+        if line.endswith(b'"}'):  # it was written to its end
+            raise _damaged(path, number) from None
+        return None
+
+
+def _damaged(path: Path, number: int) -> DataError:
+    return DataError(
+        f"Line {number} of {path} is damaged: its content is not what its checksum says.",
+        hint="Put back a copy of the journal; or delete that line and give the command of the comparison again, which "
+        "does that run anew.",
+    )
+
+
+def _ends_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

@@ -1,0 +1,303 @@
+"""Run: a record and the folder that shows all of it; the only place that knows the names of the files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import numpy.typing as npt
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from vicinal._util.files import replacing, sealed, unsealed, write_atomically
+from vicinal._util.reading import read_arrays
+from vicinal.embedder import Embedder
+from vicinal.embedder.folder import IN_RUN
+from vicinal.errors import DataError, InputError
+from vicinal.evaluation import Scores, evaluate
+from vicinal.evaluation.items import by_role
+from vicinal.runs.recipe import Recipe
+from vicinal.runs.record import Record
+from vicinal.stats.intervals import class_sums
+from vicinal.training.log import read_log
+
+__all__ = [
+    "EmbeddedItems",
+    "Run",
+    "RunFiles",
+    "alone_in",
+    "open_run",
+    "queries_by_class",
+    "recall_at",
+    "score_test_items",
+    "scores_by_class",
+]
+
+
+class EmbeddedItems(NamedTuple):
+    """The test items of a run as its model places them.
+
+    Attributes:
+        embeddings: One row per item.
+        labels: Positions among the record's `classes`.
+        roles: "query" or "gallery" per item, where queries were searched in a gallery; None otherwise.
+    """
+
+    embeddings: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    roles: npt.NDArray[Any] | None
+
+
+@final
+@dataclass(frozen=True)
+class RunFiles:
+    """Where the files of a run are.
+
+    Attributes:
+        folder: Of the run.
+    """
+
+    folder: Path
+
+    @property
+    def recipe(self) -> Path:
+        """What was run, as TOML."""
+        return self.folder / "recipe.toml"
+
+    @property
+    def record(self) -> Path:
+        """What came of it, as JSON."""
+        return self.folder / "record.json"
+
+    @property
+    def log(self) -> Path:
+        """Losses and scores by step, one JSON line each."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def last(self) -> Path:
+        """The last checkpoint, to resume from."""
+        return self.folder / "last.ckpt"
+
+    @property
+    def best(self) -> Path:
+        """The best weights so far."""
+        return self.folder / "best.ckpt"
+
+    @property
+    def former_best(self) -> Path:
+        """The best weights before, until the last checkpoint names the new ones."""
+        return self.folder / "former-best.ckpt"
+
+    @property
+    def model(self) -> Path:
+        """The trained embedder's folder."""
+        return self.folder / IN_RUN
+
+    @property
+    def test(self) -> Path:
+        """Embeddings, labels and roles of the test items."""
+        return self.folder / "test.npz"
+
+    @property
+    def lock(self) -> Path:
+        """What the process at work on the run has locked; the system lets go of it when that process ends."""
+        return self.folder / ".lock"
+
+    @property
+    def error(self) -> Path:
+        """The traceback of a run that failed."""
+        return self.folder / "error.txt"
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """What was run, what came of it, and where its files are.
+
+    Attributes:
+        record: Everything that was measured.
+        folder: None where no files were kept.
+    """
+
+    record: Record
+    folder: Path | None = None
+    _trained: Embedder | None = field(default=None)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """Read the folder of a run.
+
+        Raises:
+            DataError: Where it holds no finished run.
+        """
+        files = RunFiles(Path(folder))
+        try:
+            content, seal = unsealed(files.record.read_bytes().strip())
+            record = Record.model_validate_json(content)
+        except OSError as error:
+            raise DataError(
+                f"{folder} holds no finished run: {files.record} cannot be read ({error.strerror}).",
+                hint="Give the folder that `vicinal train` wrote; an unfinished run goes on with --resume.",
+            ) from None
+        except ValidationError as error:
+            raise DataError(
+                f"{files.record} is not a record that this vicinal reads: {error.errors()[0]['msg']}.",
+                hint="Read it with the vicinal that wrote it, or train anew.",
+            ) from None
+        if seal == "damaged":
+            raise DataError(
+                f"{files.record} is damaged: its content is not what its checksum says.",
+                hint="Put back a copy of it, or train anew.",
+            )
+        return cls(record, Path(folder))
+
+    def __repr__(self) -> str:
+        scores = ", ".join(
+            f"{name} {value:.4f}" for name, value in self.record.test.items() if name in ("P@1", "MAP@R")
+        )
+        return f"Run({self.record.name}, {self.record.experiment}: {scores or self.record.status})"
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What was run."""
+        return Recipe.of(self.record.recipe)
+
+    @property
+    def files(self) -> RunFiles:
+        """Where its files are."""
+        if self.folder is None:
+            raise InputError(f"The files of run {self.record.key} ({self.record.name}) were not kept.")
+        return RunFiles(self.folder)
+
+    @cached_property
+    def log(self) -> list[dict[str, Any]]:
+        """Losses and scores by step; a line that a killed process left half-written is passed over."""
+        return [] if self.folder is None else read_log(self.files.log)
+
+    @property
+    def has_test_items(self) -> bool:
+        """Whether the embeddings of the test items were kept."""
+        return self.folder is not None and self.files.test.exists()
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the trained embedder was kept."""
+        return self._trained is not None or (self.folder is not None and self.files.model.is_dir())
+
+    def test_items(self) -> EmbeddedItems:
+        """The test items, read anew each time: those of many runs may not fit memory."""
+        found = read_arrays(self.files.test)
+        if not {"embeddings", "labels"} <= found.keys():
+            raise DataError(f"{self.files.test} does not hold the test items of a run.", hint="Train it anew.")
+        return EmbeddedItems(found["embeddings"], found["labels"], found.get("roles"))  # type: ignore[arg-type]
+
+    def embedder(self) -> Embedder:
+        """The trained embedder, in evaluation mode."""
+        return self._trained if self._trained is not None else Embedder.load(self.files.model)
+
+    def save_record(self) -> None:
+        """Keep the record in the run's folder."""
+        text = sealed(self.record.model_dump_json(indent=2).encode()).decode()
+        write_atomically(self.files.record, text + "\n")
+
+    def save_test_items(self, items: EmbeddedItems) -> None:
+        """Keep the test items in the run's folder."""
+        arrays = {name: array for name, array in items._asdict().items() if array is not None}
+        with replacing(self.files.test) as file:
+            np.savez(file, **arrays)
+
+
+# The folder of a run: held by one process, begun once, and never two runs in one.
+
+PATIENCE = 10  # seconds until a run's folder counts as in use
+
+
+@contextmanager
+def alone_in(folder: str | Path | None) -> Iterator[None]:
+    """Hold the folder of a run against a second process; of the processes of a torchrun the first one does."""
+    if folder is None or os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    files = RunFiles(Path(folder))
+    made = not os.path.exists(files.folder)
+    try:
+        files.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(files.lock)
+        # The workers of a process that was killed hold its lock until they notice.
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        raise InputError(
+            f"Another process is at work on the run in {folder}: wait for it, or choose another folder."
+        ) from None
+    except OSError as error:
+        raise InputError(f"Cannot make the run's folder {folder}: {error.strerror}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+        with suppress(OSError):  # nothing is left of a run that did not fit together
+            if [path.name for path in files.folder.iterdir()] == [files.lock.name]:
+                files.lock.unlink()
+                if made:
+                    files.folder.rmdir()
+
+
+def open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:
+    """Begin or take up a run in its folder; refuse to mix two runs in one."""
+    started = files.recipe.exists() or files.last.exists()
+    if started and not resume:
+        raise InputError(f"{files.folder} holds a run already: give --resume to go on with it, or another folder.")
+    if started and (not files.recipe.exists() or Recipe.read(files.recipe) != recipe):
+        raise InputError(
+            f"{files.folder} was started with another recipe than this one: resume with the same settings (they are in "
+            f"{files.recipe}), or start a new run in another folder."
+        )
+    write_atomically(files.recipe, recipe.toml())
+
+
+# Scores of the test items of a run: queries are searched in the gallery where there is one.
+
+# The k of R@k that the literature reports on each dataset.
+RECALL_AT = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30)}
+
+
+def recall_at(data: str) -> tuple[int, ...]:
+    """Return the k of R@k that are reported on a dataset.
+
+    Example:
+        >>> recall_at("sop"), recall_at("cub")
+        ((1, 10, 100, 1000), (1, 2, 4, 8))
+    """
+    return RECALL_AT.get(data, (1, 2, 4, 8))
+
+
+def score_test_items(items: EmbeddedItems, distance: str, **options: Any) -> Scores:
+    """Score items; those with the role "query" are searched among those with the role "gallery".
+
+    Args:
+        items: Embeddings, labels and roles.
+        distance: How embeddings are compared.
+        **options: Of `vicinal.evaluation.evaluate`.
+    """
+    embeddings, labels, gallery, gallery_labels = by_role(*items)
+    return evaluate(embeddings, labels, gallery=gallery, gallery_labels=gallery_labels, distance=distance, **options)
+
+
+def scores_by_class(scores: Scores, score: str, classes: int) -> tuple[float | None, ...]:
+    """Return the mean score of each class, by label; None where no query of a class was scored."""
+    means = scores.per_class(score)
+    return tuple(means.get(label) for label in range(classes))
+
+
+def queries_by_class(scores: Scores, classes: int) -> tuple[int, ...]:
+    """Return how many queries of each class were scored, by label."""
+    counts = class_sums(scores.per_query["MAP@R"], scores.query_classes, len(scores.classes))[1]
+    by_label = dict(zip(scores.classes, counts.tolist(), strict=True))
+    return tuple(by_label.get(label, 0) for label in range(classes))

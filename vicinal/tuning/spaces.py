@@ -1,0 +1,297 @@
+"""The search spaces that come with vicinal: the options of every loss and miner, and what else is worth a search.
+
+Steps are those of a coordinate grid. For multi_similarity, soft_triple and proxy_anchor they and the ranges are
+those of the thesis "Metric learning: a deep dive", Table 15, except that the pooling of centres is a temperature here
+and a factor there. The other ranges hold the settings of the losses' papers and the optima found by Musgrave et al.,
+"A metric learning reality check", 2020, with room on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import Trial
+
+from vicinal.errors import InputError, UnknownName
+from vicinal.objectives import ALIASES
+from vicinal.runs.recipe import Recipe
+from vicinal.sampling import compositions
+
+__all__ = ["LOSS_SPACES", "MINER_SPACES", "Choice", "Range", "Space", "flat_space", "search_space", "start_of"]
+
+
+# What a search may vary: ranges and choices under the names of a recipe.
+
+POINTS = 9
+Scalar = str | int | float | bool | None
+
+
+@final
+@dataclass(frozen=True)
+class Range:
+    """All numbers from one to another; whole numbers where both ends are.
+
+    Attributes:
+        low: The smallest.
+        high: The largest.
+        log: Whether to draw evenly over the orders of magnitude instead of the numbers.
+        step: Between two points of a grid; nine points without it. Other samplers draw between the points, too.
+
+    Example:
+        >>> Range(0.0, 1.0, step=0.25).levels()
+        (0.0, 0.25, 0.5, 0.75, 1.0)
+        >>> Range(0.01, 100.0, log=True).levels()[::2]
+        (0.01, 0.1, 1.0, 10.0, 100.0)
+    """
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    step: int | float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise InputError(f"a range goes from a lower to a higher number; got {self.low} to {self.high}.")
+        if self.log and not self.low > 0:
+            raise InputError(f"a range over orders of magnitude starts above 0; got {self.low} to {self.high}.")
+        if self.step is not None and not self.step > 0:
+            raise InputError(f"the step of a range is above 0; got {self.step}.")
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}{' (log)' if self.log else ''}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds whole numbers only."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def levels(self) -> tuple[int | float, ...]:
+        """The points of a grid, from low to high."""
+        if self.step is not None:
+            points = self.low + self.step * np.arange(int((self.high - self.low) / self.step + 1e-9) + 1)
+        else:
+            points = (np.geomspace if self.log else np.linspace)(self.low, self.high, POINTS)
+        numbers = [float(f"{point:.12g}") for point in points]  # without the dust of adding steps
+        return tuple(dict.fromkeys(map(round, numbers))) if self.whole else tuple(numbers)
+
+    def including(self, value: Any) -> Range:
+        """The same range, widened where a value lies outside."""
+        return replace(self, low=min(self.low, value), high=max(self.high, value))
+
+    def distribution(self) -> BaseDistribution:
+        """As Optuna has it."""
+        if self.whole:
+            return IntDistribution(int(self.low), int(self.high), log=self.log)
+        return FloatDistribution(self.low, self.high, log=self.log)
+
+    def suggest(self, trial: Trial, name: str) -> int | float:
+        """Ask a trial of Optuna for its value."""
+        if self.whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+
+@final
+@dataclass(frozen=True)
+class Choice:
+    """One of several values.
+
+    Attributes:
+        values: At least two.
+
+    Example:
+        >>> Choice(("all", "semi_hard")).levels()
+        ('all', 'semi_hard')
+    """
+
+    values: tuple[Scalar, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.values)) < 2:
+            raise InputError(f"a choice needs at least two values; got {list(self.values)}.")
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.values))
+
+    def levels(self) -> tuple[Scalar, ...]:
+        """The points of a grid: all of them."""
+        return self.values
+
+    def including(self, value: Any) -> Choice:
+        """The same choice with one value more, where it is not there."""
+        return self if value in self.values else Choice((*self.values, value))
+
+    def distribution(self) -> BaseDistribution:
+        """As Optuna has it."""
+        return CategoricalDistribution(self.values)
+
+    def suggest(self, trial: Trial, name: str) -> Scalar:
+        """Ask a trial of Optuna for its value."""
+        return trial.suggest_categorical(name, self.values)
+
+
+Space = Mapping[str, Range | Choice]
+
+
+def flat_space(tables: Mapping[str, Any]) -> dict[str, Range | Choice]:
+    """Make a space from nested tables, as a TOML file has them.
+
+    Example:
+        >>> flat_space({"dim": [32, 64], "loss_options": {"margin": {"low": 0.0, "high": 1.0}}})
+        {'dim': Choice(values=(32, 64)), 'loss_options.margin': Range(low=0.0, high=1.0, log=False, step=None)}
+    """
+    found: dict[str, Range | Choice] = {}
+    wrong: list[str] = []
+    for name, entry in tables.items():
+        try:
+            if isinstance(entry, Range | Choice):
+                found[name] = entry
+            elif isinstance(entry, list | tuple):
+                found[name] = Choice(tuple(entry))
+            elif isinstance(entry, Mapping) and {"low", "high"} & set(entry):
+                found[name] = Range(**entry)
+            elif isinstance(entry, Mapping):
+                found |= {f"{name}.{inner}": value for inner, value in flat_space(entry).items()}
+            else:
+                wrong.append(f"{name} must be {{low = 0.0, high = 1.0}} or a list of values; got {entry!r}")
+        except TypeError:
+            wrong.append(f"{name} may have low, high, log and step, the first two at least; got {dict(entry)!r}")
+        except InputError as error:
+            wrong.append(f"{name}: {error}")
+    if wrong:
+        raise InputError("The search space has mistakes:\n" + "\n".join(f"  - {text}" for text in wrong))
+    return found
+
+
+MARGIN = Range(0.0, 1.0, step=0.1)
+DISTANCE = Range(0.0, 1.5, step=0.1)  # on the sphere distances end at 2
+SCALE = Range(2.0, 100.0, log=True, step=2.0)
+WIDE_SCALE = Range(1.0, 256.0, log=True)
+TEMPERATURE = Range(0.005, 1.0, log=True)
+
+LOSS_SPACES: dict[str, Space] = {
+    "arcface": {"margin_degrees": Range(0.0, 60.0, step=5.0), "scale": WIDE_SCALE},
+    "binomial_deviance": {"positive_scale": SCALE, "negative_scale": SCALE, "threshold": MARGIN},
+    "circle": {"margin": MARGIN, "scale": WIDE_SCALE},
+    "contrastive": {"threshold": MARGIN},
+    "contrastive_c1": {"threshold": MARGIN},
+    "contrastive_c2": {
+        "positive_margin": Range(0.0, 0.8, step=0.1),
+        "negative_margin": Range(0.1, 1.5, step=0.1),
+    },
+    "cosface": {"margin": MARGIN, "scale": WIDE_SCALE},
+    "cross_entropy": {},
+    "fast_ap": {"bins": Range(5, 50, step=5)},
+    "lifted_structure": {
+        "margin": DISTANCE,
+        "positive_scale": Range(0.5, 50.0, log=True),
+        "negative_scale": Range(0.5, 100.0, log=True),
+    },
+    "lmnn": {"push": Range(0.1, 0.9, step=0.1), "margin": DISTANCE},
+    "margin": {"boundary": Range(0.3, 1.5, step=0.1), "margin": Range(0.0, 0.8, step=0.1)},
+    "mcml": {"scale": Range(0.5, 64.0, log=True)},
+    "metric_cross_entropy": {"k": Range(0.05, 0.95, step=0.05), "p": Range(0.1, 1.0, step=0.1)},
+    "multi_similarity": {"threshold": MARGIN, "positive_scale": SCALE, "negative_scale": SCALE},
+    "n_pair": {"scale": Range(0.1, 64.0, log=True)},
+    "nca": {"scale": Range(0.5, 64.0, log=True)},
+    "normalised_softmax": {"temperature": TEMPERATURE},
+    "nt_xent": {"temperature": TEMPERATURE},
+    "proxy_anchor": {"margin": MARGIN, "scale": SCALE},
+    "proxy_gram": {"margin": MARGIN, "scale": SCALE, "batch_mean": Choice((False, True))},
+    "proxy_nca": {"scale": Range(0.5, 64.0, log=True)},
+    "proxy_nca_pp": {"temperature": TEMPERATURE},
+    "proxy_repulsion": {"margin": MARGIN, "scale": SCALE},
+    "smooth_ap": {"temperature": Range(0.001, 0.3, log=True)},
+    "soft_triple": {"margin": MARGIN, "scale": SCALE, "centre_temperature": Range(0.01, 100.0, log=True)},
+    "soft_triplet": {"margin": MARGIN, "scale": Range(0.5, 64.0, log=True)},
+    "supervised_contrastive": {"temperature": TEMPERATURE},
+    "triplet": {"margin": MARGIN, "which": Choice(("all", "semi_hard", "hard"))},
+    "weak_metric_cross_entropy": {},
+}
+
+MINER_SPACES: dict[str, Space] = {
+    "all": {},
+    "distance_weighted": {"cutoff": Range(0.1, 0.9, step=0.1), "farthest": Range(1.0, 1.8, step=0.1)},
+    "easy_positive": {},
+    "hard": {},
+    "random": {"positives": Range(1, 4), "negatives": Range(1, 16)},
+    "semi_hard": {"margin": MARGIN},
+    "valid_triplets": {"margin": MARGIN},
+}
+
+# For losses that compare with proxies; several of them make sense where the loss pools them.
+PROXY_SPACE: Space = {"proxy_multiplier": Range(1.0, 1000.0, log=True)}
+SEVERAL_PROXIES: dict[str, Range] = {"soft_triple": Range(1, 10)}
+
+CCP_SPACE: Space = {
+    "ccp.proximal_weight": Range(1e-5, 1e-1, log=True),
+    "ccp.proxies_per_class": Range(1, 16, log=True),
+}
+
+
+def search_space(recipe: Recipe, *, classes: int | None = None, spread: float = 10.0) -> dict[str, Range | Choice]:
+    """Return what is worth a search in a recipe: learning rate, composition of batches, options of loss and miner.
+
+    Args:
+        recipe: Where the search starts.
+        classes: How many there are to train on; with it, the composition of batches of the same number of images.
+        spread: The learning rate may be this many times lower or higher than in the recipe, as what is usual depends on
+            the network.
+
+    Example:
+        >>> list(search_space(Recipe(loss="proxy_anchor"), classes=100))
+        ['learning_rate', 'batch', 'loss_options.margin', 'loss_options.scale', 'proxy_multiplier']
+    """
+    rate = recipe.training.learning_rate
+    space: dict[str, Range | Choice] = {"learning_rate": Range(rate / spread, rate * spread, log=True)}
+    space |= {} if classes is None else _batches(recipe, classes)
+    loss = ALIASES.get(recipe.loss, recipe.loss)
+    space |= {f"loss_options.{name}": entry for name, entry in LOSS_SPACES.get(loss, {}).items()}
+    if recipe.mining is not None:
+        space |= {f"mining_options.{name}": entry for name, entry in MINER_SPACES.get(recipe.mining, {}).items()}
+    if recipe.ccp is not None:
+        space |= CCP_SPACE
+    elif recipe.traits.usual == "proxies":
+        space |= PROXY_SPACE
+        if loss in SEVERAL_PROXIES:
+            space["proxies_per_class"] = SEVERAL_PROXIES[loss]
+    return space
+
+
+def _batches(recipe: Recipe, classes: int) -> dict[str, Range | Choice]:
+    """Return the choice among batches of as many images as the recipe has, where there is one."""
+    if recipe.sampler != "classes":
+        return {}
+    fewest = 1 if recipe.traits.items_per_class == 1 and recipe.ccp is None else 2
+    found = compositions(recipe.classes_per_batch * recipe.samples_per_class, fewest, classes)
+    written = dict.fromkeys([recipe.batch, *(f"{count}x{items}" for count, items in found)])
+    return {"batch": Choice(tuple(written))} if len(written) > 1 else {}
+
+
+def start_of(recipe: Recipe, space: Space) -> dict[str, Any]:
+    """Return the values that a recipe has for the names of a space.
+
+    Every name that is no setting, or whose value is None, is reported at once.
+    """
+    found, wrong = {}, []
+    for name in space:
+        try:
+            found[name] = recipe.value(name)
+        except UnknownName as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        entry = space[name]
+        if found[name] is None and isinstance(entry, Range):
+            wrong.append(f"{name} is None in the recipe: give it a number to start from")
+        elif isinstance(entry, Range) and entry.log and not found[name] > 0:
+            wrong.append(
+                f"{name} is {found[name]:g} in the recipe, which a range over orders of magnitude cannot reach: give "
+                "it a number above 0 to start from, or a list of values as its space"
+            )
+    if wrong:
+        raise InputError("The search space does not fit the recipe:\n" + "\n".join(f"  - {text}" for text in wrong))
+    return found
