@@ -38,6 +38,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/house.py
 	$(BIN)/python -m pytest -q --doctest-modules vicinal
 	$(BIN)/python -m mkdocs build --quiet --strict --site-dir .venv/site
 
