@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.evaluation import evaluate
+from vicinal.evaluation import Neighbourhood, evaluate
 from vicinal.neighbours import Reranking, learn_whitening
 from vicinal.stats.intervals import class_bootstrap, class_sums
 
@@ -50,7 +50,7 @@ def main() -> None:
     plain = None
     for name, options in ways.items():
         start = time.process_time()
-        found = evaluate(rows, labels, draws=0, full_ranking=False, **options)
+        found = evaluate(rows, labels, also=[], intervals=None, neighbours=Neighbourhood(**options))
         spent = time.process_time() - start
         plain = plain or found
         cells = []

@@ -48,9 +48,9 @@ def since(start: tuple[float, float]) -> dict[str, float]:
 def evaluated(points: NDArray[np.float32], codes: NDArray[np.int64]) -> dict[str, Any]:
     from vicinal.evaluation import evaluate
 
-    evaluate(points[:2000], codes[:2000], k=AT, full_ranking=False)  # imports and thread pools are not what is measured
+    evaluate(points[:2000], codes[:2000], k=AT, also=[])  # imports and thread pools are not what is measured
     start = now()
-    scores = evaluate(points, codes, k=AT, full_ranking=False)
+    scores = evaluate(points, codes, k=AT, also=[])
     return {**since(start), "scores": dict(scores.overall)}
 
 

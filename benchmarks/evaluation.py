@@ -52,7 +52,7 @@ def run_side(side: str, points: Points, codes: Codes) -> tuple[float, dict[str, 
         from vicinal.evaluation import evaluate
 
         start = time.perf_counter()
-        scores = evaluate(points, codes, k=[], full_ranking=False)
+        scores = evaluate(points, codes, k=[], also=[])
         return time.perf_counter() - start, dict(scores.overall), None
     if side == "pytorch-metric-learning":
         import torch

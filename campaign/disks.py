@@ -38,7 +38,7 @@ def writers() -> dict[str, Writer]:
     recipe = Recipe(data="digits").model_dump(mode="json")
     record = Record(key="a", name="n", status="done", recipe=recipe)
     embedder = Embedder("convnet", dim=4, options={"widths": [4], "size": 8})
-    scores = evaluate([[1.0], [2.0], [-1.0], [-2.0]], [0, 0, 1, 1], draws=0)
+    scores = evaluate([[1.0], [2.0], [-1.0], [-2.0]], [0, 0, 1, 1], intervals=None)
     items = EmbeddedItems(np.ones((9, 9), dtype=np.float32), np.zeros(9, dtype=np.int64), None)
     return {
         "text": lambda folder: write_atomically(folder / "a.txt", "a" * 3000),

@@ -30,7 +30,7 @@ def draw(rng: np.random.Generator) -> dict[str, Any]:
     drawn = {"embeddings": rows(items), "labels": rng.integers(classes, size=items), "distance": distance}
     if rng.integers(2):
         others = int(rng.integers(1, 24))
-        drawn |= {"gallery": rows(others), "gallery_labels": rng.integers(classes, size=others)}
+        drawn["gallery"] = (rows(others), rng.integers(classes, size=others))
     return drawn
 
 
@@ -38,8 +38,8 @@ def exact_scores(drawn: dict[str, Any]) -> dict[str, Fraction] | None:
     """Return the scores as fractions; None where no query has a reference of its class."""
     queries, labels = drawn["embeddings"].tolist(), drawn["labels"].tolist()
     alone = "gallery" not in drawn
-    references = queries if alone else drawn["gallery"].tolist()
-    classes = labels if alone else drawn["gallery_labels"].tolist()
+    references = queries if alone else drawn["gallery"][0].tolist()
+    classes = labels if alone else drawn["gallery"][1].tolist()
     sums: dict[str, Fraction] = {}
     scored = 0
     for number, (query, label) in enumerate(zip(queries, labels, strict=True)):
@@ -80,7 +80,7 @@ def every(trials: int, seed: int) -> list[Tally]:
             subject = f"{drawn['distance']}{', gallery' if 'gallery' in drawn else ''}"
             expected = exact_scores(drawn)
             try:
-                found = evaluate(**drawn, k=KS, full_ranking=True, draws=0)
+                found = evaluate(**drawn, k=KS, also=["ranking"], intervals=None)
             except InputError:
                 tally.note(subject, SOUND if expected is None else WRONG, f"seed {trial}: refused")
                 continue

@@ -79,7 +79,7 @@ def snapshots(patience: int, steps: int) -> list[dict[str, Any]]:
         return drawn
 
     def score(_: nn.Module) -> dict[str, float]:
-        return {"MAP@R": vc.evaluate(embed(second), second.labels, distance="euclidean", full_ranking=False)["MAP@R"]}
+        return {"MAP@R": vc.evaluate(embed(second), second.labels, distance="euclidean", also=[])["MAP@R"]}
 
     run_training(
         network,
@@ -150,7 +150,7 @@ def draw_unseen(path: Path, folder: Path) -> None:
         shown = np.flatnonzero(labels < 10)
         flat = TSNE(random_state=0, perplexity=15).fit_transform(embeddings[shown])
         axis.scatter(*flat.T, c=[COLOURS(int(label)) for label in labels[shown]], s=12)
-        scores = vc.evaluate(embeddings, labels, distance="euclidean", full_ranking=False)
+        scores = vc.evaluate(embeddings, labels, distance="euclidean", also=[])
         radius = covering_radius(embeddings, labels, distance="euclidean")
         inter = class_distances(embeddings, labels, distance="euclidean")[0]
         instances = len(json.loads((run / "record.json").read_text())["instances"])
@@ -211,7 +211,7 @@ def draw_instances(path: Path, folder: Path, recipe: Recipe) -> None:
         codes = np.unique(labels, return_inverse=True)[1]
         axis.scatter(*flat.T, c=[COLOURS(int(code)) for code in codes], s=12)
         radius, inter = covering_radius(points, labels, distance="euclidean"), pairs_apart(points, labels)
-        found = vc.evaluate(points, labels, distance="euclidean", full_ranking=False, draws=0)
+        found = vc.evaluate(points, labels, distance="euclidean", also=[], intervals=None)
         axis.set_title(f"instance {number + 1} of {len(instances)}, step {int(instance['best step'])}", fontsize=11)
         axis.set_xlabel(
             f"MAP@R {found['MAP@R']:.3f}, covering radius {radius:.3f}, inter-class distance {inter:.3f},\n"

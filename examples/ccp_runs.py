@@ -203,7 +203,7 @@ def run(cell: Cell, folder: Path) -> dict[str, Any]:
 
 def score(embeddings: np.ndarray, labels: np.ndarray) -> Scores:
     """Score embeddings in the ball, where lengths count."""
-    return vc.evaluate(embeddings, labels, distance="euclidean", full_ranking=False, draws=0)
+    return vc.evaluate(embeddings, labels, distance="euclidean", also=[], intervals=None)
 
 
 def finished(path: Path) -> dict[str, dict[str, Any]]:

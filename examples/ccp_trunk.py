@@ -102,7 +102,7 @@ def pairs_apart(embeddings: np.ndarray, labels: np.ndarray) -> float:
 
 def scores_of(embeddings: Any, labels: np.ndarray, distance: str) -> np.ndarray:
     """Return MAP@R of every item."""
-    scores = vc.evaluate(embeddings, labels, distance=distance, full_ranking=False, draws=0)
+    scores = vc.evaluate(embeddings, labels, distance=distance, also=[], intervals=None)
     return np.asarray(scores.per_query["MAP@R"])
 
 

@@ -63,7 +63,7 @@ def main() -> None:
     console, table = Console(), Table("model", "dim", "seed", "R@1", "MAP@R")
 
     def add(name: str, dim: int, seed: int | str, embeddings: np.ndarray, labels: np.ndarray) -> vc.Scores:
-        scores = vc.evaluate(embeddings, labels, full_ranking=False)
+        scores = vc.evaluate(embeddings, labels, also=[])
         scores_file = arguments.out / f"{name}-{seed}.json".replace(" ", "-")
         scores_file.write_text(scores.to_json())
         table.add_row(name, str(dim), str(seed), f"{scores['P@1']:.4f}", f"{scores['MAP@R']:.4f}")
@@ -102,7 +102,7 @@ def main() -> None:
         tuned = add("proxy_anchor, then last stage", model.dim, 0, embeddings, split.test.labels)
         with torch.inference_mode():
             head = vc.Embedder.load(start).head(torch.from_numpy(test)).numpy()
-        before = vc.evaluate(head, split.test.labels, full_ranking=False)
+        before = vc.evaluate(head, split.test.labels, also=[])
         console.print("over the head it began with:", tuned.difference(before, "MAP@R"))
     console.print(table)
 

@@ -121,11 +121,11 @@ def run(name: str, row: str, seed: int, features: str, rate: float) -> dict[str,
     for side, items in (("seen", seen), ("new", new)):
         embeddings = embedder.encode(items)
         own = (
-            vc.evaluate(embeddings, items.labels, full_ranking=False, draws=0)
+            vc.evaluate(embeddings, items.labels, also=[], intervals=None)
             if metric is None
             else evaluate_by(metric, embeddings, items.labels, draws=0)
         )
-        other = vc.evaluate(before_head.encode(items), items.labels, full_ranking=False, draws=0)
+        other = vc.evaluate(before_head.encode(items), items.labels, also=[], intervals=None)
         found |= {f"{side} own": own["MAP@R"], f"{side} features": other["MAP@R"], f"{side} P@1": own["P@1"]}
     if "cross" in loss:  # embeddings are class probabilities: the nearest label is the largest of them
         found["accuracy"] = float((embedder.encode(seen).argmax(1) == seen.labels).mean())

@@ -38,7 +38,7 @@ def main() -> None:
 
     figure, axes = plt.subplots(1, len(views), figsize=(16, 4.2), layout="constrained")
     for axis, (name, view) in zip(axes, views.items(), strict=True):
-        score = vc.evaluate(np.ascontiguousarray(view), labels, distance="euclidean", draws=0)["P@R"]
+        score = vc.evaluate(np.ascontiguousarray(view), labels, distance="euclidean", intervals=None)["P@R"]
         print(f"{name:36} R-precision {score:.2f}")
         for label, colour, mark in ((0, "#0072b2", "o"), (1, "#d55e00", "^")):
             axis.scatter(*view[labels == label].T, c=colour, marker=mark, s=26, alpha=0.75, label=f"class {label + 1}")

@@ -258,11 +258,17 @@ def test_own_scores_stand_beside_the_usual_ones(mine: str) -> None:
         return 1 / ranks[:, 0].double()
 
     data = vectors()
-    scores = vc.evaluate(data.items, data.labels, scores=[first, rank_of_first], full_ranking=True, draws=50)
+    scores = vc.evaluate(
+        data.items,
+        data.labels,
+        scores=[first, rank_of_first],
+        also=["ranking"],
+        intervals=vc.evaluation.Bootstrap(draws=50),
+    )
     assert scores["first"] == scores["P@1"]
     assert scores["rank_of_first"] == pytest.approx(scores["MRR"])
     assert scores.intervals["first"] == scores.intervals["P@1"]
-    without = vc.evaluate(data.items, data.labels, scores=[rank_of_first], full_ranking=False, draws=0)
+    without = vc.evaluate(data.items, data.labels, scores=[rank_of_first], also=[], intervals=None)
     assert "MRR" not in without.overall
     np.savez("data.npz", embeddings=data.items, labels=data.labels)
     assert "own_score" in typed("evaluate", "data.npz", "--scores", f"{mine}:own_score")

@@ -18,7 +18,7 @@ from vicinal._util.warnings import warn_caller
 from vicinal.distributed import gather_batch, world_size
 from vicinal.errors import InputError, UnknownName, look_up
 from vicinal.mining import MINERS, find_miner, pair_statistics
-from vicinal.objectives import centre_merging, embedding_norm, find_objective, traits_of
+from vicinal.objectives import centre_merging, embedding_norm, find_objective, traits_or_default
 from vicinal.objectives.traits import Traits, check_options, options_of
 from vicinal.pairs import (
     GEOMETRIES,
@@ -134,12 +134,13 @@ def check_option_kinds(name: str, function: Callable[..., Any], options: Mapping
         if value is None and "None" in annotation:
             continue
         wanted = next((words for kind, words in KINDS.items() if type(usual) is kind), None)
-        fits = isinstance(value, type(usual)) if type(usual) in (bool, str) else _is_number(value)
+        fits = isinstance(value, type(usual)) if type(usual) in (bool, str) else is_number(value)
         if wanted is not None and not fits:
             raise InputError(f"{name}: {option} must be {wanted}, such as {usual!r}; got {value!r}.")
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number that can be computed with: neither a bool nor NaN."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)
 
 
@@ -240,7 +241,7 @@ class Criterion(nn.Module):
         self.objective = objective
         self.name = getattr(objective, "__name__", type(objective).__name__)
         # A function that declares nothing about itself is taken to work on cosines and on any references.
-        self.traits = traits_of(objective) or Traits(geometry or "cosine", paper="")
+        self.traits = traits_or_default(objective, geometry or "cosine")
         self.geometry = look_up("geometry", geometry or self.traits.geometry, GEOMETRIES)
         self.normalise: Normalise = normalise or ("none" if self.geometry.name == "dot" else "sphere")
         check_geometry(self.name, self.traits, self.geometry, self.normalise)
@@ -383,7 +384,8 @@ class Criterion(nn.Module):
     def __repr__(self) -> str:
         """The loss and what it is used with, in one line."""
         parts = [repr(self.name)]
-        parts += [f"mining={getattr(self.miner, '__name__', self.miner)!r}"] * (self.miner is not None)
+        if self.miner is not None:
+            parts.append(f"mining={getattr(self.miner, '__name__', self.miner)!r}")
         kinds = [type(module).__name__ for module in self.references]
         parts += [f"geometry={self.geometry.name!r}", f"references={kinds[0] if len(kinds) == 1 else kinds}"]
         parts += [f"{option}={value!r}" for option, value in self.options.items()]

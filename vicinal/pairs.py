@@ -26,11 +26,6 @@ from vicinal.errors import InputError, NotFinite
 __all__ = [
     "GEOMETRIES",
     "Geometry",
-    "Mask",
-    "Matrix",
-    "Objective",
-    "Scalar",
-    "Vectors",
     "as_labels",
     "check_embeddings",
     "check_finite",
@@ -45,12 +40,6 @@ __all__ = [
     "to_sphere",
     "widen",
 ]
-
-Vectors = Float[Tensor, "_ _"]
-Matrix = Float[Tensor, "n m"]
-Mask = Bool[Tensor, "n m"]
-Scalar = Float[Tensor, ""]
-Objective = Callable[..., Tensor]
 
 
 def widen(tensor: Tensor) -> Tensor:

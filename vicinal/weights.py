@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vicinal._util.style import ACCENT, GREEN, styled
 from vicinal.errors import InputError, look_up
-from vicinal.objectives.traits import Traits, traits_of
+from vicinal.objectives.traits import Traits, traits_of, traits_or_default
 from vicinal.pairs import GEOMETRIES, check_pairs
 
 __all__ = [
@@ -167,7 +167,7 @@ def similarity_types(
         >>> similarity_types(contrastive)
         SimilarityTypes(own=True, negative=False, positive=False)
     """
-    traits = traits_of(objective) or Traits("cosine", paper="")
+    traits = traits_or_default(objective)
     positives = 1 if traits.needs else 3
     columns = positives + 5
     positive = (torch.arange(columns) < positives).expand(2, -1)
@@ -253,7 +253,7 @@ def weight_curves(
         >>> weight_curves(contrastive, points=3).negative
         tensor([0., 0., 1.], dtype=torch.float64)
     """
-    traits = traits_of(objective) or Traits("cosine", paper="")
+    traits = traits_or_default(objective)
     shown_in = traits.geometry if geometry is None else _given_as(geometry, traits.geometry)
     positives = positives[:1] if traits.needs else positives
     rest = torch.tensor([*positives, *negatives], dtype=torch.float64)

@@ -40,7 +40,7 @@ def noisy(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def r_precision(points: np.ndarray, labels: np.ndarray) -> float:
-    return evaluate(np.ascontiguousarray(points), labels, distance="euclidean", draws=0)["P@R"]
+    return evaluate(np.ascontiguousarray(points), labels, distance="euclidean", intervals=None)["P@R"]
 
 
 @pytest.mark.parametrize("kernel", [polynomial(2), polynomial(3, 0.5), gaussian(0.7)])

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError, MissingExtra, NotFinite, UnknownName
-from vicinal.evaluation import Scores, evaluate
+from vicinal.evaluation import Bootstrap, GroundTruth, Neighbourhood, Scores, evaluate
 from vicinal.evaluation.files import read_labels, read_table
 from vicinal.index.exchange import export_items
 from vicinal.index.item import Header, Item
-from vicinal.neighbours import Reranking, learn_whitening
+from vicinal.neighbours import learn_whitening
 
 pytestmark = pytest.mark.unit
 
@@ -48,7 +48,7 @@ def test_npz_gives_table_json_and_figure(tmp_path, data):
     np.savez(tmp_path / "e.npz", embeddings=points, labels=labels)
     result = run(tmp_path / "e.npz", "--json", tmp_path / "new" / "s.json", "--plot", tmp_path / "s.svg")
     assert result.exit_code == 0
-    expected = evaluate(points, labels, clustering=True, geometry=True)
+    expected = evaluate(points, labels, also=["ranking", "clustering", "geometry"])
     assert str(expected) in result.stdout
     record = Scores.from_json((tmp_path / "new" / "s.json").read_text(encoding="utf-8"))
     assert dict(record.overall) == dict(expected.overall)
@@ -100,7 +100,12 @@ def test_options_reach_the_evaluation(tmp_path, data):
     options = ["--distance", "euclidean", "--k", "1,3", "--draws", 50, "--confidence", 0.8, "--seed", 3]
     result = run(tmp_path / "e.npz", *options, "--no-full-ranking", "--no-clustering", "--no-geometry")
     expected = evaluate(
-        points, labels, distance="euclidean", k=[1, 3], draws=50, confidence=0.8, seed=3, full_ranking=False
+        points,
+        labels,
+        distance="euclidean",
+        k=[1, 3],
+        also=[],
+        intervals=Bootstrap(draws=50, confidence=0.8, seed=3),
     )
     assert result.stdout == str(expected) + "\n"
     assert "80 % interval" in result.stdout
@@ -114,11 +119,8 @@ def test_queries_in_a_gallery_with_sequences(tmp_path, data):
     result = run(tmp_path / "q.npz", "--gallery", tmp_path / "g.parquet", "--no-clustering", "--no-geometry")
     expected = evaluate(
         points[:15],
-        labels[:15],
-        gallery=points[15:],
-        gallery_labels=labels[15:],
-        sequences=sequences[:15],
-        gallery_sequences=sequences[15:],
+        GroundTruth(labels[:15], sequences=sequences[:15]),
+        gallery=(points[15:], GroundTruth(labels[15:], sequences=sequences[15:])),
     )
     assert result.stdout == str(expected) + "\n"
 
@@ -254,9 +256,14 @@ def test_better_neighbours_as_in_python(tmp_path: Path) -> None:
         return json.loads(result.output)["overall"]
 
     whitening = learn_whitening(rows[:20])
-    assert told("--expand", "3", "--augment", "2") == evaluate(rows, labels, expand=3, augment=2).overall
-    assert told("--rerank") == evaluate(rows, labels, rerank=Reranking()).overall
-    assert told("--whiten", "train.npz") == evaluate(rows, labels, whitening=whitening).overall
+    assert (
+        told("--expand", "3", "--augment", "2")
+        == evaluate(rows, labels, neighbours=Neighbourhood(expand=3, augment=2)).overall
+    )
+    assert told("--rerank") == evaluate(rows, labels, neighbours=Neighbourhood(rerank=True)).overall
+    assert (
+        told("--whiten", "train.npz") == evaluate(rows, labels, neighbours=Neighbourhood(whitening=whitening)).overall
+    )
 
 
 def test_sizes_are_told_and_drawn(tmp_path: Path, data) -> None:

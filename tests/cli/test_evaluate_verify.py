@@ -52,7 +52,7 @@ def test_who_it_is_and_a_few_examples_from_the_terminal(tmp_path, capsys):
     assert "DIR@FAR=0.01" in capsys.readouterr().out
     app([*words[:3], *plain, "--gallery", str(tmp_path / "known.npz"), "--json"], standalone_mode=False)
     record = json.loads(capsys.readouterr().out)
-    known = identify(points, labels, points[:80:2], labels[:80:2])
+    known = identify(points, labels, gallery=(points[:80:2], labels[:80:2]))
     assert record["overall"]["DIR@FAR=0.1"] == pytest.approx(known["DIR@FAR=0.1"])
     assert "Identification: 80 queries of known classes, 80 strangers." in record["notes"]
     for typed in ("5", "5x", "axb", "5x1x2", "-5x1"):

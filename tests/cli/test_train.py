@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from vicinal.cli.inputs import loss_settings, parse_pairs
-from vicinal.cli.options import in_panels
+from vicinal.cli.options import VerbCommand
 from vicinal.cli.train import train
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
@@ -155,7 +155,7 @@ def test_notes_are_no_results_and_not_said_under_quiet(tmp_path: Path) -> None:
     assert "Note: triplet runs on all pairs" in loud.stderr
     assert "Note" not in loud.stdout
     app = typer.Typer()
-    app.command()(in_panels(train))
+    app.command(cls=VerbCommand)(train)
     quiet = CliRunner().invoke(app, [*flags, "--quiet", "--out", str(tmp_path / "quiet")])
     assert quiet.exit_code == 0, quiet.output
     assert quiet.stderr == ""

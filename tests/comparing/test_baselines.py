@@ -69,7 +69,7 @@ def test_untrained_runs_are_kept_as_trained_ones_are(made):
             assert embedder.encode(split.test) == pytest.approx(one.test_items().embeddings, abs=1e-5)
             raw = split.validation.items
             expected = PCA(3).fit(split.train.items).transform(raw) if entry.network[1] else raw
-            scores = evaluate(expected, split.validation.labels, draws=0)
+            scores = evaluate(expected, split.validation.labels, intervals=None)
             assert one.record.validation["MAP@R"] == pytest.approx(scores["MAP@R"], abs=1e-6)
 
 

@@ -61,7 +61,7 @@ def test_plain_linear_maps_are_compared_by_distance_and_joined_as_they_are(tmp_p
     for record in found.records:
         with np.load(tmp_path / "trials" / record.key / "test.npz") as kept:
             lengths = np.linalg.norm(kept["embeddings"], axis=1)
-            scores = evaluate(kept["embeddings"], kept["labels"], distance="euclidean", draws=0)
+            scores = evaluate(kept["embeddings"], kept["labels"], distance="euclidean", intervals=None)
         assert lengths.std() > 0.01
         assert record.test["MAP@R"] == pytest.approx(scores["MAP@R"])
     joined = [entry.joined for entry in found.entries]

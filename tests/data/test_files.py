@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import zipfile
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from vicinal.data.files import archive_of, digest, file_size, map_files, read_bytes
+from vicinal.data.files import IMAGE_ERRORS, archive_of, digest, file_size, map_files, open_header, read_bytes, upright
 
 
 @pytest.fixture
@@ -66,3 +70,32 @@ def test_digest_notices_a_changed_file_and_forgets_nothing_else(tmp_path: Path) 
 def test_map_files_keeps_the_order(count: int) -> None:
     names = [str(i) for i in range(count)]
     assert map_files(int, names) == list(range(count))
+
+
+def test_map_files_tells_how_far_it_is() -> None:
+    heard: list[tuple[int, int]] = []
+    map_files(len, [str(i) for i in range(300)], lambda done, total: heard.append((done, total)))
+    assert sorted(heard) == [(done, 300) for done in range(1, 301)]
+
+
+FORMATS = {
+    "PNG": "RGB", "JPEG": "RGB", "GIF": "P", "WEBP": "RGB", "BMP": "RGB", "TIFF": "RGB", "PPM": "RGB", "ICO": "RGB",
+    "TGA": "RGB", "PCX": "RGB", "DDS": "RGB", "ICNS": "RGB", "JPEG2000": "RGB", "SGI": "RGB", "IM": "RGB",
+    "SPIDER": "F", "QOI": "RGB", "MSP": "1", "XBM": "1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_pictures_raise_image_errors_alone(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    sound = BytesIO()
+    Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).convert(FORMATS[kind]).save(sound, kind)
+    for _ in range(60):
+        content = np.frombuffer(sound.getvalue(), dtype=np.uint8).copy()
+        near = min(len(content), int(rng.choice([32, 128, 10**6])))
+        content[rng.integers(near, size=int(rng.choice([1, 2, 8])))] = rng.choice([0, 128, 255])
+        if rng.random() < 0.3:
+            content = content[: rng.integers(1, len(content))]
+        with contextlib.suppress(*IMAGE_ERRORS):  # every other error fails
+            upright(open_header(content.tobytes())).convert("RGB")

@@ -14,7 +14,7 @@ from vicinal.data import Dataset, Split, arrays, contact_sheet, load, split
 from vicinal.embedder import Embedder
 from vicinal.embedder._calibrate import calibrate
 from vicinal.errors import InputError
-from vicinal.evaluation import evaluate
+from vicinal.evaluation import GroundTruth, evaluate
 from vicinal.runs._train import fit, train
 from vicinal.runs.recipe import Recipe
 from vicinal.sampling import batch_that_fits
@@ -117,7 +117,9 @@ def test_training_on_sets_helps_new_labels_and_a_step_is_chosen_by_others(tmp_pa
 def test_a_step_is_chosen_by_the_overlap_that_is_trained_by(tmp_path: Path) -> None:
     parts, told = split(planted(4), "k-fold", fold=0, folds=2), {"loss_options": {"overlap": 0.4}, "steps": 5}
     model = fit(parts, folder=tmp_path / "run", **{**QUICK, **told})
-    expected, other = (evaluate(model, parts.validation, overlap=overlap)["MAP@R"] for overlap in (0.4, 0.0))
+    expected, other = (
+        evaluate(model, GroundTruth(parts.validation, overlap=overlap))["MAP@R"] for overlap in (0.4, 0.0)
+    )
     assert vc.Run.open(tmp_path / "run").record.validation["MAP@R"] == pytest.approx(expected, abs=1e-6)
     assert abs(expected - other) > 0.01
 

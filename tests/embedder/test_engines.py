@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ from vicinal.embedder import Embedder
 from vicinal.embedder import encode as encoding
 from vicinal.embedder import engines as choosing
 from vicinal.embedder import engines as engines_module
-from vicinal.embedder.encode import embed_in_batches, evaluating
+from vicinal.embedder.encode import BatchOptions, embed_in_batches, evaluating
 from vicinal.embedder.engines import (
     ENGINES,
     TOLERANCE,
@@ -37,7 +37,8 @@ from vicinal.embedder.engines import (
     make_engine,
     outline,
 )
-from vicinal.errors import DataError, InputError, MissingExtra, UnknownName
+from vicinal.embedder.queries import embed_queries
+from vicinal.errors import DataError, InputError, UnknownName
 
 pytestmark = pytest.mark.recipe
 
@@ -324,7 +325,40 @@ def test_an_engine_is_made_once_and_few_are_kept(images: np.ndarray, monkeypatch
     for side in (16, 17, 18, 19):
         embedder.encode(torch.zeros(5, 3, side, side), engine="folded")
     assert len(made) == 5
-    assert len(choosing._KEPT) == choosing.MOST_KEPT
+    assert len(choosing.ENGINE_CACHE) == choosing.ENGINES_PER_NETWORK
+
+
+@pytest.mark.parametrize("engine", FAST)
+def test_engines_are_freed_with_the_last_network_that_used_them(images: np.ndarray, engine: Any) -> None:
+    embedder = make()
+    embedder.encode(images, engine=engine)
+    embed_queries(embedder, images[:2])
+    copied = copy.deepcopy(embedder)
+    copied.encode(images, engine=engine)
+    assert len(choosing.ENGINE_CACHE) == 2
+    del embedder
+    gc.collect()
+    assert len(choosing.ENGINE_CACHE) == 1  # that of the copy, which has embedded no query
+    del copied
+    gc.collect()
+    assert len(choosing.ENGINE_CACHE) == 0
+
+
+def test_threads_that_need_the_same_engine_make_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder = make()
+    network, inputs = nn.Sequential(embedder.backbone, embedder.head).eval(), torch.randn(4, 3, 16, 16)
+    calls = []
+
+    def slow_make() -> Engine:
+        calls.append(1)
+        time.sleep(0.05)
+        return make_engine(network, inputs, "folded")
+
+    cache, state = choosing.EngineCache(), fingerprint(network)
+    with ThreadPoolExecutor(4) as pool:
+        engines = list(pool.map(lambda _: cache.engine(network, state, inputs, "folded", slow_make), range(8)))
+    assert len(calls) == 1
+    assert len({id(engine) for engine in engines}) == 1
 
 
 def test_an_embedder_that_has_encoded_is_copied_and_pickled(images: np.ndarray, tmp_path: Path) -> None:
@@ -356,7 +390,7 @@ def test_many_workers_keep_the_order_and_bound_what_is_open(engine: Any) -> None
 
     expected = make_engine(network.eval(), inputs, "eager").run(inputs).numpy()
     found = np.empty_like(expected)
-    for positions, rows in embed_in_batches(network, 150, load, batch_size=4, workers=6, engine=engine):
+    for positions, rows in embed_in_batches(network, 150, load, options=BatchOptions(4, 6, engine)):
         assert positions.start == taken
         taken = positions.stop
         found[positions.start : positions.stop] = rows
@@ -377,10 +411,10 @@ def test_an_interrupt_ends_the_run_and_gives_the_mode_back() -> None:
         return torch.zeros(len(positions), 3, 16, 16)
 
     with pytest.raises(KeyboardInterrupt):
-        list(embed_in_batches(network, 10_000, load, batch_size=4, workers=2, engine="folded"))
+        list(embed_in_batches(network, 10_000, load, options=BatchOptions(4, 2, "folded")))
     assert len(opened) < 20
     assert all(module.training for module in embedder.modules())
-    runs = embed_in_batches(network, 100, lambda p: torch.zeros(len(p), 3, 16, 16), batch_size=4, workers=2)
+    runs = embed_in_batches(network, 100, lambda p: torch.zeros(len(p), 3, 16, 16), options=BatchOptions(4, 2))
     next(runs)
     assert not embedder.head.training
     runs.close()  # a caller who wants no more
@@ -454,9 +488,9 @@ def test_auto_counts_the_making_of_an_engine(images: np.ndarray, monkeypatch: py
     )
     choosing._write(choosing._machine_and_shape(network, inputs, 1), measured)
     for count, name in ((6, "eager"), (30, "folded"), (1000, "onnxruntime")):
-        assert choosing._fastest(network, inputs, count, 1, 0.1)[0] == name
+        assert choosing._fastest(network, inputs, count, 1, 0.1) == name
     choose_engine(network, inputs, 1000)  # from now on it is there
-    assert choosing._fastest(network, inputs, 6, 1, 0.1)[0] == "onnxruntime"
+    assert choosing._fastest(network, inputs, 6, 1, 0.1) == "onnxruntime"
 
 
 def test_a_handful_starts_at_once(images: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,23 +516,20 @@ def test_few_images_take_an_engine_that_is_there_and_was_checked(images: np.ndar
     assert embedder.encoded_by == "eager"
 
 
-def test_without_onnxruntime_folded_is_taken_and_the_extra_named(
+def test_the_bar_shows_the_engine_and_its_speed(
     images: np.ndarray, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(choosing, "WORTH", 0.0)
-    monkeypatch.setattr(choosing, "_installed", lambda module: module != "onnxruntime")
     monkeypatch.setitem(ENGINES, "eager", slowed("eager", 0.01))
+    monkeypatch.setitem(ENGINES, "onnxruntime", slowed("onnxruntime", 0.01))
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     embedder = make()
     embedder.encode(np.concatenate([images] * 3), progress=True)
-    assert embedder.encoded_by == "folded (faster with pip install 'vicinal[onnx]')"
+    assert embedder.encoded_by == "folded"
     shown = capsys.readouterr().err
     assert "embedding, folded," in shown
     assert "images/s" in shown
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'vicinal\[onnx\]'"):
-        embedder.encode(images, engine="onnxruntime")
 
 
 def test_a_cache_folder_that_cannot_be_written_to_does_no_harm(
@@ -525,9 +556,8 @@ def test_half_precision_on_the_devices_that_like_it(images: np.ndarray, monkeypa
 
 def test_bad_names_are_refused(images: np.ndarray) -> None:
     embedder = make()
-    network = nn.Sequential(embedder.backbone, embedder.head)
     with pytest.raises(UnknownName, match="Unknown engine 'onnx'; did you mean 'onnxruntime'"):
-        list(embed_in_batches(network, 3, lambda p: torch.zeros(len(p), 3, 16, 16), engine="onnx"))
+        BatchOptions(engine="onnx")
     with pytest.raises(InputError, match="precision 'bfloat16' is for the engine 'eager'; got engine 'folded'"):
         embedder.encode(images, engine="folded", precision="bfloat16")
     assert embedder.encode(images, precision="bfloat16").shape == (13, 5)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 import torch
 
 from vicinal.embedder import Embedder, onnx
-from vicinal.errors import DataError, MissingExtra
+from vicinal.errors import DataError
 
 pytestmark = pytest.mark.recipe
 
 
 @pytest.mark.parametrize("normalisation", ["sphere", "ball"])
 def test_the_file_computes_what_torch_does_at_any_batch_size(tmp_path, normalisation):
-    onnxruntime = pytest.importorskip("onnxruntime")
+    import onnxruntime
+
     torch.manual_seed(0)
     embedder = Embedder(
         "convnet", dim=4, pooling="both", normalisation=normalisation, options={"widths": [4, 8], "size": 16}
@@ -44,9 +44,3 @@ def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="was not written"):
         embedder.export_onnx(tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_its_absence_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'vicinal\[onnx\]'"):
-        Embedder("linear", dim=2, options={"features": 3}).export_onnx(tmp_path / "model.onnx")

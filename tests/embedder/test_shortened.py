@@ -86,9 +86,9 @@ def test_a_point_of_the_curve(
     with np.load(tmp_path / "short.npz") as file:
         assert file["embeddings"].nbytes == 48 * told["bytes"]
     table = read_table(tmp_path / "short.npz")
-    by_file = evaluate(table.embeddings, table.labels, draws=0)
+    by_file = evaluate(table.embeddings, table.labels, intervals=None)
     assert {name: by_file[name] for name in expected.scores} == pytest.approx(expected.scores, abs=1e-12)
-    by_model = evaluate(Embedder.load(tmp_path / "short"), arrays(rows, labels), draws=0)
+    by_model = evaluate(Embedder.load(tmp_path / "short"), arrays(rows, labels), intervals=None)
     assert {name: by_model[name] for name in expected.scores} == pytest.approx(expected.scores, abs=1e-12)
 
     run("index", str(tmp_path / "short"), "--import", str(tmp_path / "short.npz"), "--out", str(tmp_path / "x.index"))

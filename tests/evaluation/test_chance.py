@@ -42,7 +42,7 @@ def test_expectations_are_those_of_random_orders(with_gallery):
 
 def test_names_and_counts_are_those_of_an_evaluation():
     labels = np.repeat(np.arange(5), SIZES)
-    measured, exact = evaluate(np.eye(len(labels)), labels, draws=0, full_ranking=False), chance_scores(labels)
+    measured, exact = evaluate(np.eye(len(labels)), labels, also=[], intervals=None), chance_scores(labels)
     assert measured.overall.keys() == exact.overall.keys()
     assert (measured.left_out, measured.summary()) == (exact.left_out, exact.summary())
 

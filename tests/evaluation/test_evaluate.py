@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import vicinal.evaluation
+from vicinal.data import Dataset
 from vicinal.errors import DataError, InputError, NotFinite, UnknownName
-from vicinal.evaluation import Scores, evaluate
+from vicinal.evaluation import Bootstrap, GroundTruth, Scores, evaluate
+from vicinal.evaluation.items import as_scored_items
 from vicinal.evaluation.scores import recall_curve, worst_classes
 
 pytestmark = pytest.mark.unit
@@ -37,12 +39,12 @@ def test_scores_are_floats_with_intervals_around_them():
         assert isinstance(scores[name], float)
         assert interval.low <= scores[name] <= interval.high
     assert set(scores.intervals) == set(scores.overall)
-    assert evaluate(points, labels, draws=0).intervals == {}
+    assert evaluate(points, labels, intervals=None).intervals == {}
 
 
 def test_the_same_call_gives_the_same_scores():
     points, labels = cloud()
-    first, again = (evaluate(points, labels, clustering=True, geometry=True) for _ in range(2))
+    first, again = (evaluate(points, labels, also=["ranking", "clustering", "geometry"]) for _ in range(2))
     assert first.to_json() == again.to_json()
 
 
@@ -97,19 +99,18 @@ def test_many_neighbours_take_the_other_way():
 
 def test_the_full_ranking_can_be_forced_and_left_out(monkeypatch):
     points, labels = cloud()
-    assert "mAP" not in evaluate(points, labels, full_ranking=False).overall
+    assert "mAP" not in evaluate(points, labels, also=[]).overall
     monkeypatch.setattr(sys.modules["vicinal.evaluation._evaluate"], "FULL_RANKING_LIMIT", 10)
     assert "mAP" not in evaluate(points, labels).overall
-    assert "mAP" in evaluate(points, labels, full_ranking=True).overall
+    assert "mAP" in evaluate(points, labels, also=["ranking"]).overall
 
 
 def test_clustering_and_geometry_are_added():
     points, labels = cloud()
-    scores = evaluate(points, labels, clustering=True, geometry=True)
+    scores = evaluate(points, labels, also=["ranking", "clustering", "geometry"])
     assert {"NMI", "AMI", "F1", "covering radius", "density", "hubness"} <= set(scores.overall)
-    queries = evaluate(
-        points[:30], labels[:30], gallery=points[30:], gallery_labels=labels[30:], clustering=True, geometry=True
-    )
+    queries = evaluate(points[:30], labels[:30], gallery=(points[30:], labels[30:]), also=["geometry", "clustering"])
+    assert list(queries.overall)[-1] == list(scores.overall)[-1]  # the order of the table is fixed
     assert queries["density"] == pytest.approx(scores["density"])
 
 
@@ -121,13 +122,18 @@ def test_collapse_is_noted():
 def test_progress_names_its_stages():
     heard = []
     points, labels = cloud()
-    evaluate(points, labels, clustering=True, geometry=True, progress=lambda stage, done: heard.append((stage, done)))
+    evaluate(
+        points,
+        labels,
+        also=["ranking", "clustering", "geometry"],
+        progress=lambda stage, done: heard.append((stage, done)),
+    )
     assert [stage for stage, done in heard if done == 1] == ["neighbours", "full ranking", "clustering", "geometry"]
 
 
 def test_json_keeps_everything(tmp_path):
     points, labels = cloud()
-    scores = evaluate(points, [f"ü{label}" for label in labels[:-1]] + ["alone"], geometry=True)
+    scores = evaluate(points, [f"ü{label}" for label in labels[:-1]] + ["alone"], also=["geometry"])
     text = scores.to_json(tmp_path / "scores.json")
     assert (tmp_path / "scores.json").read_text(encoding="utf-8").strip() == text
     back = Scores.from_json(text)
@@ -190,6 +196,46 @@ def test_plots(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"draws": -1}, "draws and seed must not be negative"),
+        ({"confidence": 95.0}, r"0 < confidence < 1; got 1000, 0 and 95\.0"),
+    ],
+)
+def test_intervals_that_cannot_be_are_refused(settings, words):
+    with pytest.raises(InputError, match=words):
+        Bootstrap(**settings)
+
+
+@pytest.mark.parametrize(
+    ("gallery", "words"),
+    [
+        (np.eye(4), r"gallery=\(embeddings, labels\); got ndarray"),
+        ((np.eye(4),), "got a tuple of 1"),
+        ((np.eye(4), None), "needs labels, one per reference"),
+    ],
+)
+def test_a_gallery_is_a_pair(gallery, words):
+    with pytest.raises(InputError, match=words):
+        as_scored_items(np.eye(4), [0, 0, 1, 1], gallery=gallery)
+
+
+def test_sequences_of_a_dataset_are_divided_by_role():
+    points, labels = cloud()
+    sequences = np.arange(60) % 7
+    half = np.arange(60) % 11 < 5
+    data = Dataset(points, labels, tuple("abcdef"), np.where(half, "query", "gallery"))
+    by_hand = evaluate(
+        points[half],
+        GroundTruth(labels[half], sequences[half]),
+        gallery=(points[~half], GroundTruth(labels[~half], sequences[~half])),
+    )
+    assert evaluate(points, GroundTruth(data, sequences)).to_json() == by_hand.to_json()
+    with pytest.raises(InputError, match="60 items but 3 sequences"):
+        evaluate(points, GroundTruth(data, [1, 2, 3]))
+
+
+@pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
         ({"embeddings": np.zeros((0, 3)), "labels": []}, InputError, "embeddings are empty"),
@@ -197,13 +243,13 @@ def test_plots(tmp_path):
         ({"labels": [0, 1, 2, 3]}, InputError, "None of the 4 queries has a reference of its class"),
         ({"embeddings": np.full((4, 2), np.nan)}, NotFinite, "4 of 4 rows"),
         ({"k": [0]}, InputError, "must be at least 1, got 0"),
-        ({"draws": -1}, InputError, "draws and seed must not be negative"),
-        ({"confidence": 95.0}, InputError, r"0 < confidence < 1; got 1000, 0 and 95\.0"),
-        ({"gallery": np.eye(4)}, InputError, "needs gallery_labels"),
-        ({"gallery_labels": [1]}, InputError, "without a gallery"),
-        ({"gallery": np.zeros((0, 4)), "gallery_labels": []}, InputError, "gallery embeddings are empty"),
-        ({"gallery": np.eye(4), "gallery_labels": [1]}, InputError, "There are 4 embeddings but 1 labels"),
-        ({"gallery": np.eye(4), "gallery_labels": list("abcd")}, InputError, "strings and of the other numbers"),
+        ({"gallery": (np.zeros((0, 4)), [])}, InputError, "gallery embeddings are empty"),
+        ({"gallery": (np.eye(4), [1])}, InputError, "There are 4 embeddings but 1 labels"),
+        ({"gallery": (np.eye(4), list("abcd"))}, InputError, "strings and of the other numbers"),
+        ({"gallery": (np.eye(4), GroundTruth([0, 0, 1, 1], [0, 1, 2, 3]))}, InputError, "need sequences alike"),
+        ({"gallery": (np.eye(4), GroundTruth([0, 0, 1, 1], overlap=0.5))}, InputError, "labels of the queries"),
+        ({"also": "geometry"}, InputError, r"also is a list, such as \['geometry'\]"),
+        ({"also": ["geometri"]}, UnknownName, "did you mean 'geometry'"),
         ({"distance": "manhattan"}, UnknownName, "Choose from: cosine, euclidean"),
     ],
 )

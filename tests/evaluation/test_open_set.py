@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InputError
-from vicinal.evaluation import evaluate, few_shot_accuracy, identify
-from vicinal.neighbours import Reranking
+from vicinal.evaluation import Bootstrap, GroundTruth, Neighbourhood, evaluate, few_shot_accuracy, identify
 
 pytestmark = pytest.mark.unit
 
@@ -19,7 +18,7 @@ def test_identification_against_every_threshold(distance):
     points = rng.standard_normal((30, 5))[labels] + 0.7 * rng.standard_normal((180, 5))
     gallery = (np.arange(180) % 6 < 2) & (labels < 20)
     query = np.arange(180) % 6 >= 2
-    found = identify(points[query], labels[query], points[gallery], labels[gallery], distance=distance)
+    found = identify(points[query], labels[query], gallery=(points[gallery], labels[gallery]), distance=distance)
     best, right = [], []
     for row, label in zip(points[query], labels[query], strict=True):
         if distance == "cosine":
@@ -39,7 +38,7 @@ def test_identification_against_every_threshold(distance):
     assert np.mean(best[~known] >= threshold) <= 0.1
     assert "40 strangers" in str(found)
     with pytest.raises(InputError, match="nobody to identify"):
-        identify(points[:3], [100, 101, 102], points[gallery], labels[gallery])
+        identify(points[:3], [100, 101, 102], gallery=(points[gallery], labels[gallery]))
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
@@ -80,13 +79,19 @@ def test_intervals_are_those_of_classes_drawn_by_hand(with_gallery):
     if with_gallery:
         gallery = (np.arange(60) % 4 == 0) & (labels < 9)
         asked, among = np.flatnonzero(~gallery), np.flatnonzero(gallery)
-        found = identify(points[asked], labels[asked], points[among], labels[among], rates=(0.1,), draws=40)
+        found = identify(
+            points[asked],
+            labels[asked],
+            gallery=(points[among], labels[among]),
+            rates=(0.1,),
+            intervals=Bootstrap(draws=40),
+        )
         kinds = [np.arange(9), np.arange(9, 15)]
         known, strangers = asked[labels[asked] < 9], asked[labels[asked] >= 9]
         strange = {query: cosines[query, among].max() for query in strangers}
     else:
         asked = among = known = strangers = np.arange(60)
-        found = identify(points, labels, rates=(0.1,), draws=40)
+        found = identify(points, labels, rates=(0.1,), intervals=Bootstrap(draws=40))
         kinds = [np.arange(15)]
         strange = {query: cosines[query, labels != labels[query]].max() for query in strangers}
     best = {query: cosines[query, among].max() for query in known}
@@ -110,38 +115,36 @@ def test_evaluate_has_the_same_scores_and_says_what_it_cannot():
     rng = np.random.default_rng(2)
     labels = np.repeat(np.arange(12), 6)
     points = rng.standard_normal((12, 5))[labels] + 0.8 * rng.standard_normal((72, 5))
-    scores = evaluate(points, labels, identification=True, few_shot=[(5, 1), (3, 4)], confidence=0.9)
+    sure = Bootstrap(confidence=0.9)
+    scores = evaluate(points, labels, also=["identification", "5-way 1-shot", "3-way 4-shot"], intervals=sure)
     expected = identify(points, labels)
     assert {name: scores[name] for name in expected.overall} == dict(expected.overall)
     assert scores["rank-1"] == pytest.approx(scores["P@1"])
     assert scores.intervals["rank-1"] == pytest.approx(scores.intervals["P@1"])  # the same draws
-    assert scores.intervals["DIR@FAR=0.1"] == identify(points, labels, confidence=0.9).intervals["DIR@FAR=0.1"]
+    assert scores.intervals["DIR@FAR=0.1"] == identify(points, labels, intervals=sure).intervals["DIR@FAR=0.1"]
     shots = few_shot_accuracy(points, labels, ways=3, shots=4, confidence=0.9)
     assert scores["3-way 4-shot"] == pytest.approx(shots.accuracy)
     assert scores.intervals["3-way 4-shot"] == pytest.approx(shots.interval)
     wider = few_shot_accuracy(points, labels, ways=3, shots=4).interval
     assert wider.high - wider.low == pytest.approx((shots.interval.high - shots.interval.low) * 1.959964 / 1.644854)
     assert any("5-way 1-shot is over 600 episodes" in note for note in scores.notes)
-    assert not evaluate(points, labels, few_shot=[(5, 1)], draws=0).intervals
+    assert not evaluate(points, labels, also=["5-way 1-shot"], intervals=None).intervals
     with pytest.raises(InputError, match="without re-ranking"):
-        evaluate(points, labels, identification=True, rerank=Reranking())
+        evaluate(points, labels, also=["identification"], neighbours=Neighbourhood(rerank=True))
     with pytest.raises(InputError, match="does not know of sequences"):
-        evaluate(points, labels, identification=True, sequences=np.arange(72) % 2)
+        evaluate(points, GroundTruth(labels, np.arange(72) % 2), also=["identification"])
     with pytest.raises(InputError, match="one label per item"):
-        evaluate(points, np.eye(12, dtype=bool)[labels], few_shot=[(5, 1)])
+        evaluate(points, np.eye(12, dtype=bool)[labels], also=["5-way 1-shot"])
 
 
 def test_who_may_not_find_its_own_class_is_a_stranger():
     points, labels = np.eye(3)[[0, 1, 2]] + 0.1, ["a", "b", "z"]
     scores = evaluate(
         points,
-        labels,
-        gallery=points[:2],
-        gallery_labels=labels[:2],
-        sequences=[0, 1, 2],
-        gallery_sequences=[0, 9],
-        identification=True,
-        draws=0,
+        GroundTruth(labels, sequences=[0, 1, 2]),
+        gallery=(points[:2], GroundTruth(labels[:2], sequences=[0, 9])),
+        also=["identification"],
+        intervals=None,
     )
     assert "Identification: 1 query of known classes, 2 strangers." in scores.notes  # "a" sees its own sequence alone
 

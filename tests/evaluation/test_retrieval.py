@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.errors import InputError
-from vicinal.evaluation import evaluate, retrieval
+from vicinal.evaluation import GroundTruth, evaluate, retrieval
 
 BASIC = ("P@1", "R@1", "R@2", "R@4", "R@8", "P@R", "MAP@R", "mAP", "MRR", "nDCG")
 
@@ -78,11 +78,13 @@ def test_scores_equal_the_double_loop(case, with_gallery, with_sequences):
     if with_sequences:
         options |= {"sequences": sequences} | ({"gallery_sequences": gallery_sequences} if with_gallery else {})
     rows = loop(points, labels, **options)
+    truth = GroundTruth(labels, options.get("sequences"))
+    others = (gallery, GroundTruth(gallery_labels, options.get("gallery_sequences"))) if with_gallery else None
     if not any(rows):
         with pytest.raises(InputError, match="has a reference of its class"):
-            evaluate(points, labels, distance="euclidean", **options)
+            evaluate(points, truth, gallery=others, distance="euclidean")
         return
-    scores = evaluate(points, labels, distance="euclidean", draws=0, **options)
+    scores = evaluate(points, truth, gallery=others, distance="euclidean", intervals=None)
     check(scores, rows)
     for values in scores.per_query.values():
         known = values[np.isfinite(values)]
@@ -137,7 +139,7 @@ def test_ranks_in_float32_float64_and_exactly_agree(scale):
     points[100:200] = points[:100]
     points[300:] += torch.randn(300, 6, generator=generator) * 1e-4
     labels = torch.randint(0, 40, (600,), generator=generator)
-    scores = evaluate(points, labels, draws=0, full_ranking=True)
+    scores = evaluate(points, labels, also=["ranking"], intervals=None)
     from vicinal.neighbours.similarity import exact_rows, vectors
 
     queries, _ = vectors(points)
@@ -165,11 +167,8 @@ def test_queries_searched_in_themselves_in_another_order():
     plain = evaluate(points, labels)
     mixed = evaluate(
         points,
-        labels,
-        gallery=points[order],
-        gallery_labels=labels[order],
-        sequences=torch.arange(60),
-        gallery_sequences=order,
+        GroundTruth(labels, sequences=torch.arange(60)),
+        gallery=(points[order], GroundTruth(labels[order], sequences=order)),
     )
     for name in BASIC:
         assert mixed.per_query[name] == pytest.approx(plain.per_query[name], abs=1e-12)
@@ -196,11 +195,11 @@ def test_pytorch_metric_learning_agrees(with_gallery):
     if with_gallery:
         calculator.k = 250
         theirs = calculator.get_accuracy(points[:150], labels[:150], points[150:], labels[150:])
-        ours = evaluate(points[:150], labels[:150], gallery=points[150:], gallery_labels=labels[150:], draws=0)
+        ours = evaluate(points[:150], labels[:150], gallery=(points[150:], labels[150:]), intervals=None)
     else:
         calculator.k = 399
         theirs = calculator.get_accuracy(points, labels)
-        ours = evaluate(points, labels, draws=0)
+        ours = evaluate(points, labels, intervals=None)
     for name, their_name in names.items():
         assert ours[name] == pytest.approx(theirs[their_name], abs=1e-6), name
 
@@ -219,7 +218,7 @@ def test_torchmetrics_and_scikit_learn_agree():
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 8, 60)
     points = rng.standard_normal((60, 6)) + rng.standard_normal((8, 6))[labels]
-    scores = evaluate(points, labels, draws=0)
+    scores = evaluate(points, labels, intervals=None)
     unit = points / np.linalg.norm(points, axis=1, keepdims=True)
     similar = 2 + unit @ unit.T  # torchmetrics does not count what has a similarity of zero or less
     for i in range(60):

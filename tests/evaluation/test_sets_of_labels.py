@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vicinal.errors import InputError
-from vicinal.evaluation import evaluate, verify
+from vicinal.evaluation import GroundTruth, evaluate, verify
 from vicinal.evaluation import items as relevance
 
 pytestmark = pytest.mark.unit
@@ -51,7 +51,7 @@ def by_loops(queries, sets, references, reference_sets, overlap, alone, sequence
 def test_scores_are_those_of_plain_loops(monkeypatch, overlap, pairs_at_once):
     monkeypatch.setattr(relevance, "PAIRS_AT_ONCE", pairs_at_once)
     points, sets = drawn(0, 40)
-    scores = evaluate(points, sets, overlap=overlap, distance="euclidean", k=KS, draws=0)
+    scores = evaluate(points, GroundTruth(sets, overlap=overlap), distance="euclidean", k=KS, intervals=None)
     expected = by_loops(points, sets, points, sets, overlap, alone=True)
     measured = np.column_stack(list(scores.per_query.values()))
     np.testing.assert_allclose(measured, expected, atol=1e-12)
@@ -65,11 +65,8 @@ def test_a_gallery_and_sequences_are_those_of_plain_loops():
     places = np.arange(17) % 4, np.arange(23) % 4
     scores = evaluate(
         queries,
-        torch.from_numpy(sets),
-        gallery=gallery,
-        gallery_labels=gallery_sets.tolist(),
-        sequences=places[0],
-        gallery_sequences=places[1],
+        GroundTruth(torch.from_numpy(sets), sequences=places[0]),
+        gallery=(gallery, GroundTruth(gallery_sets.tolist(), sequences=places[1])),
         distance="euclidean",
         k=KS,
     )
@@ -91,7 +88,7 @@ def test_many_neighbours_take_the_other_way():
     """A label that most have needs more neighbours than shortlists are kept for."""
     rng = np.random.default_rng(4)
     points, sets = rng.standard_normal((300, 4)), rng.random((300, 3)) < 0.6
-    scores = evaluate(points, sets, distance="euclidean", k=KS, draws=0)
+    scores = evaluate(points, sets, distance="euclidean", k=KS, intervals=None)
     expected = by_loops(points, sets, points, sets, 0.0, alone=True)
     np.testing.assert_allclose(np.column_stack(list(scores.per_query.values())), expected, atol=1e-12)
 
@@ -103,12 +100,11 @@ def test_many_neighbours_take_the_other_way():
         ({"labels": [[1], [1, 2], [1], [2]]}, "rows of different lengths"),
         ({"labels": np.ones((3, 2), dtype=bool)}, "4 embeddings but 3 labels"),
         ({"labels": np.zeros((4, 2), dtype=bool)}, "None of the 4 queries"),
-        ({"overlap": 1.0}, "overlap must be at least 0 and below 1"),
-        ({"labels": [0, 0, 1, 1], "overlap": 0.5}, "overlap is for labels that are sets"),
-        ({"clustering": True}, "need one label per item"),
-        ({"gallery": np.eye(3), "gallery_labels": [0, 0, 1]}, "gallery_labels must be sets"),
-        ({"gallery": np.eye(3), "gallery_labels": np.ones((3, 5), dtype=bool)}, "the same columns"),
-        ({"gallery": np.eye(3)}, "needs gallery_labels"),
+        ({"labels": GroundTruth(np.ones((4, 2), dtype=bool), overlap=1.0)}, "overlap must be at least 0 and below 1"),
+        ({"labels": GroundTruth([0, 0, 1, 1], overlap=0.5)}, "overlap is for labels that are sets"),
+        ({"also": ["clustering"]}, "need one label per item"),
+        ({"gallery": (np.eye(3), [0, 0, 1])}, "labels of the gallery must be sets"),
+        ({"gallery": (np.eye(3), np.ones((3, 5), dtype=bool))}, "the same columns"),
     ],
 )
 def test_what_cannot_be_scored_is_told(options, words):

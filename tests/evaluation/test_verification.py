@@ -11,7 +11,7 @@ import pytest
 
 from vicinal.data import Dataset
 from vicinal.errors import InputError, UnknownName
-from vicinal.evaluation import evaluate, verify
+from vicinal.evaluation import Bootstrap, GroundTruth, evaluate, verify
 
 pytestmark = pytest.mark.unit
 
@@ -79,7 +79,7 @@ def oracle(pairs):
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 def test_every_score_against_double_loops(seed, distance):
     points, labels = world(seed)
-    found = verify(points, labels, distance=distance, draws=0)
+    found = verify(points, labels, distance=distance, intervals=None)
     pairs = pairs_of(points, labels, distance)
     expected, curve = oracle(pairs)
     assert found.to_dict() == pytest.approx(expected, abs=1e-12)
@@ -127,7 +127,7 @@ def test_rates_agree_with_fnmr_at_fmr_of_open_metric_learning(seed, distance):
     distances = apart if distance == "cosine" else np.linalg.norm(points[one] - points[two], axis=1)
     same = labels[one] == labels[two]
     positive, negative = distances[same], distances[~same]
-    found = verify(points, labels, distance=distance, draws=0)
+    found = verify(points, labels, distance=distance, intervals=None)
     for name, rate in (("TAR@FAR=1e-2", 0.01), ("TAR@FAR=1e-3", 0.001)):
         missed, threshold = fnmr_at_fmr(positive, negative, rate)
         assert np.mean(negative < threshold) == rate  # the same false matches
@@ -141,7 +141,7 @@ def test_rates_agree_with_fnmr_at_fmr_of_open_metric_learning(seed, distance):
 @pytest.mark.parametrize("name", ["EER", "accuracy", "TAR@FAR=1e-2"])
 def test_thresholds_do_what_they_say(name):
     points, labels = world(1, classes=20)
-    found = verify(points, labels, draws=0)
+    found = verify(points, labels, intervals=None)
     pairs = pairs_of(points, labels)
     near = found.thresholds[name] - 1e-9
     true = np.mean([value >= near for value, same in pairs if same])
@@ -158,12 +158,12 @@ def test_thresholds_do_what_they_say(name):
 def test_queries_and_a_gallery():
     points, labels = world(2, classes=12)
     half = np.arange(len(points)) % 2 == 0
-    found = verify(points[half], labels[half], gallery=points[~half], gallery_labels=labels[~half], draws=5)
+    found = verify(points[half], labels[half], gallery=(points[~half], labels[~half]), intervals=Bootstrap(draws=5))
     expected, _ = oracle(pairs_of(points[half], labels[half], gallery=(points[~half], labels[~half], None)))
     assert found.to_dict() == pytest.approx(expected, abs=1e-12)
     roles = np.where(half, "query", "gallery")
     data = Dataset(points, labels, tuple(f"class {code}" for code in range(12)), roles)
-    assert verify(points, data, draws=5).to_dict() == found.to_dict()
+    assert verify(points, data, intervals=Bootstrap(draws=5)).to_dict() == found.to_dict()
 
 
 @pytest.mark.parametrize("with_gallery", [False, True])
@@ -176,16 +176,13 @@ def test_pairs_of_one_sequence_do_not_count(with_gallery):
         points, labels, sequences = points[half], labels[half], sequences[half]
         found = verify(
             points,
-            labels,
-            sequences=sequences,
-            gallery=others[0],
-            gallery_labels=others[1],
-            gallery_sequences=others[2],
-            draws=0,
+            GroundTruth(labels, sequences),
+            gallery=(others[0], GroundTruth(others[1], others[2])),
+            intervals=None,
         )
     else:
         others = None
-        found = verify(points, labels, sequences=sequences, draws=0)
+        found = verify(points, GroundTruth(labels, sequences), intervals=None)
     pairs = pairs_of(points, labels, sequences=sequences, gallery=others)
     assert found.to_dict() == pytest.approx(oracle(pairs)[0], abs=1e-12)
 
@@ -195,9 +192,9 @@ def test_pairs_of_one_sequence_do_not_count(with_gallery):
 def test_counted_in_steps_it_is_the_same_to_within_a_step(monkeypatch, distance, with_gallery):
     points, labels = world(4, classes=60, dim=16, copies=False)
     points += np.random.default_rng(0).normal(0, 0.01, points.shape).astype(np.float32)
-    settings = {"distance": distance, "draws": 50}
+    settings = {"distance": distance, "intervals": Bootstrap(draws=50)}
     if with_gallery:
-        settings |= {"gallery": points[::2] + 0.01, "gallery_labels": labels[::2]}
+        settings["gallery"] = (points[::2] + 0.01, labels[::2])
     monkeypatch.setattr(SIMILARITIES, "GROUPS", 8)
     exact = verify(points, labels, **settings)
     monkeypatch.setattr(COUNTS, "FEW_PAIRS", 0)
@@ -234,19 +231,19 @@ def test_in_steps_every_count_is_that_of_a_double_loop_over_rounded_similarities
 
 def test_no_number_of_groups_or_threads_changes_a_score(monkeypatch):
     points, labels = world(6, classes=30)
-    found = verify(points, labels, draws=0).to_dict()
+    found = verify(points, labels, intervals=None).to_dict()
     for groups in (1, 2, 7, 100):
         monkeypatch.setattr(SIMILARITIES, "GROUPS", groups)
-        assert verify(points, labels, draws=0).to_dict() == found
+        assert verify(points, labels, intervals=None).to_dict() == found
     monkeypatch.setattr(COUNTS, "KEPT_POSITIVES", 0)
-    without = verify(points, labels, draws=0)
+    without = verify(points, labels, intervals=None)
     assert without.to_dict() == found
     assert without.by_class == {}
 
 
 def test_classes_one_by_one():
     points, labels = world(7, classes=15)
-    found = verify(points, [f"c{label}" for label in labels], draws=0)
+    found = verify(points, [f"c{label}" for label in labels], intervals=None)
     threshold = found.thresholds["EER"] - 1e-9
     shares = found.per_class("EER")
     assert list(shares.values()) == sorted(shares.values())
@@ -262,7 +259,7 @@ def test_classes_one_by_one():
 
 def test_the_bootstrap_draws_whole_classes():
     points, labels = world(8, classes=20)
-    found = verify(points, labels, draws=400)
+    found = verify(points, labels, intervals=Bootstrap(draws=400))
     pairs = {}
     for i, j in itertools.combinations(range(len(points)), 2):
         key = tuple(sorted((labels[i], labels[j])))
@@ -277,8 +274,11 @@ def test_the_bootstrap_draws_whole_classes():
         areas.append(ranks.sum() / 2 / len(positive) / len(negative))
     assert found.intervals["AUC"] == pytest.approx(np.quantile(areas, [0.025, 0.975]), abs=0.01)
     assert all(ends.low <= found[name] <= ends.high for name, ends in found.intervals.items())
-    assert verify(points, labels, draws=400).intervals == found.intervals
-    wide, narrow = (verify(*world(8, classes=many, copies=False), draws=300).intervals["AUC"] for many in (12, 150))
+    assert verify(points, labels, intervals=Bootstrap(draws=400)).intervals == found.intervals
+    wide, narrow = (
+        verify(*world(8, classes=many, copies=False), intervals=Bootstrap(draws=300)).intervals["AUC"]
+        for many in (12, 150)
+    )
     assert narrow.high - narrow.low < wide.high - wide.low
 
 
@@ -295,7 +295,7 @@ def test_what_the_data_cannot_support_is_said():
     with pytest.raises(InputError, match="no pair of two classes"):
         verify(np.eye(3), [0, 0, 0])
     with pytest.raises(InputError, match="draws"):
-        verify(np.eye(4), [0, 0, 1, 1], draws=-1)
+        verify(np.eye(4), [0, 0, 1, 1], intervals=Bootstrap(draws=-1))
 
 
 def test_a_collapsed_space_is_chance():
@@ -308,7 +308,7 @@ def test_a_collapsed_space_is_chance():
 def test_in_evaluate_and_as_json(tmp_path):
     points, labels = world(9, classes=40)
     found = verify(points, labels)
-    scores = evaluate(points, labels, verification=True)
+    scores = evaluate(points, labels, also=["verification"])
     assert {name: scores[name] for name in found.overall} == found.to_dict()
     assert {name: scores.intervals[name] for name in found.overall} == found.intervals
     record = json.loads(found.to_json(tmp_path / "v.json"))
@@ -328,7 +328,7 @@ def test_scikit_learn_agrees(seed):
     from sklearn.metrics import det_curve, roc_auc_score, roc_curve
 
     points, labels = world(seed, classes=30, dim=8)
-    found = verify(points, labels, draws=0)
+    found = verify(points, labels, intervals=None)
     pairs = pairs_of(points, labels)
     values, same = np.array([value for value, _ in pairs]), np.array([same for _, same in pairs])
     false, true, thresholds = roc_curve(same, values)

@@ -10,7 +10,7 @@ import pytest
 
 from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError
-from vicinal.evaluation import evaluate
+from vicinal.evaluation import Neighbourhood, evaluate
 from vicinal.index import Index, classify
 from vicinal.index.improve import ABOUT, FILE, ROWS
 from vicinal.neighbours import Reranker, Reranking, augment_references, expand_queries, find_neighbours, learn_whitening
@@ -79,7 +79,7 @@ def test_the_neighbours_of_the_functions_on_arrays(index: Index, rows, training,
 
 def test_the_scores_of_evaluate(index: Index, rows, training) -> None:
     labels = np.repeat(np.arange(6), 8)
-    scores = evaluate(rows, labels, whitening=learn_whitening(training), augment=3, draws=0)
+    scores = evaluate(rows, labels, neighbours=Neighbourhood(learn_whitening(training), augment=3), intervals=None)
     index.improve(whiten=training, augment=3)
     nearest = [index.search(item=item, k=1)[0].id for item in range(ITEMS)]
     assert np.mean(labels[nearest] == labels) == pytest.approx(scores["P@1"])

@@ -68,7 +68,7 @@ def _of_classes(scores: Sequence[float | None]) -> dict[str, Any]:
 
 def _of_items(items: EmbeddedItems, distance: str) -> dict[str, Any]:
     classes = int(items.labels.max()) + 1
-    scores = score_test_items(items, distance, full_ranking=False, draws=0)
+    scores = score_test_items(items, distance, also=[], intervals=None)
     return {
         "classes": tuple(f"class {number}" for number in range(classes)),
         "per_class": {score: scores_by_class(scores, score, classes) for score in SCORES},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from vicinal.literature.claims import (
 )
 from vicinal.literature.published import ALSO_CALLED, known_names, spelled, thesis_tables
 from vicinal.literature.validation import validated_parts
-from vicinal.runs.thesis_figures import own_loss_edges
 
 pytestmark = pytest.mark.unit
 
@@ -337,33 +335,3 @@ def test_the_verb_with_a_table_of_ones_own(tmp_path: Path) -> None:
     assert "claimed: -50 % steps" in told
     assert "R@1" not in told
     assert "Unknown dataset 'birds'" in told
-
-
-def test_the_figures_of_the_thesis(tmp_path: Path) -> None:
-    folder = tmp_path / "thesis"
-    drawn = CliRunner().invoke(app, ["tournament", "--figures", str(folder)])
-    assert drawn.exit_code == 0
-    names = [f"figure-{number}.svg" for number in range(27, 33)]
-    assert sorted(path.name for path in folder.iterdir()) == names
-    assert drawn.stderr.split("Drawn to ")[1:] == [f"{folder / name}\n" for name in names]
-    table = tmp_path / "table.csv"
-    table.write_text("experiment,a,b\n1,2,3\n")
-    refused = CliRunner().invoke(app, ["tournament", str(table), "--figures", str(tmp_path)])
-    assert refused.exit_code != 0
-    with pytest.raises(InputError, match=r"--figures takes a folder, .*; got the file .*table\.csv"):
-        CliRunner().invoke(app, ["tournament", "--figures", str(table)], catch_exceptions=False, standalone_mode=False)
-
-
-def test_widths_of_figure_32_are_those_that_the_thesis_describes() -> None:
-    pulls, pushes = own_loss_edges("proxy_repulsion")
-    assert pulls["star far", "star"] > pulls["star near", "star"]  # the further item gets the larger gradient,
-    assert pushes["star", "square"] > pushes["star", "circle"]  # and the nearer proxy
-    assert len(pulls) == 6
-    assert len(pushes) == 3
-    anchor_pulls, anchor_pushes = own_loss_edges("proxy_anchor")
-    assert anchor_pulls == pytest.approx(pulls)  # the two losses differ in what they push
-    assert len(anchor_pushes) == 12
-    near, far = (math.exp(-3 * (math.cos(math.radians(angle)) - 0.1)) for angle in (22, 58))
-    assert pulls["star near", "star"] == pytest.approx(
-        near / (1 + near + far), rel=1e-5
-    )  # slope 3, mean over 3 proxies

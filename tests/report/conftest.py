@@ -76,7 +76,7 @@ def _trial(
     embeddings = pixels @ directions
     embeddings += NOISE[loss] * embeddings.std() * generator.standard_normal(embeddings.shape)
     embeddings = (embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)).astype(np.float32)
-    scores = evaluate(embeddings, test.labels, k=[1, 2, 4, 8], draws=0, full_ranking=False)
+    scores = evaluate(embeddings, test.labels, k=[1, 2, 4, 8], also=[], intervals=None)
     asked = {
         "loss": loss,
         "dim": dim,

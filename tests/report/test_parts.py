@@ -113,7 +113,7 @@ def test_means_and_intervals_are_those_of_the_evaluation(tmp_path: Path, make_co
     assert sum(over_seeds) / 2 == pytest.approx(entry.mean("MAP@R"))
     # The interval over classes of the mean over seeds lies about where the evaluation of one run has it.
     embeddings, labels, _ = entry.runs[0].test_items()
-    own = evaluate(embeddings, labels, full_ranking=False).intervals["MAP@R"]
+    own = evaluate(embeddings, labels, also=[]).intervals["MAP@R"]
     assert over_classes is not None
     assert over_classes == pytest.approx(own, abs=0.03)
 
@@ -160,7 +160,7 @@ def test_search_finds_what_the_evaluation_finds(tmp_path: Path, make_comparison:
     assert len(found.queries) == len(labels)
     assert not (found.found == found.queries[:, None]).any()
     nearest = labels[found.found[:, 0]] == labels
-    scores = evaluate(embeddings, labels, draws=0, full_ranking=False)
+    scores = evaluate(embeddings, labels, also=[], intervals=None)
     assert nearest.mean() == pytest.approx(scores["P@1"])
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import vicinal.spaces.any_distance as nearest
 from vicinal.errors import InputError
-from vicinal.evaluation import evaluate
+from vicinal.evaluation import Bootstrap, evaluate
 from vicinal.pairs import cosine_distance, euclidean
 from vicinal.spaces import LabelMetric, evaluate_by
 from vicinal.spaces.any_distance import distances_in_blocks
@@ -26,7 +26,7 @@ def items() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(("metric", "distance"), [("euclidean", euclidean), ("cosine", cosine_distance)])
 def test_equals_the_evaluator_where_both_can(items: tuple[Tensor, Tensor], metric: str, distance: object) -> None:
     ours = evaluate_by(distance, *items, draws=50)
-    theirs = evaluate(*items, distance=metric, full_ranking=False, draws=50)
+    theirs = evaluate(*items, distance=metric, also=[], intervals=Bootstrap(draws=50))
     assert dict(ours.overall) == pytest.approx(dict(theirs.overall))
     assert ours.intervals["MAP@R"] == pytest.approx(theirs.intervals["MAP@R"])
     assert ours.difference(theirs).mean == pytest.approx(0.0)

@@ -13,13 +13,11 @@ from typing import Any
 from torch import nn
 
 from vicinal._util.code import find
-from vicinal.backbones.alexnet import alexnet
 from vicinal.backbones.backbone import Backbone, Fetched, Input, InStages, Stages, cut, frozen_modules
 from vicinal.backbones.custom import as_backbone, rebuilt_by
 from vicinal.backbones.hub import HUB_NETWORKS, HubNetwork, timm, transformers
 from vicinal.backbones.inception import bn_inception, googlenet
 from vicinal.backbones.layers import channels_last
-from vicinal.backbones.lenet import lenet
 from vicinal.backbones.mobile import efficientnet_lite0, mobilenet_v2
 from vicinal.backbones.resnet import resnet18, resnet50
 from vicinal.backbones.small import convnet, linear
@@ -110,8 +108,6 @@ BACKBONES: dict[str, Facts] = {
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     ),
     "convnet": Facts(convnet, small=lambda size=32, in_channels=1, **_: (size, in_channels)),
-    "lenet": Facts(lenet, small=lambda **_: (32, 1)),
-    "alexnet": Facts(alexnet),
     "linear": Facts(linear),
     "timm": Facts(timm, fetching=("pretrained",)),
     "transformers": Facts(transformers, fetching=("model",)),

@@ -11,6 +11,7 @@ import typer
 
 from vicinal._util.files import prepare_output
 from vicinal.cli.inputs import parse_pairs
+from vicinal.cli.options import AllowCode, AsJson, Quiet
 from vicinal.cli.output import print_json, save_figure
 from vicinal.errors import InputError
 
@@ -35,7 +36,9 @@ def audit(
     items: Annotated[int, typer.Option(help="Items of a run to compare with each other.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the figures.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Say whether a loss is a metric, a weak-metric or a semi-metric, with the worst triple; for a run also bounds."""
     from vicinal.spaces import audit as audit_loss

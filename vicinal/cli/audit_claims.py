@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeVar
 
 import typer
 
+from vicinal.cli.options import AsJson, Quiet
 from vicinal.cli.output import say_notes
 from vicinal.errors import InputError, look_up
 
@@ -46,7 +47,8 @@ def audit_claims(
             "loss without it.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Say which comparisons are unfair, and how much of a difference goes away where settings are the same."""
     from vicinal.literature.claims import (

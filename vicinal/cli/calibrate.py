@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vicinal.cli.options import AllowCode, Progress, Quiet, SkipBad
+
 __all__ = ["calibrate"]
 
 
@@ -25,9 +27,11 @@ def calibrate(
         str | None, typer.Option(help="Take only the validation classes of this protocol; without it all classes.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the protocol's random choice of classes.")] = 0,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    skip_bad: SkipBad = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Choose the similarity from which on two items count as the same, with a promise about new classes.
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from vicinal.cli.inputs import SKIP_BAD, query_images
+from vicinal.cli.options import AllowCode, Quiet
 
 __all__ = ["classify"]
 
@@ -32,6 +33,8 @@ def classify(
     out: Annotated[Path | None, typer.Option(help="Write a table to this .csv file, too.")] = None,
     skip_bad: Annotated[bool, SKIP_BAD] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per image.")] = False,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Name images by the nearest item of an index; what is near nothing is none of these.
 

@@ -12,6 +12,7 @@ import typer
 from vicinal._util.files import prepare_output
 from vicinal._util.text import counted
 from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
+from vicinal.cli.options import AllowCode, Progress, Quiet, SkipBad
 from vicinal.errors import DataError
 
 __all__ = ["clusters"]
@@ -23,7 +24,7 @@ def clusters(
     what: Annotated[str, DATA_OR_INDEX],
     model: Annotated[Path | None, MODEL] = None,
     least: Annotated[int, typer.Option(min=2, help="Items of the smallest cluster.")] = 5,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    skip_bad: SkipBad = False,
     names: Annotated[
         Path | None,
         typer.Option(help="A .csv file with a line per cluster: written with names to fill in, read once it is there."),
@@ -33,7 +34,9 @@ def clusters(
     ] = None,
     sheet: Annotated[Path | None, typer.Option(help="Draw a row per cluster to this .png or .jpg file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per cluster.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Propose clusters of items by their neighbours, the largest first; how many there are comes out of the data.
 

@@ -13,19 +13,31 @@ from rich.console import Console
 
 from vicinal._util.secrets import masked
 from vicinal._util.text import counted
-from vicinal.cli.inputs import asked_budget, given, whole_numbers, words
+from vicinal.cli.inputs import asked_budget, whole_numbers, words
+from vicinal.cli.options import (
+    AllowCode,
+    AsJson,
+    BudgetText,
+    Data,
+    Freeze,
+    Options,
+    Progress,
+    Protocol,
+    Quiet,
+    Recipes,
+    SkipBad,
+    Steps,
+    Validation,
+    Weights,
+    typed_settings,
+)
 
 __all__ = ["compare"]
 
 
 def compare(
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            help="A dataset's name (glyphs, digits), a folder, a table or an .npz file; not needed where the recipe "
-            "names it."
-        ),
-    ] = None,
+    context: typer.Context,
+    data: Data = None,
     losses: Annotated[
         str,
         typer.Option(
@@ -36,30 +48,16 @@ def compare(
     out: Annotated[Path, typer.Option(help="Folder of the comparison; the same command goes on with it.")] = Path(
         "runs/comparison"
     ),
-    recipe: Annotated[
-        list[str] | None,
-        typer.Option(help="What all losses share: a recipe's name or TOML file; several are laid over each other."),
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(help="default, fixed-validation (by default), k-fold, reality-check or query-gallery."),
-    ] = None,
-    validation: Annotated[
-        float | None, typer.Option(help="Share of the training classes that validate, where the protocol draws them.")
-    ] = None,
+    recipe: Recipes = None,
+    protocol: Protocol = None,
+    validation: Validation = None,
     folds: Annotated[int | None, typer.Option(help="How many, if not the protocol's own number.")] = None,
     seeds: Annotated[int, typer.Option(help="How often all of it is repeated.")] = 1,
     dims: Annotated[str, typer.Option(help="Lengths of the embeddings, separated by commas.")] = "",
     backbones: Annotated[str, typer.Option("--backbones", "--backbone", help="Networks, separated by commas.")] = "",
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Of each run: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h of training; by default by data "
-            "size.",
-        ),
-    ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="The same as a number of steps alone.")] = None,
-    ccp: Annotated[
+    budget: BudgetText = None,
+    steps: Steps = None,
+    with_ccp: Annotated[
         bool, typer.Option("--ccp", help="Run each loss with chance-constrained proxies, too: loss and loss+ccp.")
     ] = False,
     same_batches: Annotated[
@@ -78,23 +76,23 @@ def compare(
     ] = None,
     tune: Annotated[int, typer.Option(help="Trials of the search for each loss's settings, rates included.")] = 0,
     sampler: Annotated[str, typer.Option(help="Of that search: tpe, gp, random or grid.")] = "tpe",
-    weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
-    freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only heads.")] = False,
-    option: Annotated[
-        list[str] | None, typer.Option("-o", "--option", help="Any other setting of a recipe: name=value.")
-    ] = None,
+    weights: Weights = None,
+    freeze: Freeze = False,
+    option: Options = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time; threads are divided among them.")] = None,
     ray: Annotated[str | None, typer.Option(help="Run on Ray: 'local', or the address of a cluster.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that decode images, for each run.")] = 0,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    skip_bad: SkipBad = False,
     select_on_test: Annotated[
         bool, typer.Option("--select-on-test", help="Choose steps by the test classes, as many papers did; labelled.")
     ] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
     models: Annotated[bool, typer.Option(help="Keep the trained model of every run.")] = True,
     report: Annotated[bool, typer.Option(help="Write report.html when all is done.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
+    as_json: AsJson = False,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Train losses under equal conditions and say which one wins, with intervals.
 
@@ -105,24 +103,15 @@ def compare(
     from vicinal.recipes import losses_beside
     from vicinal.tuning.ladder import RUNGS
 
-    flags = {
-        "weights": weights,
-        "freeze": freeze,
-        "steps": steps,
-        "protocol": protocol,
-        "validation": validation,
-        "folds": folds,
-        "select_on_test": select_on_test,
-        "skip_bad": skip_bad,
-    }
-    changes = given(flags, option)
+    changes = typed_settings(context.params)
+    changes.pop("data", None)
     asked_budget(budget, changes)  # said in the words of the command line
     named = words(losses) or [loss for name in recipe or [] for loss in losses_beside(name)]
-    if not named and ccp:
+    if not named and with_ccp:
         named = [way.loss for way in PANEL]
     board = run_comparison(
         data,
-        (_with_ccp(named) if ccp else named) or None,
+        (_with_ccp(named) if with_ccp else named) or None,
         out=out,
         recipe=recipe,
         dims=whole_numbers(dims, "--dims"),

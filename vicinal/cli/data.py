@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vicinal._util.text import counted
+from vicinal.cli.options import AsJson, Progress, Quiet
 from vicinal.cli.output import prepare_picture, save_picture
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
 
 if TYPE_CHECKING:
     from vicinal.data import Dataset, Lookalikes
+    from vicinal.data.files import Watch
 
 __all__ = ["data", "findings", "summary"]
 
@@ -38,8 +40,9 @@ def data(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without what is bad.")] = False,
     any_count: Annotated[bool, typer.Option("--any-count", help="Accept counts that are not official.")] = False,
     preview: Annotated[Path | None, typer.Option(help="Write a contact sheet to this image file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
+    as_json: AsJson = False,
+    progress: Progress = True,
+    quiet: Quiet = False,
 ) -> None:
     """Read data, check every image of it, and say what is in it, what is wrong with it, and what to do next."""
     from rich.console import Console
@@ -88,7 +91,6 @@ def _looked_at(
     from vicinal._util.progress import LiveBar
     from vicinal.data import find_lookalikes, load
     from vicinal.data._load import reader_of
-    from vicinal.data.files import watched_files
 
     with suppress(UnknownName):  # which opening it tells
         if check == "decode" and _takes(reader_of(name_or_path), "check"):
@@ -101,22 +103,21 @@ def _looked_at(
             bar.update(task, completed=done, total=total, visible=True)
 
         warnings.simplefilter("ignore")  # what was skipped is in the notes, shown below
-        with watched_files(tell):
-            try:
-                dataset = load(name_or_path, skip_bad=skip_bad, **options)
-            except DataError as error:
-                if not error.problems:
-                    raise
-                refused, dataset = error, _without_bad(name_or_path, options, error)
-            return dataset, find_lookalikes(dataset), refused
+        try:
+            dataset = load(name_or_path, skip_bad=skip_bad, watch=tell, **options)
+        except DataError as error:
+            if not error.problems:
+                raise
+            refused, dataset = error, _without_bad(name_or_path, options, tell, error)
+        return dataset, find_lookalikes(dataset, tell), refused
 
 
-def _without_bad(name_or_path: str, options: dict[str, Any], error: DataError) -> Dataset:
+def _without_bad(name_or_path: str, options: dict[str, Any], watch: Watch, error: DataError) -> Dataset:
     """What is left of data that was refused, so that all that is odd is told at once."""
     from vicinal.data import load
 
     try:
-        return load(name_or_path, skip_bad=True, **options)
+        return load(name_or_path, skip_bad=True, watch=watch, **options)
     except VicinalError:
         raise error from None
 

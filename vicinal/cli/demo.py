@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from vicinal.cli.options import AsJson, Progress, Quiet
+
 __all__ = ["demo"]
 
 LOSSES = ("contrastive", "triplet+semi_hard", "multi_similarity+valid_triplets", "proxy_anchor", "n_pair")
@@ -16,8 +18,9 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder of the comparison.")] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option(min=1, help="How often all of it is repeated.")] = 3,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps of each run.")] = 300,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
+    as_json: AsJson = False,
+    progress: Progress = True,
+    quiet: Quiet = False,
 ) -> None:
     """Compare five losses on drawn characters of alphabets that none of them has seen, in a few minutes.
 

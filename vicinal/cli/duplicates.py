@@ -18,6 +18,7 @@ from vicinal.cli.inputs import (
     write_rows,
     write_sheet,
 )
+from vicinal.cli.options import AllowCode, Progress, Quiet, SkipBad
 
 if TYPE_CHECKING:
     from vicinal.collection import DuplicateGroup
@@ -40,12 +41,14 @@ def duplicates(
             max=1, help="Least similarity of near-duplicates; by default a cosine of 0.98.", show_default=False
         ),
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    skip_bad: SkipBad = False,
     out: Annotated[Path | None, typer.Option(help="Write one line per item to this .csv file.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="Draw the groups to this .png or .jpg file.")] = None,
     shown: Annotated[int, typer.Option(min=1, help="Groups that are printed and drawn at most.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per group.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Find items with the same bytes, that look the same, or whose embeddings are nearly the same, as groups.
 
@@ -53,7 +56,6 @@ def duplicates(
     """
     from vicinal._util.progress import LiveBar
     from vicinal.collection import Link, find_duplicates, group_links
-    from vicinal.data.files import watched_files
     from vicinal.data.lookalikes import NOT_COMPARED, lookalike_files
     from vicinal.neighbours.inputs import check_threshold
 
@@ -63,8 +65,9 @@ def duplicates(
         check_threshold(threshold, found.distance)
     with LiveBar(shown=progress) as bar:
         task = bar.add_task("comparing images", total=None, visible=False)
-        with watched_files(lambda done, total: bar.update(task, completed=done, total=total, visible=True)):
-            alike = lookalike_files(found.paths)
+        alike = lookalike_files(
+            found.paths, lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+        )
     links = [Link(group[0], other, "bytes") for group in alike.same for other in group[1:]]
     links += [Link(one, other, "looks") for one, other in alike.near]
     notes = [] if alike.compared else [NOT_COMPARED]

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from vicinal._util.files import prepare_output
 from vicinal._util.reading import read_arrays, read_text
+from vicinal.cli.options import AllowCode, Progress, Quiet
 from vicinal.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def embed(
     channels_last: Annotated[bool, typer.Option(hidden=True)] = False,
     skip_bad: Annotated[bool, typer.Option(help="Leave out items that cannot be read instead of stopping.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON, for scripts.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Write the embeddings of images or feature vectors to one .npz file.
 

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, Tim
 from vicinal._util.files import prepare_output
 from vicinal._util.progress import LiveBar
 from vicinal.cli.inputs import ways_and_shots, whole_numbers, words
+from vicinal.cli.options import AllowCode, AsJson, Progress, Quiet, SkipBad
 from vicinal.cli.output import prepare_figure, save_figure, say_notes
 from vicinal.errors import InputError
 
@@ -110,13 +111,15 @@ def evaluate(
             show_default="one per core",
         ),
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    skip_bad: SkipBad = False,
     out: Annotated[Path | None, typer.Option(help="Write everything to this JSON file, too.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: AsJson = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw R@k and the worst classes to this .png, .pdf or .svg file.")
     ] = None,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Score embeddings, or a model on a dataset, by how well neighbours share their class, with intervals.
 
@@ -125,14 +128,16 @@ def evaluate(
     """
     from vicinal.data import load
     from vicinal.embedder import Embedder
+    from vicinal.evaluation import Bootstrap, GroundTruth, Neighbourhood
     from vicinal.evaluation._evaluate import evaluate as evaluate_embeddings
+    from vicinal.evaluation._evaluate import ranks_by_default
     from vicinal.evaluation.sizes import draw_sizes, score_sizes, sizes_in_words
     from vicinal.index.exchange import read_vectors
-    from vicinal.neighbours import Reranking, learn_whitening
+    from vicinal.neighbours import learn_whitening
     from vicinal.runs.run import recall_at
 
     asked = None if k is None else whole_numbers(k, "--k")
-    episodes = ways_and_shots(few_shot, "--few-shot")
+    episodes = [f"{ways}-way {shots}-shot" for ways, shots in ways_and_shots(few_shot, "--few-shot")]
     prepare_output(out)
     prepare_figure(plot, "--plot")
     prepare_figure(sizes, "--sizes")
@@ -156,6 +161,12 @@ def evaluate(
         items, others = _from_files(what, labels, gallery, gallery_labels)
         dataset = ""  # which files do not say
         usual = _distance_of(what, items, distance, gallery, others)
+    neighbours = Neighbourhood(
+        whitening=None if whiten is None else learn_whitening(read_vectors(whiten).vectors),
+        augment=augment,
+        expand=expand,
+        rerank=rerank,
+    )
     bar = LiveBar(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -163,6 +174,15 @@ def evaluate(
         TimeElapsedColumn(),
         shown=progress,
     )
+    if full_ranking is None:
+        full_ranking = not rerank and ranks_by_default(len(items.labels), len((others or items).labels))
+    extras = {
+        "ranking": full_ranking,
+        "clustering": clustering,
+        "geometry": geometry,
+        "verification": verify,
+        "identification": identify,
+    }
     stages: dict[str, TaskID] = {}
 
     def report(stage: str, fraction: float) -> None:
@@ -173,27 +193,14 @@ def evaluate(
     with bar:
         result = evaluate_embeddings(
             items.embeddings,
-            items.labels,
-            gallery=None if others is None else others.embeddings,
-            gallery_labels=None if others is None else others.labels,
-            sequences=items.sequences,
-            gallery_sequences=None if others is None else others.sequences,
+            GroundTruth(items.labels, items.sequences),
+            gallery=None if others is None else (others.embeddings, GroundTruth(others.labels, others.sequences)),
             distance=distance or usual,
             k=recall_at(dataset) if asked is None else asked,
-            full_ranking=full_ranking,
-            clustering=clustering,
-            geometry=geometry,
-            whitening=None if whiten is None else learn_whitening(read_vectors(whiten).vectors),
-            augment=augment,
-            expand=expand,
-            rerank=Reranking() if rerank else None,
-            verification=verify,
-            identification=identify,
-            few_shot=episodes,
+            also=[*(name for name, wanted in extras.items() if wanted), *episodes],
             scores=words(scores),
-            draws=draws,
-            confidence=confidence,
-            seed=seed,
+            neighbours=neighbours,
+            intervals=Bootstrap(draws, confidence, seed),
             progress=report,
         )
     typer.echo(result.to_json(per_query=False) if as_json else str(result))
@@ -250,7 +257,6 @@ def _embedded(embedder: Embedder, scored: Dataset, workers: int | None, progress
         names = np.array(part.class_names)[part.labels]
         return Table(embedder.encode(part, workers=workers, progress=progress), names)
 
-    roles = set() if scored.roles is None else set(scored.roles.tolist())
-    if {"query", "gallery"} <= roles:
+    if scored.has_gallery:
         return table(scored.with_role("query")), table(scored.with_role("gallery"))
     return table(scored), None

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from vicinal._util.text import counted
+from vicinal.cli.options import AllowCode, Quiet
 from vicinal.cli.output import print_json
 from vicinal.errors import DataError, InputError
 
@@ -96,6 +97,8 @@ def index(
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Put images and their embeddings into a folder that can be searched; bring it up to date, look after it.
 

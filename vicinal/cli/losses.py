@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from vicinal.cli.options import AsJson, Quiet
 from vicinal.cli.output import print_json
 
 __all__ = ["losses"]
@@ -19,7 +20,8 @@ __all__ = ["losses"]
 
 def losses(
     name: Annotated[str | None, typer.Argument(help="Show the data sheet of this loss instead of the list.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """List every loss with its geometry, what it needs, the references it runs on, and its paper; say which to try."""
     from vicinal.comparing.plan import PANEL
@@ -53,9 +55,9 @@ def losses(
 
 
 def _row(loss: str, function: Callable[..., Any]) -> dict[str, Any]:
-    from vicinal.objectives import Traits, options_of, traits_of
+    from vicinal.objectives import options_of, traits_or_default
 
-    traits = traits_of(function) or Traits("cosine", paper="")
+    traits = traits_or_default(function)
     return {
         "loss": loss,
         "geometry": traits.geometry,

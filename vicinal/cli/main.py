@@ -20,7 +20,7 @@ from vicinal import __version__
 from vicinal._util.reading import printable
 from vicinal._util.secrets import masked
 from vicinal._util.warnings import warn_plainly
-from vicinal.cli.options import InPlainWords, in_panels, todays_words, without_types
+from vicinal.cli.options import VerbCommand, in_panels, todays_words
 from vicinal.errors import Interrupted, VicinalError
 
 __all__ = ["VERBS", "app", "main"]
@@ -154,7 +154,7 @@ class Verbs(TyperGroup):
 
     def get_params(self, ctx: Any) -> Any:
         """Return what may be typed before a verb."""
-        return without_types(super().get_params(ctx))
+        return in_panels(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the verb itself, to be run."""
@@ -164,8 +164,8 @@ class Verbs(TyperGroup):
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         example = VERBS[name].example
         function = name.replace("-", "_")
-        verb = in_panels(getattr(import_module(f"vicinal.cli.{function}"), function))
-        single.command(name, cls=InPlainWords, epilog=f"Example: {example}" if example else None)(verb)
+        verb = getattr(import_module(f"vicinal.cli.{function}"), function)
+        single.command(name, cls=VerbCommand, epilog=f"Example: {example}" if example else None)(verb)
         # While a shell completes a word nothing is to be said.
         words = rest if ctx.resilient_parsing else todays_words(name, rest)
         return name, typer.main.get_command(single), words
@@ -225,9 +225,9 @@ def _say(text: str) -> None:
 def _unforeseen(error: Exception) -> str:
     """Keep the traceback of what nobody foresaw, and say in one line where it is."""
     reason = masked(printable(error)).strip().partition("\n")[0][:300].rstrip(".")
-    told = f"{type(error).__name__}: {reason or 'without a reason'}. This is a mistake in vicinal"
+    told = f"{type(error).__name__}: {reason or 'without a reason'}. This is a bug in vicinal"
     if isinstance(error, MemoryError):
-        told = "There is not enough memory for this. If that is not to be expected, it is a mistake in vicinal"
+        told = "There is not enough memory for this. If that is not to be expected, it is a bug in vicinal"
     try:
         number, path = tempfile.mkstemp(prefix="vicinal-", suffix=".txt")
         with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:

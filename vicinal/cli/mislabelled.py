@@ -10,6 +10,7 @@ import typer
 
 from vicinal._util.text import counted
 from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
+from vicinal.cli.options import AllowCode, Progress, Quiet, SkipBad
 
 __all__ = ["mislabelled"]
 
@@ -19,14 +20,16 @@ def mislabelled(
     model: Annotated[Path | None, MODEL] = None,
     least: Annotated[float, typer.Option(min=0, max=1, help="Least probability of being wrong.")] = 0.5,
     neighbours: Annotated[int, typer.Option(min=1, help="Neighbours that vote.")] = 200,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    skip_bad: SkipBad = False,
     out: Annotated[Path | None, typer.Option(help="Write all of them to this .csv file.")] = None,
     sheet: Annotated[
         Path | None, typer.Option(help="Draw each with its nearest items of both labels to this .png or .jpg file.")
     ] = None,
     shown: Annotated[int, typer.Option(min=1, help="Items that are printed and drawn at most.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per item.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """List the items whose neighbours and class disagree with their label, the most suspicious first.
 

@@ -1,30 +1,52 @@
-"""One vocabulary for all verbs: panels, what stands for a value, old spellings, and `--quiet`.
+"""One vocabulary for all verbs: panels, what stands for a value, old spellings, and the options of all verbs.
 
 A verb's own file says what its options mean; what is the same everywhere is said here.
 """
 
 from __future__ import annotations
 
-import copy
-import functools
-import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from typer.core import TyperCommand
-from typer.models import OptionInfo
 
 from vicinal._util.code import allow_code as allow
 from vicinal._util.code import told
+from vicinal.cli.inputs import given, loss_settings
 from vicinal.cli.output import quietly
 
-__all__ = ["InPlainWords", "in_panels", "todays_words", "without_types"]
+__all__ = [
+    "AllowCode",
+    "AsJson",
+    "Backbone",
+    "BudgetText",
+    "Ccp",
+    "Data",
+    "Dim",
+    "Fold",
+    "Freeze",
+    "LearningRate",
+    "Loss",
+    "Mining",
+    "Options",
+    "Progress",
+    "Protocol",
+    "Quiet",
+    "Recipes",
+    "SkipBad",
+    "Steps",
+    "Validation",
+    "VerbCommand",
+    "Weights",
+    "in_panels",
+    "todays_words",
+    "typed_settings",
+]
+
 
 # The panel that an option is shown in, in every verb that has it.
 PANELS = {
@@ -33,6 +55,7 @@ PANELS = {
         "losses",
         "mining",
         "ccp",
+        "with_ccp",
         "recipe",
         "option",
         "same_batches",
@@ -58,10 +81,11 @@ PANELS = {
     ),
     "Running": (
         *("jobs", "ray", "workers", "batch_size", "engine", "precision", "resume", "retry_failed", "progress"),
-        "quiet",
+        *("quiet", "allow_code"),
     ),
 }
-# What stands for the words that an option takes in the help; the rest are named by their kind.
+PANEL_OF = {option: panel for panel, options in PANELS.items() for option in options}
+# What stands for the text that an option takes in the help; typer names the other types itself.
 METAVARS = {
     "loss": "LOSS",
     "losses": "LOSS,LOSS,...",
@@ -81,7 +105,6 @@ METAVARS = {
     "space": "SPACE",
     "fix": "SETTING",
     "ray": "ADDRESS",
-    "check": "HOW",
     "domain": "DOMAIN",
     "data": "DATA",
     "ccp": "code|paper",
@@ -91,10 +114,8 @@ METAVARS = {
     "chapters": "CHAPTER,...",
     "scores": "SCORE,...",
     "few_shot": "WAYSxSHOTS,...",
+    "allow_code": "MODULE",
 }
-KINDS: dict[Any, str] = {Path: "PATH", str: "TEXT", bool: ""}  # a flag has no value
-# What may come from somebody else, with the names of code in it.
-NAMES_CODE = {"recipe", "model", "index", "what", "folder"}
 # Former spellings, by verb; they work, with a note.
 FORMER = {
     "embed": {"-o": "--out"},
@@ -103,108 +124,67 @@ FORMER = {
     "train": {"--run": "--out", "--loss-option": "--option"},
     "tune": {"--metric": "--score", "--figure": "--plot"},
 }
-Verb = Callable[..., None]
+# Options of many verbs. `--quiet` and `--allow-code` are obeyed by `VerbCommand`, so that no verb has to.
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Results only: no progress, no notes.")]
+AllowCode = Annotated[
+    list[str] | None,
+    typer.Option(help="Let a recipe or a model's folder run code of this module or file; what you type yourself may."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Progress = Annotated[bool, typer.Option(help="Show progress.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")]
 
 
-def in_panels(verb: Verb) -> Verb:
-    """Return a verb whose options are in panels, with readable words for values, and which can be `--quiet`."""
-    signature = inspect.signature(verb, eval_str=True)
+class VerbCommand(TyperCommand):
+    """A verb: its options are shown in panels, the code that was typed is trusted, and `--quiet` is obeyed."""
 
-    @functools.wraps(verb)
-    def run(*, quiet: bool, allow_code: list[str] | None = None, **values: Any) -> None:
-        allow(*(allow_code or []))
-        told(*_words_of(values))
-        if quiet and "progress" in values:
-            values["progress"] = False
+    def get_params(self, ctx: Any) -> Any:
+        """Return arguments and options, `--help` among them, with the panels and words of this file."""
+        return in_panels(super().get_params(ctx))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb on what was typed."""
+        trust_typed(ctx.params)
+        quiet = ctx.params.get("quiet", False)
+        if quiet and "progress" in ctx.params:
+            ctx.params["progress"] = False
         with warnings.catch_warnings(), quietly(quiet):
             if quiet:
                 warnings.simplefilter("ignore")
-            verb(**values)
-
-    panel_of = {name: panel for panel, names in PANELS.items() for name in names}
-    parameters = [_shown(parameter, panel_of) for parameter in signature.parameters.values()]
-    flag = typer.Option("--quiet", "-q", help="Results only: no progress, no notes.", rich_help_panel="Running")
-    parameters.append(
-        inspect.Parameter(
-            "quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, copy.copy(flag)]
-        )
-    )
-    if signature.parameters.keys() & NAMES_CODE:
-        flag = typer.Option(
-            "--allow-code",
-            metavar="MODULE",
-            help="Let a recipe or a model's folder run code of this module or file; what you type yourself may.",
-            rich_help_panel="Running",
-        )
-        parameters.append(
-            inspect.Parameter(
-                "allow_code", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, flag]
-            )
-        )
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
-    )
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    return run
+            return super().invoke(ctx)
 
 
-def _words_of(values: Mapping[str, Any]) -> list[str]:
-    """Return all that was typed, word by word: "a,b" and "name=value" are two each."""
-    typed = [text for value in values.values() for text in (value if isinstance(value, list) else [value])]
-    return [word for text in typed if isinstance(text, str) for word in re.split("[,=]", text)]
+def trust_typed(parameters: Mapping[str, Any]) -> None:
+    """Allow the code that a person named: by `--allow-code`, or by typing its name anywhere else.
+
+    This is the only place where the command line hands words to `named_code`.
+
+    Args:
+        parameters: Everything that was typed, by the parameter of the verb.
+    """
+    allow(*(parameters.get("allow_code") or []))
+    typed = [
+        text
+        for name, value in parameters.items()
+        for text in (value if isinstance(value, list) else [value])
+        if isinstance(text, str) and name != "allow_code"
+    ]
+    told(*(word for text in typed for word in re.split("[,=]", text)))  # "a,b" and "name=value" are two each
 
 
-def _shown(parameter: inspect.Parameter, panel_of: dict[str, str]) -> inspect.Parameter:
-    if get_origin(parameter.annotation) is not Annotated:
-        return parameter
-    kind, info = get_args(parameter.annotation)[:2]
-    info = copy.copy(info)
-    if not isinstance(info, OptionInfo):
-        info.metavar = info.metavar or parameter.name.upper().replace("_", "-")
-        return parameter.replace(annotation=Annotated[kind, info])
-    info.rich_help_panel = info.rich_help_panel or panel_of.get(parameter.name)
-    if info.metavar is None:
-        info.metavar = _stands_for(parameter.name, _plain(kind))
-    return parameter.replace(annotation=Annotated[kind, info])
-
-
-def _stands_for(name: str, kind: Any) -> str | None:
-    """What stands for the value of an option in the help."""
-    if get_origin(kind) is Literal:
-        return "|".join(map(str, get_args(kind)))
-    if kind in (int, float):
-        return "NUMBER"
-    return METAVARS.get(name) or KINDS.get(kind)
-
-
-def _plain(kind: Any) -> Any:
-    """The kind of one value: of `list[str] | None` it is str."""
-    if get_origin(kind) in (Union, UnionType):
-        kind = next(each for each in get_args(kind) if each is not type(None))
-    return get_args(kind)[0] if get_origin(kind) is list else kind
-
-
-class InPlainWords(TyperCommand):
-    """A verb whose help shows no type of Python: a flag has no value, and the name of an argument says what it is."""
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return arguments and options, `--help` among them."""
-        return without_types(super().get_params(ctx))
-
-
-def without_types(parameters: Iterable[Any]) -> list[Any]:
-    """Take `<bool>` from the flags and `<str>` from the arguments that are shown in a help."""
+def in_panels(parameters: Iterable[Any]) -> list[Any]:
+    """Give each parameter of a verb the panel and the metavar that it has in all verbs; a flag has no metavar."""
     shown = list(parameters)
     for parameter in shown:
-        if getattr(parameter, "is_flag", False):
+        if parameter.param_type_name == "argument":
+            parameter.metavar = parameter.metavar or parameter.name.upper().replace("_", "-")
+            continue
+        parameter.rich_help_panel = parameter.rich_help_panel or PANEL_OF.get(parameter.name)
+        if parameter.is_flag:
             parameter.metavar = ""
-        elif parameter.param_type_name == "argument":  # typer shows their type beside their metavar
-            parameter.display_type_rich = _nothing
+        elif parameter.metavar is None:
+            parameter.metavar = METAVARS.get(parameter.name)
     return shown
-
-
-def _nothing(ctx: Any) -> str:
-    return ""
 
 
 def todays_words(verb: str, arguments: Sequence[str]) -> list[str]:
@@ -230,3 +210,69 @@ def todays_words(verb: str, arguments: Sequence[str]) -> list[str]:
 
 def _follows(arguments: Sequence[str], place: int) -> str:
     return arguments[place + 1] if place + 1 < len(arguments) else ""
+
+
+# The options that `train`, `tune` and `compare` share: most set the setting of a recipe that has their name.
+
+Data = Annotated[
+    str | None,
+    typer.Argument(
+        help="A dataset's name (glyphs, digits), a folder, a table or an .npz file; not needed where the recipe names "
+        "it."
+    ),
+]
+Recipes = Annotated[
+    list[str] | None,
+    typer.Option(help="A recipe's name or TOML file; several are laid over each other, and flags over them."),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("-o", "--option", help="Any other setting of a recipe, or option of the loss: name=value."),
+]
+Loss = Annotated[str | None, typer.Option(help="See `vicinal losses`; with a miner: triplet+semi_hard.")]
+Mining = Annotated[str | None, typer.Option(help="A miner, such as valid_triplets.")]
+Ccp = Annotated[
+    str | None, typer.Option(help="Chance-constrained proxies: as their authors' 'code' or 'paper' has them.")
+]
+LearningRate = Annotated[float | None, typer.Option(help="Learning rate of the backbone; a search starts from it.")]
+Backbone = Annotated[str | None, typer.Option(help="convnet, resnet50, mobilenet_v2, linear, ...")]
+Weights = Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")]
+Dim = Annotated[int | None, typer.Option(help="Length of the embeddings.")]
+Freeze = Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")]
+BudgetText = Annotated[
+    str | None,
+    typer.Option(
+        help="Training of each run: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h; by default by data size."
+    ),
+]
+Steps = Annotated[int | None, typer.Option(help="The same as a number of steps alone.")]
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        help="How classes are divided: default, fixed-validation (by default), k-fold, reality-check or query-gallery."
+    ),
+]
+Fold = Annotated[int | None, typer.Option(help="Which fold validates, for k-fold and reality-check.")]
+Validation = Annotated[
+    float | None, typer.Option(help="Share of the training classes that validate, where the protocol draws them.")
+]
+
+# Options of the three verbs that are settings of a recipe as they are.
+SETTINGS = (
+    *("data", "protocol", "fold", "folds", "validation", "select_on_test", "skip_bad"),
+    *("ccp", "backbone", "weights", "dim", "freeze", "steps", "learning_rate", "seed", "score"),
+)
+
+
+def typed_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a recipe that were typed: by flags of their own, and by `--option` over them.
+
+    Args:
+        parameters: The parameters of a verb, as `typer.Context.params` has them.
+
+    Example:
+        >>> typed_settings({"loss": "triplet+semi_hard", "dim": 8, "steps": None, "option": ["steps=5"], "out": "x"})
+        {'mining': 'semi_hard', 'loss': 'triplet', 'dim': 8, 'steps': 5}
+    """
+    flags = loss_settings(parameters.get("loss"), parameters.get("mining"))
+    return given(flags | {name: parameters.get(name) for name in SETTINGS}, parameters.get("option"))

@@ -10,6 +10,7 @@ import typer
 
 from vicinal._util.text import counted
 from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
+from vicinal.cli.options import AllowCode, Progress, Quiet, SkipBad
 
 __all__ = ["outliers"]
 
@@ -24,14 +25,16 @@ def outliers(
         int | None,
         typer.Option(min=1, help="Which neighbour is to be near.", show_default="5, or the last one of fewer items"),
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    skip_bad: SkipBad = False,
     out: Annotated[Path | None, typer.Option(help="Write all of them to this .csv file.")] = None,
     sheet: Annotated[
         Path | None, typer.Option(help="Draw each with its nearest items to this .png or .jpg file.")
     ] = None,
     shown: Annotated[int, typer.Option(min=1, help="Items that are printed and drawn at most.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per item.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """List the items whose neighbours are farther than is usual for their class, the farthest first."""
     from vicinal.collection import find_outliers

@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from vicinal._util.reading import read_text
+from vicinal.cli.options import AsJson, Quiet
 from vicinal.recipes import RecipeSummary, describe_recipe, expand, find_recipe, losses_beside, recipe_names
 
 __all__ = ["recipes"]
@@ -25,7 +26,8 @@ def recipes(
         str | None,
         typer.Argument(help="Print this recipe instead; of a folder (thesis, ccp/losses) list what is in it."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """List every recipe with its data, protocol, network and cost in images seen."""
     chosen = recipe_names() if name is None else expand(name)
@@ -49,11 +51,14 @@ def _print(conditions: list[RecipeSummary], console: Console) -> None:
         for column in ("recipe", "data, protocol", "network", "images seen"):
             table.add_column(column, justify="right" if column == "images seen" else "left")
         for summary in members:
+            chosen = ", best on test" if summary.select_on_test else ""
+            frozen = "frozen, " if summary.freeze else ""
+            most = "at most" if summary.stops_early else ""
             table.add_row(
                 f"{escape(summary.name)}\n[dim]{escape(summary.about)}[/]",
-                f"{escape(summary.data or '')}\n[dim]{summary.protocol}{', best on test' * summary.select_on_test}[/]",
-                f"{summary.backbone}\n[dim]{'frozen, ' * bool(summary.freeze)}{summary.dim or 'its own'} dimensions[/]",
-                f"{summary.images_seen:,}\n[dim]{'at most' * summary.stops_early}[/]" if summary.images_seen else "",
+                f"{escape(summary.data or '')}\n[dim]{summary.protocol}{chosen}[/]",
+                f"{summary.backbone}\n[dim]{frozen}{summary.dim or 'its own'} dimensions[/]",
+                f"{summary.images_seen:,}\n[dim]{most}[/]" if summary.images_seen else "",
             )
         console.print(table)
         losses = losses_beside(members[0].name)

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from vicinal.cli.inputs import words
+from vicinal.cli.options import AllowCode, Progress, Quiet
 from vicinal.cli.output import print_json
 
 __all__ = ["report"]
@@ -26,7 +27,9 @@ def report(
         str, typer.Option(help="Chapters of your own at the end, separated by commas: my_module:my_chapter.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print where they are as JSON, for scripts.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Write a self-contained page about comparisons, and its twin in Markdown beside it."""
     from vicinal.report import write_report

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from vicinal.cli.inputs import SKIP_BAD, query_images
+from vicinal.cli.options import AllowCode, Quiet
 from vicinal.cli.output import say_notes
 from vicinal.errors import InputError
 
@@ -43,6 +44,8 @@ def search(
     skip_bad: Annotated[bool, SKIP_BAD] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per query.")] = False,
     sheet: Annotated[Path | None, typer.Option(help="Draw queries and hits to this .png or .jpg file.")] = None,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Find the items nearest to an image, an item of the index, or a vector; exactly, unless --fast.
 

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from vicinal.cli.options import AllowCode, Quiet
+
 __all__ = ["serve"]
 
 
@@ -50,6 +52,8 @@ def serve(
         typer.Option(min=0, help="Requests a second of one address; by default 100, and any number on this machine."),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="That a request may take.")] = 30.0,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Search an index in a browser; programs ask the same by HTTP (see /docs there).
 

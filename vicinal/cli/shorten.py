@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from vicinal.cli.options import AllowCode, Quiet
 from vicinal.cli.output import print_json
 
 __all__ = ["shorten"]
@@ -31,6 +32,8 @@ def shorten(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON, for scripts.")] = False,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Make a model whose embeddings take fewer bytes: a point of the curve of score against bytes per item.
 

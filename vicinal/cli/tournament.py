@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from vicinal.cli.options import AllowCode, AsJson, Quiet
 from vicinal.cli.output import prepare_figure, save_figure, say_notes
 from vicinal.errors import InputError
 
@@ -47,11 +48,10 @@ def tournament(
     plot: Annotated[
         Path | None, typer.Option(help="Draw the critical-difference diagram to this .png, .svg or .pdf file.")
     ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="Draw figures 27 to 32 of the thesis from its tables into this folder.")
-    ] = None,
     theme: Annotated[Literal["light", "dark"], typer.Option(help="Of the diagram.")] = "light",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Rank methods over several experiments, and say which differences are real; the higher a score the better."""
     from vicinal.literature import thesis_tables
@@ -60,10 +60,6 @@ def tournament(
 
     prepare_figure(plot, "--plot")
     drawn: list[Path] = []
-    if figures is not None:
-        if what:
-            raise InputError("--figures draws the tables of the thesis: give it without runs or a table.")
-        drawn += _draw_thesis(figures)
     boards = _boards(what) if what and all(path.is_dir() for path in what) else []
     if boards and (level != LEVEL or drop is not None):
         raise InputError("--level and --drop are for tables: a comparison is ranked as its leaderboard and report do.")
@@ -143,19 +139,6 @@ def _check_trained(by_question: list[list[Run]]) -> None:
     images = sorted({run.record.images for run in asked[0]})
     if len(images) > 1:
         say_notes([f"Runs saw from {images[0]:,} to {images[-1]:,} images: not all of them had the same chances."])
-
-
-def _draw_thesis(folder: Path) -> list[Path]:
-    """Draw the figures of the thesis, and return where they are."""
-    from vicinal.runs.thesis_figures import thesis_figures
-
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--figures takes a folder, in which six files are written; got the file {folder}.")
-    prepare_figure(folder / "figure-27.svg", "--figures")
-    figures = {folder / f"{name}.svg": figure for name, figure in thesis_figures().items()}
-    for path, figure in figures.items():
-        save_figure(figure, path)
-    return list(figures)
 
 
 def _record(ranks: Tournament, pairs: bool) -> dict[str, Any]:

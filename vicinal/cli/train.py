@@ -7,7 +7,30 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.inputs import asked_budget, given, loss_settings
+from vicinal.cli.inputs import asked_budget
+from vicinal.cli.options import (
+    AllowCode,
+    Backbone,
+    BudgetText,
+    Ccp,
+    Data,
+    Dim,
+    Fold,
+    Freeze,
+    LearningRate,
+    Loss,
+    Mining,
+    Options,
+    Progress,
+    Protocol,
+    Quiet,
+    Recipes,
+    SkipBad,
+    Steps,
+    Validation,
+    Weights,
+    typed_settings,
+)
 from vicinal.cli.output import say_notes
 from vicinal.errors import InputError
 
@@ -15,55 +38,39 @@ __all__ = ["train"]
 
 
 def train(
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            help="A dataset's name (glyphs, digits), a folder, a table or an .npz file; not needed where the recipe "
-            "names it."
-        ),
-    ] = None,
+    context: typer.Context,
+    data: Data = None,
     out: Annotated[Path, typer.Option(help="Folder of the run: recipe, log, checkpoints, record and model.")] = Path(
         "runs/first"
     ),
-    recipe: Annotated[
-        list[str] | None,
-        typer.Option(help="A recipe's name or TOML file; several are laid over each other, and flags over them."),
+    recipe: Recipes = None,
+    loss: Loss = None,
+    mining: Mining = None,
+    ccp: Ccp = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    dim: Dim = None,
+    budget: BudgetText = None,
+    steps: Steps = None,
+    learning_rate: LearningRate = None,
+    freeze: Freeze = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the split and of training; 0 unless the recipe says.")
     ] = None,
-    loss: Annotated[str | None, typer.Option(help="See `vicinal losses`; with a miner: triplet+semi_hard.")] = None,
-    mining: Annotated[str | None, typer.Option(help="A miner, such as valid_triplets.")] = None,
-    ccp: Annotated[
-        str | None, typer.Option(help="Chance-constrained proxies: as their authors' 'code' or 'paper' has them.")
-    ] = None,
-    backbone: Annotated[str | None, typer.Option(help="convnet, resnet50, mobilenet_v2, linear, ...")] = None,
-    weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
-    dim: Annotated[int | None, typer.Option(help="Length of the embeddings.")] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Of the run: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h of training; by default by data size."
-        ),
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="The same as a number of steps alone.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of the backbone.")] = None,
-    freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Of the split and of training; 0 unless the recipe says.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="How classes are divided; fixed-validation by default.")] = None,
-    fold: Annotated[int | None, typer.Option(help="Which fold validates, for k-fold and reality-check.")] = None,
-    validation: Annotated[
-        float | None, typer.Option(help="Share of the training classes that validate, where the protocol draws them.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("-o", "--option", help="Any other setting of a recipe, or option of the loss: name=value."),
-    ] = None,
+    protocol: Protocol = None,
+    fold: Fold = None,
+    validation: Validation = None,
+    option: Options = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in the folder; its own recipe says how.")
     ] = False,
     workers: Annotated[int, typer.Option(help="Processes that decode images.")] = 0,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    skip_bad: SkipBad = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON, for scripts.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Train an embedder and score it on the classes it has not seen."""
     from vicinal.data import load
@@ -75,23 +82,7 @@ def train(
     from vicinal.runs.run import recall_at
     from vicinal.training.processes import is_first_process
 
-    flags = {
-        "data": data,
-        **loss_settings(loss, mining),
-        "ccp": ccp,
-        "backbone": backbone,
-        "weights": weights,
-        "dim": dim,
-        "steps": steps,
-        "learning_rate": learning_rate,
-        "freeze": freeze,
-        "seed": seed,
-        "protocol": protocol,
-        "fold": fold,
-        "validation": validation,
-        "skip_bad": skip_bad,
-    }
-    changes = given(flags, option)
+    changes = typed_settings(context.params)
     allowed = asked_budget(budget, changes)
     changes |= allowed.settings()
     started = RunFiles(out).recipe

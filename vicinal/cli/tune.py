@@ -10,7 +10,30 @@ import typer
 
 from vicinal._util.files import prepare_output, write_atomically
 from vicinal._util.reading import read_toml
-from vicinal.cli.inputs import asked_budget, given, loss_settings
+from vicinal.cli.inputs import asked_budget
+from vicinal.cli.options import (
+    AllowCode,
+    AsJson,
+    Backbone,
+    BudgetText,
+    Ccp,
+    Data,
+    Dim,
+    Fold,
+    Freeze,
+    LearningRate,
+    Loss,
+    Mining,
+    Options,
+    Progress,
+    Protocol,
+    Quiet,
+    Recipes,
+    SkipBad,
+    Steps,
+    Weights,
+    typed_settings,
+)
 from vicinal.cli.output import prepare_figure, save_figure, say_notes
 from vicinal.errors import InputError
 
@@ -18,13 +41,8 @@ __all__ = ["tune"]
 
 
 def tune(
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            help="A dataset's name (glyphs, digits), a folder, a table or an .npz file; not needed where the recipe "
-            "names it."
-        ),
-    ] = None,
+    context: typer.Context,
+    data: Data = None,
     trials: Annotated[int, typer.Option(help="Settings to try, those already in the storage included.")] = 30,
     out: Annotated[Path, typer.Option(help="Where the best recipe goes.")] = Path("tuned.toml"),
     plot: Annotated[Path | None, typer.Option(help="Draw the search to this file (.png, .svg, .pdf).")] = None,
@@ -47,37 +65,26 @@ def tune(
         ),
     ] = None,
     prune: Annotated[bool, typer.Option(help="Give up trials that stay below the median.")] = True,
-    recipe: Annotated[
-        list[str] | None,
-        typer.Option(help="A recipe's name or TOML file; several are laid over each other, and flags over them."),
-    ] = None,
-    loss: Annotated[str | None, typer.Option(help="See `vicinal losses`; with a miner: triplet+semi_hard.")] = None,
-    mining: Annotated[str | None, typer.Option(help="A miner, such as valid_triplets.")] = None,
-    ccp: Annotated[
-        str | None, typer.Option(help="Chance-constrained proxies: as their authors' 'code' or 'paper' has them.")
-    ] = None,
-    backbone: Annotated[str | None, typer.Option(help="convnet, resnet50, mobilenet_v2, linear, ...")] = None,
-    weights: Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")] = None,
-    dim: Annotated[int | None, typer.Option(help="Length of the embeddings.")] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Of each trial: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h of training; by default by data "
-            "size."
-        ),
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="The same as a number of steps alone.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of the backbone; where the search starts.")] = None,
-    freeze: Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the split and of the search.")] = 0,
-    protocol: Annotated[str | None, typer.Option(help="How classes are divided; fixed-validation by default.")] = None,
-    fold: Annotated[int | None, typer.Option(help="Which fold validates, for k-fold and reality-check.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("-o", "--option", help="Any other setting of a recipe: name=value.")
-    ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
+    recipe: Recipes = None,
+    loss: Loss = None,
+    mining: Mining = None,
+    ccp: Ccp = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    dim: Dim = None,
+    budget: BudgetText = None,
+    steps: Steps = None,
+    learning_rate: LearningRate = None,
+    freeze: Freeze = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of the search.")] = 0,
+    protocol: Protocol = None,
+    fold: Fold = None,
+    option: Options = None,
+    skip_bad: SkipBad = False,
+    as_json: AsJson = False,
+    progress: Progress = True,
+    quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Search for the settings of a loss that score best on validation classes."""
     from vicinal.data import load
@@ -89,25 +96,9 @@ def tune(
     from vicinal.tuning.spaces import flat_space
     from vicinal.tuning.tuned import plot_search
 
-    flags = {
-        "data": data,
-        **loss_settings(loss, mining),
-        "ccp": ccp,
-        "backbone": backbone,
-        "weights": weights,
-        "dim": dim,
-        "steps": steps,
-        "learning_rate": learning_rate,
-        "freeze": freeze,
-        "protocol": protocol,
-        "fold": fold,
-        "score": score,
-        "skip_bad": skip_bad,
-    }
-    changes = given(flags, option)
+    changes = typed_settings(context.params)
     allowed = asked_budget(budget, changes)
     changes |= allowed.settings()
-    changes["seed"] = seed
     wanted = Recipe.read(*(recipe or []), **changes)
     if wanted.data is None:
         raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from vicinal._util.code import short_name
 from vicinal.cli.inputs import parse_pairs
+from vicinal.cli.options import Quiet
 from vicinal.cli.output import prepare_figure, print_json, save_figure
 from vicinal.errors import InputError, UnknownName
 
@@ -29,6 +30,7 @@ def weights(
         list[str] | None, typer.Option("--option", "-o", help="Option of the losses: name=value.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON, for scripts.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Draw the weight of a pair over its similarity, and say which similarities it depends on."""
     from vicinal.mining import MINERS, find_miner

@@ -241,8 +241,7 @@ def _chance(baseline: Contestant, run: RunContestant, untrained: Record) -> Reco
 
 
 def _by_chance(data: Dataset, ks: Sequence[int]) -> Scores:
-    roles = set() if data.roles is None else set(data.roles.tolist())
-    if not {"query", "gallery"} <= roles:
+    if not data.has_gallery:
         return chance_scores(data.labels, k=ks)
     query, gallery = data.with_role("query"), data.with_role("gallery")
     return chance_scores(query.labels, gallery_labels=gallery.labels, k=ks)

@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 from vicinal._util.code import is_code, known_name, short_name
 from vicinal.errors import InputError, UnknownName, VicinalError
 from vicinal.mining import MINERS
-from vicinal.objectives import ALIASES, OBJECTIVES
+from vicinal.objectives import ALIASES, OBJECTIVES, without_alias
 from vicinal.recipes import expand
 from vicinal.runs.paper_settings import BATCHES, TERMS, USUAL
 from vicinal.runs.recipe import Recipe, flat, laid_over, read_tables, without_choice_on_test
@@ -141,7 +141,7 @@ def contestants(
         same_loss = shared.get("loss") == own.get("loss")
         inherited = {setting: shared[setting] for setting in OF_THE_LOSS if same_loss and setting in shared}
         values = {setting: value for setting, value in shared.items() if setting not in OF_THE_LOSS}
-        values |= USUAL.get(ALIASES.get(str(own.get("loss")), str(own.get("loss"))), {}) | inherited
+        values |= USUAL.get(without_alias(str(own.get("loss"))), {}) | inherited
         values = without_choice_on_test(laid_over({**values, "data": common.data}, own), over) | over
         if values.get("memory") is True:
             batch = common.classes_per_batch * common.samples_per_class

@@ -11,6 +11,7 @@ from typing import Any
 from vicinal._util.code import find, is_code
 from vicinal.data import readers
 from vicinal.data.dataset import Dataset, need_one_label
+from vicinal.data.files import Watch
 from vicinal.data.readers.cifar import holds_pickles
 from vicinal.errors import DataError, InputError
 
@@ -45,7 +46,7 @@ PUBLISHED = {
 SUFFIXES = {".csv": "table", ".parquet": "table", ".npz": "arrays"}
 
 
-def load(name_or_path: str | Path, *, skip_bad: bool = False, **options: Any) -> Dataset:
+def load(name_or_path: str | Path, *, skip_bad: bool = False, watch: Watch | None = None, **options: Any) -> Dataset:
     """Open a known set by its name, or whatever lies at a path.
 
     Args:
@@ -55,6 +56,7 @@ def load(name_or_path: str | Path, *, skip_bad: bool = False, **options: Any) ->
             names.
         skip_bad: Leave out what cannot be read, with a warning, instead of raising; sets that are part of vicinal
             have nothing bad in them.
+        watch: Callback, called after every image file with the number of files that are done, and of all.
         options: Passed on to the reader (`root`, `check`, ...).
 
     Example:
@@ -69,6 +71,8 @@ def load(name_or_path: str | Path, *, skip_bad: bool = False, **options: Any) ->
     if not known and not os.path.exists(path) and (os.sep in name or path.suffix):
         raise DataError(f"{path} does not exist.", hint="Give a folder, a table, or the name of a known set.")
     reader = reader_of(name_or_path)
+    if watch is not None and "watch" in inspect.signature(reader).parameters:
+        options["watch"] = watch
     return _read(name, reader, () if known or not os.path.exists(path) else (path,), options, skip_bad)
 
 

@@ -14,7 +14,16 @@ from PIL import Image
 from vicinal._util.reading import fault_of_file
 from vicinal._util.warnings import warn_caller
 from vicinal.data.dataset import Dataset
-from vicinal.data.files import IMAGE_ERRORS, archive_of, fault_of_image, file_size, map_files, open_header, read_bytes
+from vicinal.data.files import (
+    IMAGE_ERRORS,
+    Watch,
+    archive_of,
+    fault_of_image,
+    file_size,
+    map_files,
+    open_header,
+    read_bytes,
+)
 from vicinal.errors import DataError, InputError
 
 DIGITS = 18
@@ -53,6 +62,7 @@ def dataset_from(
     skip_bad: bool = False,
     strict: bool = True,
     official: Mapping[str, int] | None = None,
+    watch: Watch | None = None,
 ) -> Dataset:
     """Check a listing and make it a Dataset.
 
@@ -66,6 +76,7 @@ def dataset_from(
         strict: Whether counts that differ from the official ones are a problem or only a note.
             With `skip_bad` they are always a note.
         official: Expected counts, by the names that `counts` gives.
+        watch: Callback, called after every file with the number of files that are done, and of all.
 
     Raises:
         DataError: With every problem, unless `skip_bad`.
@@ -73,7 +84,7 @@ def dataset_from(
     if check not in ("header", "decode"):
         raise InputError(f"check must be 'header' or 'decode'; got {check!r}.")
     order = list(listing.class_order) or in_order(set(listing.classes))
-    problems, bad = _problems_of(listing, "decode" if skip_bad else check)
+    problems, bad = _problems_of(listing, "decode" if skip_bad else check, watch)
     notes = _count_problems(listing, order, official or {})
     if strict and not skip_bad:
         problems = [*notes, *problems]
@@ -151,7 +162,7 @@ def _count_problems(listing: Listing, order: Sequence[str], official: Mapping[st
     ]
 
 
-def _problems_of(listing: Listing, check: str) -> tuple[list[str], set[int]]:
+def _problems_of(listing: Listing, check: str, watch: Watch | None) -> tuple[list[str], set[int]]:
     """Every problem in words, and the positions of the images that have one."""
     problems = list(listing.problems)
     bad: set[int] = set()
@@ -170,16 +181,16 @@ def _problems_of(listing: Listing, check: str) -> tuple[list[str], set[int]]:
             labels = sorted({listing.classes[i] for i in places})
             problems.append(f"listed {len(places)} times as {', '.join(labels)}: {path}")
             bad.update(places if len(labels) > 1 else places[1:])
-    for path, fault in zip(listed, find_faults(list(listed), check), strict=True):
+    for path, fault in zip(listed, find_faults(list(listed), check, watch), strict=True):
         if fault:
             problems.append(f"{fault}: {path}")
             bad.update(listed[path])
     return problems, bad
 
 
-def find_faults(paths: Sequence[str], check: str) -> list[str | None]:
+def find_faults(paths: Sequence[str], check: str, watch: Watch | None = None) -> list[str | None]:
     """What is wrong with each image file: "missing", "empty", "unreadable (why)" or None."""
-    return map_files(partial(_fault, decode=check == "decode"), paths)
+    return map_files(partial(_fault, decode=check == "decode"), paths, watch)
 
 
 def _fault(path: str, *, decode: bool) -> str | None:

@@ -190,6 +190,11 @@ class Dataset:
         part = self.subset(np.flatnonzero(new_label[self.labels] >= 0))
         return replace(part, labels=new_label[part.labels], class_names=names)
 
+    @property
+    def has_gallery(self) -> bool:
+        """Whether some items are queries and others the gallery that they are searched in."""
+        return self.roles is not None and {"query", "gallery"} <= set(self.roles.tolist())
+
     def with_role(self, *roles: str) -> Dataset:
         """The items that have one of the roles, with the same labels and class names."""
         if self.roles is None:

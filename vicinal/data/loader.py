@@ -86,7 +86,6 @@ def batches(
     workers: int = 0,
     seed: int = 0,
     skip_bad: bool = False,
-    pin_memory: bool = False,
 ) -> Iterator[ItemBatch]:
     """Yield the batches that are left of a sampler's pass, as (images, labels, indices).
 
@@ -103,7 +102,6 @@ def batches(
         seed: Of all random transforms.
         skip_bad: Leave out items that cannot be read, with a warning (their batch is smaller),
             instead of raising.
-        pin_memory: Put tensors in pinned memory, for copies to a GPU.
 
     Raises:
         DataError: Naming the files that cannot be read, unless `skip_bad`.
@@ -111,7 +109,7 @@ def batches(
     resumable = batch_sampler if isinstance(batch_sampler, Resumable) else None
     epoch, first = (resumable.epoch, resumable.batch) if resumable else (0, 0)
     plan = resumable.remaining() if resumable else cast(Iterable[Indices], batch_sampler)
-    for images, indices, bad in _fetch(dataset, transform, _keys(plan, epoch, first), seed, workers, pin_memory):
+    for images, indices, bad in _fetch(dataset, transform, _keys(plan, epoch, first), seed, workers):
         if bad:
             _report(dataset, bad, skip_bad)
         if resumable:
@@ -150,7 +148,6 @@ def _fetch(
     keys: Iterable[list[_Key]],
     seed: int,
     workers: int,
-    pin_memory: bool,
 ) -> Iterable[_Fetched]:
     if isinstance(transform, OfRows) and dataset.kind == "vectors":
         return _batches_of_rows(np.asarray(dataset.items), transform, keys, seed)
@@ -164,7 +161,6 @@ def _fetch(
                 num_workers=processes,
                 prefetch_factor=min(2, processes) or None,  # one alone is to lose no more than one batch
                 collate_fn=_collate,
-                pin_memory=pin_memory,
                 worker_init_fn=_leave_interrupts_to_the_parent,
                 generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
             )

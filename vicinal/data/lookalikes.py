@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vicinal.data.dataset import Dataset
-from vicinal.data.files import IMAGE_ERRORS, digest, map_files, open_header, read_bytes
+from vicinal.data.files import IMAGE_ERRORS, Watch, digest, map_files, open_header, read_bytes
 from vicinal.data.splits import Split
 
 __all__ = [
@@ -114,34 +114,39 @@ class Lookalikes:
     compared: bool
 
 
-def find_lookalikes(data: Dataset) -> Lookalikes:
+def find_lookalikes(data: Dataset, watch: Watch | None = None) -> Lookalikes:
     """Find the same and nearly the same pictures among image files; arrays and vectors have none.
 
     Each picture is reduced to 9 x 9 grey levels, of which 128 bits say where it gets brighter to the right and
     downwards (imagehash's difference hashes); size, format and compression hardly change them. Those that are near by
     coarser looks (its hash of cosines) are compared once more, as small pictures, of which a little may be cut off.
+
+    Args:
+        data: The data.
+        watch: Callback, called after every file with the number of files that are done, and of all.
     """
-    return lookalike_files(data.items) if isinstance(data.items, tuple) else Lookalikes((), (), False)
+    return lookalike_files(data.items, watch) if isinstance(data.items, tuple) else Lookalikes((), (), False)
 
 
-def lookalike_files(paths: Sequence[str]) -> Lookalikes:
+def lookalike_files(paths: Sequence[str], watch: Watch | None = None) -> Lookalikes:
     """Find the same and nearly the same pictures among files; see `find_lookalikes`.
 
     Args:
-        paths: Of image files; those that cannot be read look like nothing.
+        paths: Paths of image files; those that cannot be read look like nothing.
+        watch: Callback, called after every file with the number of files that are done, and of all.
     """
     places = defaultdict(list)
-    for position, content in enumerate(map_files(_content, paths)):
+    for position, content in enumerate(map_files(_content, paths, watch)):
         places[content or str(position).encode()].append(position)
     same = tuple(tuple(group) for group in places.values() if len(group) > 1)
     if len(places) > MOST:
         return Lookalikes(same, (), False)
     firsts = np.array([group[0] for group in places.values()])
-    looks = map_files(_looks_now, [paths[position] for position in firsts])
+    looks = map_files(_looks_now, [paths[position] for position in firsts], watch)
     seen = [(int(position), look) for position, look in zip(firsts, looks, strict=True) if look is not None]
     if len(seen) < 2:
         return Lookalikes(same, (), True)
-    pairs = _close({paths[position]: look for position, look in seen})
+    pairs = _close({paths[position]: look for position, look in seen}, watch)
     return Lookalikes(same, tuple((seen[one][0], seen[other][0]) for one, other in pairs), True)
 
 
@@ -182,7 +187,7 @@ def _looks(path: str, content: bytes) -> _Look | None:
     return _Look(np.array([right, down]), coarse, small)
 
 
-def _close(looks_of: Mapping[str, _Look]) -> list[tuple[int, int]]:
+def _close(looks_of: Mapping[str, _Look], watch: Watch | None) -> list[tuple[int, int]]:
     """Pairs of pictures that look the same, by place: by fine hashes, or by coarse ones and a second look."""
     looks = list(looks_of.values())
     brighter, coarse = np.stack([look.brighter for look in looks]), np.array([look.coarse for look in looks])
@@ -197,10 +202,12 @@ def _close(looks_of: Mapping[str, _Look]) -> list[tuple[int, int]]:
         for told, mask in ((pairs, near), (unsure, maybe)):
             found = zip(*(places.tolist() for places in np.nonzero(mask)), strict=True)
             told += [(start + one, other) for one, other in found if start + one < other]
-    return sorted(pairs + _same_at_a_second_look(looks_of, unsure))
+    return sorted(pairs + _same_at_a_second_look(looks_of, unsure, watch))
 
 
-def _same_at_a_second_look(looks_of: Mapping[str, _Look], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _same_at_a_second_look(
+    looks_of: Mapping[str, _Look], pairs: Sequence[tuple[int, int]], watch: Watch | None
+) -> list[tuple[int, int]]:
     """The pairs of places whose pictures correlate, either of the two whole or cut a little.
 
     The parts of a picture are made once, for all pictures that it is compared with, and are not kept: those of 20,000
@@ -219,7 +226,7 @@ def _same_at_a_second_look(looks_of: Mapping[str, _Look], pairs: Sequence[tuple[
         values = crops(looks_of[path].small) @ np.stack([wholes[place] for place in compared], axis=1)
         return dict(zip(compared, values.max(axis=0).tolist(), strict=True))
 
-    best = dict(zip(places.values(), map_files(greatest, list(places)), strict=True))
+    best = dict(zip(places.values(), map_files(greatest, list(places), watch), strict=True))
     return [(one, other) for one, other in pairs if max(best[one][other], best[other][one]) >= ALIKE]
 
 

@@ -100,8 +100,7 @@ class Split:
 
     @property
     def _has_gallery(self) -> bool:
-        roles = None if self.test is None else self.test.roles
-        return roles is not None and {"query", "gallery"} <= set(roles.tolist())
+        return self.test is not None and self.test.has_gallery
 
     @property
     def chooser(self) -> Dataset | None:
@@ -257,8 +256,8 @@ def _official_sides(data: Dataset, first: Classes) -> tuple[Classes, Classes, Cl
 
 
 def _need_query_and_gallery(data: Dataset) -> None:
-    roles = set() if data.roles is None else set(data.roles.tolist())
-    if not {"query", "gallery"} <= roles:
+    if not data.has_gallery:
+        roles = set() if data.roles is None else set(data.roles.tolist())
         raise InputError(
             f"protocol 'query-gallery' needs items with the roles 'query' and 'gallery'; {data.name} has "
             f"{', '.join(sorted(roles)) or 'no roles'}. Use 'default' or 'fixed-validation'."

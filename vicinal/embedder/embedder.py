@@ -34,7 +34,7 @@ from vicinal.backbones import (
 )
 from vicinal.data import is_foreign, of
 from vicinal.embedder.calibration import Calibration, Sameness
-from vicinal.embedder.encode import Precision, embed_in_batches, stack
+from vicinal.embedder.encode import BatchOptions, Precision, embed_each, embed_in_batches
 from vicinal.embedder.engines import Choice, EngineName
 from vicinal.embedder.folder import (
     CONFIG,
@@ -49,7 +49,7 @@ from vicinal.embedder.folder import (
     write_folder,
 )
 from vicinal.embedder.head import Head, Normalisation, Pooling, first_numbers, pool
-from vicinal.embedder.inputs import Inputs, default_transform, describe_transform, prepare, reader, restore_transform
+from vicinal.embedder.inputs import Inputs, default_transform, describe_transform, reader, restore_transform
 from vicinal.embedder.lora import merged
 from vicinal.embedder.onnx import export_onnx
 from vicinal.embedder.queries import embed_queries
@@ -219,34 +219,17 @@ class Embedder(nn.Module):
             skip_bad: Leave out what cannot be read instead of raising: a warning names it, `skipped` has its places.
             progress: Whether to show a bar on standard error.
         """
+        options = BatchOptions(batch_size, workers, engine, precision, progress)
         count, item = reader(inputs, self.backbone.input)
-        expects, transform = self.backbone.input, self.transform
-        unreadable: dict[int, str] = {}
-
-        def opened(position: int) -> Tensor:
-            try:
-                return prepare(item(position), expects, transform)
-            except DataError as error:
-                if not skip_bad:
-                    raise
-                unreadable[position] = str(error).splitlines()[0]
-                return torch.zeros(expects.channels, expects.size, expects.size)
-
         embeddings = np.empty((count, self.dim), dtype=np.float32)
-        runs = embed_in_batches(
-            nn.Sequential(self.backbone, self.head),
-            count,
-            lambda positions: stack([opened(position) for position in positions]),
-            batch_size=batch_size,
-            workers=workers,
-            engine=engine,
-            precision=precision,
-            progress=progress,
-            chosen=self._note,
-        )
-        for positions, rows in runs:
-            embeddings[positions.start : positions.stop] = self.rounded(rows)
-        self.skipped = tuple(sorted(unreadable))
+        unreadable: dict[int, str] = {}
+        run = partial(embed_in_batches, options=options, chosen=self._note)
+        for position, row in embed_each(self, item, range(count), skip=(DataError,) if skip_bad else (), run=run):
+            if isinstance(row, Exception):
+                unreadable[position] = str(row).splitlines()[0]
+            else:
+                embeddings[position] = row
+        self.skipped = tuple(unreadable)
         if unreadable:
             listed = "\n".join(f"  - {unreadable[position]}" for position in self.skipped[:20])
             warn_caller(f"{len(unreadable)} of {count} items are left out:\n{listed}")

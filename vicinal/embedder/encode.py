@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32
+from PIL import Image
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
@@ -20,13 +23,99 @@ from torch import Tensor, nn
 from vicinal._util.machine import cores
 from vicinal._util.progress import LiveBar
 from vicinal.embedder.engines import ENGINES, Choice, Engine, choose_engine, device_of, make_engine
+from vicinal.embedder.inputs import Item, prepare
 from vicinal.errors import InputError, UnknownName
 
-__all__ = ["Precision", "embed_in_batches", "evaluating", "stack", "usual_workers"]
+if TYPE_CHECKING:
+    from vicinal.embedder.embedder import Embedder
+
+__all__ = ["BatchOptions", "Precision", "Run", "embed_each", "embed_in_batches", "evaluating", "stack", "usual_workers"]
 
 Precision = Literal["float32", "bfloat16"]
+# From a network, the number of items and a function that opens some of them, to their rows in order.
+Run: TypeAlias = Callable[
+    [nn.Module, int, Callable[[range], Tensor]], Iterator[tuple[range, Float32[np.ndarray, "b d"]]]
+]
 
 FIRST = 8  # items of a run's first batch, from which its engine is chosen
+
+
+@final
+@dataclass(frozen=True)
+class BatchOptions:
+    """How a network is run on many items.
+
+    Args:
+        batch_size: Number of items per forward pass, at most.
+        workers: Number of threads; 0 for none but the calling one, None for one per core.
+        engine: Key of `ENGINES`, or "auto" for the fastest.
+        precision: Precision of the engine "eager": "float32" or "bfloat16".
+        progress: Whether to show a bar on standard error.
+        label: Text of the bar.
+    """
+
+    batch_size: int = 32
+    workers: int | None = None
+    engine: str = "auto"
+    precision: Precision = "float32"
+    progress: bool = False
+    label: str = "embedding"
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or (self.workers or 0) < 0:
+            raise InputError(
+                f"batch_size must be at least 1 and workers at least 0; got {self.batch_size} and {self.workers}."
+            )
+        if self.engine != "auto" and self.engine not in ENGINES:
+            raise UnknownName("engine", self.engine, ("auto", *ENGINES))
+        if self.precision not in ("float32", "bfloat16"):
+            raise UnknownName("precision", self.precision, ("float32", "bfloat16"))
+        if self.precision == "bfloat16" and self.engine not in ("auto", "eager"):
+            raise InputError(
+                f"precision 'bfloat16' is for the engine 'eager'; got engine {self.engine!r}. Leave out one of them."
+            )
+
+
+DEFAULTS = BatchOptions()
+
+
+def embed_each(
+    embedder: Embedder,
+    item: Callable[[int], Item],
+    positions: Sequence[int],
+    *,
+    skip: tuple[type[Exception], ...] = (),
+    run: Run | None = None,
+) -> Iterator[tuple[int, Float32[np.ndarray, " d"] | Exception]]:
+    """Yield each position with the embedding of its item, or with the error why there is none.
+
+    Args:
+        embedder: The embedder, put in evaluation mode while this runs.
+        item: Returns an item by its position; see `reader`.
+        positions: Positions of the items, in the order in which they are yielded.
+        skip: Errors of an item that are yielded in place of its embedding; others are raised.
+        run: Runs the network on the opened items; `embed_in_batches` with its defaults if None.
+    """
+    expects, transform = embedder.backbone.input, embedder.transform
+    errors: dict[int, Exception] = {}
+
+    def opened(position: int) -> Tensor:
+        try:
+            return prepare(item(position), expects, transform)
+        except skip as error:
+            errors[position] = error
+            blank: Any = np.zeros(expects.channels) if expects.pixels is None else Image.new("RGB", (8, 8))
+            return prepare(blank, expects, transform)  # keeps the batch whole; its embedding is dropped
+
+    network = nn.Sequential(embedder.backbone, embedder.head)
+
+    def load(numbers: range) -> Tensor:
+        return stack([opened(positions[number]) for number in numbers])
+
+    for numbers, rows in (run or embed_in_batches)(network, len(positions), load):
+        for number, row in zip(numbers, embedder.rounded(rows), strict=True):
+            position = positions[number]
+            yield position, errors.get(position, row)
 
 
 def embed_in_batches(
@@ -34,12 +123,7 @@ def embed_in_batches(
     count: int,
     load: Callable[[range], Float[Tensor, "b ..."]],
     *,
-    batch_size: int = 32,
-    workers: int | None = None,
-    engine: str = "auto",
-    precision: Precision = "float32",
-    progress: bool = False,
-    label: str = "embedding",
+    options: BatchOptions = DEFAULTS,
     chosen: Callable[[Choice], object] | None = None,
 ) -> Iterator[tuple[range, Float32[np.ndarray, "b d"]]]:
     """Yield the rows of items 0 to count - 1 in order, with the positions that they belong to.
@@ -52,22 +136,14 @@ def embed_in_batches(
         network: From inputs [b, ...] to rows [b, d]; put in evaluation mode while this runs.
         count: How many items there are.
         load: Opens the items at some positions, as one tensor; called from several threads.
-        batch_size: Items per forward pass, at most.
-        workers: Threads; 0 for none but the calling one, None for as many as there are cores.
-        engine: A key of `ENGINES`, or "auto".
-        precision: "bfloat16" is for the engine "eager".
-        progress: Whether to show a bar on standard error.
-        label: What the bar says.
-        chosen: Told the engine once it is chosen.
+        options: Batch size, threads, engine, precision and progress bar.
+        chosen: Callback, called with the engine once it is chosen.
     """
-    workers = usual_workers() if workers is None else workers
-    if batch_size < 1 or workers < 0:
-        raise InputError(f"batch_size must be at least 1 and workers at least 0; got {batch_size} and {workers}.")
-    if engine != "auto" and engine not in ENGINES:
-        raise UnknownName("engine", engine, ("auto", *ENGINES))
     if count == 0:
         return
-    with evaluating(network), _progress_bar(progress) as bar:
+    batch_size, label = options.batch_size, options.label
+    workers = usual_workers() if options.workers is None else options.workers
+    with evaluating(network), _progress_bar(options.progress) as bar:
         task = bar.add_task(label, total=count)
         # The few items of the first batch are opened at once, so that a short run does not wait for one thread.
         head = range(min(FIRST, batch_size, count))
@@ -76,7 +152,7 @@ def embed_in_batches(
                 pool.map(lambda position: load(range(position, position + 1)), head) if workers > 1 else [load(head)]
             )
             first = _joined(list(opened))
-            choice = _choose(network, first, count, workers, engine, precision)
+            choice = _choose(network, first, count, workers, options)
             if chosen is not None:
                 chosen(choice)
             run = _run_of(choice.engine, network, first)
@@ -89,13 +165,13 @@ def embed_in_batches(
                 for positions, rows in rest:
                     done = positions.stop
                     rate = (done - len(head)) / max(time.perf_counter() - start, 1e-9)
-                    bar.update(task, completed=done, description=_said(label, choice, f", {rate:.0f} {kind}/s"))
+                    bar.update(task, completed=done, description=_description(label, choice, f", {rate:.0f} {kind}/s"))
                     yield positions, rows
             if done == len(head):
-                bar.update(task, completed=done, description=_said(label, choice))
+                bar.update(task, completed=done, description=_description(label, choice))
 
 
-def _said(label: str, choice: Choice, rate: str = "") -> str:
+def _description(label: str, choice: Choice, rate: str = "") -> str:
     note = f" ({choice.note})" if choice.note else ""
     return escape(f"{label}, {choice.engine.name}{rate}{note}")  # brackets would be taken for colours
 
@@ -105,15 +181,9 @@ def usual_workers() -> int:
     return max(1, min(cores(), torch.get_num_threads()))
 
 
-def _choose(network: nn.Module, first: Tensor, count: int, workers: int, engine: str, precision: Precision) -> Choice:
-    if precision not in ("float32", "bfloat16"):
-        raise UnknownName("precision", precision, ("float32", "bfloat16"))
-    if precision == "float32":
-        return choose_engine(network, first, count, workers=workers, name=engine)
-    if engine not in ("auto", "eager"):
-        raise InputError(
-            f"precision 'bfloat16' is for the engine 'eager'; got engine {engine!r}. Leave out one of them."
-        )
+def _choose(network: nn.Module, first: Tensor, count: int, workers: int, options: BatchOptions) -> Choice:
+    if options.precision == "float32":
+        return choose_engine(network, first, count, workers=workers, name=options.engine)
     eager, device = make_engine(network, first, "eager"), device_of(network)
 
     def run(inputs: Tensor) -> Tensor:
@@ -190,7 +260,9 @@ def _check_shapes(items: list[Tensor]) -> None:
 
 
 # Modules that were in training mode when a run began, with the number of runs that need them in evaluation mode.
-_EVALUATING: dict[nn.Module, int] = {}
+# At module level, since threads that embed with the same network at the same time do not know of each other: the last
+# one to finish has to give the modules their mode back. Networks are held by weak references.
+_EVALUATING: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import math
 import platform
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, final
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -33,10 +33,11 @@ from vicinal._util.files import replacing
 from vicinal._util.machine import cache_folder
 from vicinal._util.reading import read_json
 from vicinal.embedder.onnx import graph_in_memory
-from vicinal.errors import DataError, MissingExtra, look_up
+from vicinal.errors import DataError, look_up
 
 __all__ = [
     "ENGINES",
+    "ENGINE_CACHE",
     "TOLERANCE",
     "Choice",
     "Engine",
@@ -213,7 +214,6 @@ def make_engine(
         patient: Whether a slow way of making it may be tried where the fast one fails.
 
     Raises:
-        MissingExtra: If the engine's library is not installed.
         Exception: Whatever torch or onnxruntime raise for a network that they cannot copy or export.
 
     Example:
@@ -282,11 +282,8 @@ def _folded(network: nn.Module, sample: Tensor, patient: bool = True) -> Engine:
 
 
 def _onnxruntime(network: nn.Module, sample: Tensor, patient: bool = True) -> Engine:
-    try:
-        import onnx  # noqa: F401  torch's exporter needs it
-        import onnxruntime
-    except ImportError:
-        raise MissingExtra("onnx", "The engine onnxruntime") from None
+    import onnxruntime  # here, since it takes a tenth of a second
+
     two = sample[:2] if len(sample) > 1 else torch.cat([sample, sample])  # a batch of 1 would be taken for a constant
     graph = graph_in_memory(copy.deepcopy(network).cpu().eval(), two.cpu(), patient=patient)
     options = onnxruntime.SessionOptions()
@@ -336,12 +333,7 @@ PATIENCE = 60.0  # seconds of eager work from which torch's slow exporter may be
 BESIDE = 0.6
 FILE = "engines.json"
 
-# The engines made last, by what they were made from: a network that has changed does not find its old one. Two, for an
-# embedder and its features; more would hold the weights of networks that nobody uses any longer.
-_KEPT: OrderedDict[tuple[str, str, str], Engine] = OrderedDict()
-_PASSED: set[tuple[str, str, str]] = set()
-_LOCK = threading.Lock()
-MOST_KEPT = 2
+ENGINES_PER_NETWORK = 4  # an embedder, its features, its queries, and one more shape; each may hold a copy of weights
 
 
 @final
@@ -351,7 +343,7 @@ class Choice:
 
     Attributes:
         engine: What runs the network.
-        note: Why it is not the one that was asked for, or how to get a faster one; empty if there is nothing to say.
+        note: Reason why it is not the requested one; empty if there is none.
     """
 
     engine: Engine
@@ -372,6 +364,94 @@ class Measured:
     making: Mapping[str, float] = field(default_factory=dict)
 
 
+@final
+@dataclass(eq=False)
+class _CachedEngine:
+    engine: Engine | None
+    checked: bool = False
+
+
+@final
+class EngineCache:
+    """Engines by the content of the network that they were made from; several threads may share one cache.
+
+    A network whose weights have changed does not find its old engines, and a copy of a network finds those of the
+    original. Engines are freed with the last network that used them: networks are held by weak references, by their
+    first leaf module, since callers wrap the same modules in a new `nn.Sequential` for every call.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # held while an engine is made: torch's exporters run one at a time anyway
+        self._by_content: WeakValueDictionary[tuple[str, str, str], _CachedEngine] = WeakValueDictionary()
+        self._by_network: WeakKeyDictionary[nn.Module, OrderedDict[tuple[str, str, str], _CachedEngine]]
+        self._by_network = WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._by_content)
+
+    def engine(
+        self, network: nn.Module, state: str, inputs: Tensor, name: str, make: Callable[[], Engine | None]
+    ) -> Engine | None:
+        """Return the engine of a network, made by `make` if there is none yet; None if `make` returned None.
+
+        Args:
+            network: The network as it is now.
+            state: Fingerprint of the network.
+            inputs: Inputs of the shape that the engine runs.
+            name: What the engine is for: its name, or another word for a choice that follows other rules.
+            make: Makes the engine; called while other threads wait for it.
+        """
+        key = (state, str(tuple(inputs.shape[1:])), name)
+        with self._lock:
+            cached = self._by_content.get(key)
+            if cached is None:
+                cached = self._by_content[key] = _CachedEngine(make())
+            held = self._by_network.setdefault(_first_leaf(network), OrderedDict())
+            held[key] = cached
+            held.move_to_end(key)
+            while len(held) > ENGINES_PER_NETWORK:
+                held.popitem(last=False)
+            return cached.engine
+
+    def names(self, network: nn.Module, inputs: Tensor, *, checked: bool = False) -> list[str]:
+        """Return the names of the engines made from a network as it is now, the last one first.
+
+        Args:
+            network: The network as it is now.
+            inputs: Inputs of the shape that the engines run.
+            checked: Whether to list only engines whose rows were compared with those of eager.
+        """
+        if not len(self):
+            return []  # a fingerprint reads every weight
+        content = (fingerprint(network), str(tuple(inputs.shape[1:])))
+        with self._lock:
+            cached = list(self._by_content.items())
+        return [key[2] for key, entry in reversed(cached) if key[:2] == content and (entry.checked or not checked)]
+
+    def mark_checked(self, engine: Engine) -> None:
+        """Note that the rows of an engine were compared with those of eager."""
+        with self._lock:
+            for cached in self._by_content.values():
+                cached.checked |= cached.engine is engine
+
+    def clear(self) -> None:
+        """Free all engines."""
+        with self._lock:
+            self._by_network.clear()
+            self._by_content.clear()
+
+
+# Shared by the whole process: an engine takes a second or more to make, and the same network is embedded with from
+# places that do not know of each other (encode, features of a frozen backbone, queries of an index, a server's
+# threads). It holds no network alive.
+ENGINE_CACHE = EngineCache()
+
+
+def _first_leaf(network: nn.Module) -> nn.Module:
+    return next(module for module in network.modules() if next(module.children(), None) is None)
+
+
 def choose_engine(
     network: nn.Module, first: Float[Tensor, "n ..."], count: int, *, workers: int = 1, name: str = "auto"
 ) -> Choice:
@@ -389,62 +469,53 @@ def choose_engine(
     if name == "eager" or len(first) == 0:
         return Choice(eager)
     if name == "auto" and count <= CHECKED:
-        return Choice(_kept_and_checked(network, first) or eager)
+        # To check another engine would take longer than eager alone.
+        checked = [name for name in ENGINE_CACHE.names(network, first, checked=True) if name in ENGINES]
+        return Choice(_prepare(network, first, checked[0]) if checked else eager)
     rows = sorted({round(row) for row in np.linspace(0, len(first) - 1, CHECKED)})
     start = time.perf_counter()
     expected = eager.run(first[rows]).numpy()
     eager_seconds = (time.perf_counter() - start) / len(rows)
-    note = ""
     if name == "auto":
-        name, note = _fastest(network, first, count, workers, eager_seconds)
+        name = _fastest(network, first, count, workers, eager_seconds)
         if name == "eager":
-            return Choice(eager, note)
+            return Choice(eager)
     try:
         engine = _prepare(network, first, name)
         found = engine.run(first)[rows].numpy()
-    except MissingExtra:
-        raise
     except Exception as error:  # torch and onnxruntime raise errors of many kinds for what they cannot run
         return Choice(eager, f"{name} cannot run this network ({_first_line(error)})")
     worst = float(difference(found, expected).max(initial=0.0)) if found.shape == expected.shape else math.inf
     if not worst <= TOLERANCE:
         return Choice(eager, f"{name} gave other embeddings (difference {worst:.2g}, at most {TOLERANCE:g} is allowed)")
-    with _LOCK:
-        _PASSED.update(key for key, kept in _KEPT.items() if kept is engine)
-    return Choice(engine, note)
+    ENGINE_CACHE.mark_checked(engine)
+    return Choice(engine)
 
 
 def forget_engines() -> None:
-    """Free the engines that are kept for the next call of `encode` with the same weights."""
-    with _LOCK:
-        _KEPT.clear()
-        _PASSED.clear()
+    """Free the engines that are cached for the next call with the same weights."""
+    ENGINE_CACHE.clear()
 
 
-def _fastest(network: nn.Module, first: Tensor, count: int, workers: int, eager_seconds: float) -> tuple[str, str]:
-    names = candidates(device_of(network))
-    missing = "onnxruntime" in names and not (_installed("onnx") and _installed("onnxruntime"))
-    note = "faster with pip install 'vicinal[onnx]'" if missing else ""
+def _fastest(network: nn.Module, first: Tensor, count: int, workers: int, eager_seconds: float) -> str:
     key = _machine_and_shape(network, first, workers)
-    known = _read().get(key)
-    if known is None:
+    measured = _read().get(key)
+    if measured is None:
         eager = make_engine(network, first, "eager")
         # The first pass of a process is slower than all others: it does not count alone.
         if count * eager_seconds >= WORTH:
             eager_seconds = min(eager_seconds, _seconds(eager, first[:CHECKED]))
         if count * eager_seconds < WORTH:
-            return "eager", ""
+            return "eager"
         patient = count * eager_seconds >= PATIENCE
-        known = _measure(
-            network, first, [name for name in names if not (missing and name == "onnxruntime")], workers, patient
-        )
-        _write(key, known)
-    made = {name for _, _, name in _keys_of(network, first)} if _KEPT else set()
+        measured = _measure(network, first, candidates(device_of(network)), workers, patient)
+        _write(key, measured)
+    ready = ENGINE_CACHE.names(network, first)
     seconds = {
-        name: count * spent + (0.0 if name in made else known.making.get(name, 0.0))
-        for name, spent in known.seconds.items()
+        name: count * spent + (0.0 if name in ready else measured.making.get(name, 0.0))
+        for name, spent in measured.seconds.items()
     }
-    return min(seconds, key=seconds.__getitem__, default="eager"), note
+    return min(seconds, key=seconds.__getitem__, default="eager")
 
 
 def _seconds(engine: Engine, inputs: Tensor) -> float:
@@ -453,7 +524,7 @@ def _seconds(engine: Engine, inputs: Tensor) -> float:
     return (time.perf_counter() - start) / len(inputs)
 
 
-def _measure(network: nn.Module, first: Tensor, names: list[str], workers: int, patient: bool) -> Measured:
+def _measure(network: nn.Module, first: Tensor, names: Sequence[str], workers: int, patient: bool) -> Measured:
     seconds: dict[str, float] = {}
     making: dict[str, float] = {}
     for name in ("eager", *names):
@@ -471,33 +542,15 @@ def _measure(network: nn.Module, first: Tensor, names: list[str], workers: int, 
 
 
 def _prepare(network: nn.Module, sample: Tensor, name: str, patient: bool = True) -> Engine:
-    key = (fingerprint(network), str(tuple(sample.shape[1:])), name)
-    with _LOCK:
-        if key in _KEPT:
-            _KEPT.move_to_end(key)
-            return _KEPT[key]
-    engine = make_engine(network, sample, name, patient=patient)
-    with _LOCK:
-        _KEPT[key] = engine
-        while len(_KEPT) > MOST_KEPT:
-            _PASSED.discard(_KEPT.popitem(last=False)[0])
+    engine = ENGINE_CACHE.engine(
+        network,
+        fingerprint(network),
+        sample,
+        name,
+        lambda: make_engine(network, sample, name, patient=patient),
+    )
+    assert engine is not None
     return engine
-
-
-def _keys_of(network: nn.Module, sample: Tensor) -> list[tuple[str, str, str]]:
-    """Return the keys of the engines that were made from the network as it is now."""
-    state, shape = fingerprint(network), str(tuple(sample.shape[1:]))
-    with _LOCK:
-        return [key for key in _KEPT if key[:2] == (state, shape)]
-
-
-def _kept_and_checked(network: nn.Module, first: Tensor) -> Engine | None:
-    """Return an engine that has agreed with eager before: to check it again would take longer than eager alone."""
-    if not _KEPT:
-        return None
-    keys = _keys_of(network, first)
-    with _LOCK:
-        return next((_KEPT[key] for key in reversed(keys) if key in _PASSED and key in _KEPT), None)
 
 
 def _machine_and_shape(network: nn.Module, sample: Tensor, workers: int) -> str:
@@ -514,11 +567,6 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
-
-
-def _installed(module: str) -> bool:
-    # by the module, as several packages bring onnxruntime
-    return importlib.util.find_spec(module) is not None
 
 
 def _version(package: str) -> str | None:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal._util.files import replacing
-from vicinal.errors import DataError, MissingExtra
+from vicinal.errors import DataError
 
 __all__ = ["export_onnx", "graph_in_memory"]
 
@@ -40,12 +40,9 @@ def export_onnx(network: nn.Module, sample: Float[Tensor, "n ..."], path: Path, 
     Returns:
         The greatest absolute difference found, over the sample and its first item alone.
     """
-    try:
-        import onnx
-        import onnxruntime
-        import onnxscript  # noqa: F401  torch's exporter needs it
-    except ImportError:
-        raise MissingExtra("onnx", "Export to ONNX") from None
+    import onnx  # here, as these take a while
+    import onnxruntime
+
     model = _trace(network, sample)
     onnx.helper.set_model_props(model, dict(metadata))
     content = model.SerializeToString()
@@ -70,8 +67,8 @@ def export_onnx(network: nn.Module, sample: Float[Tensor, "n ..."], path: Path, 
 def graph_in_memory(network: nn.Module, sample: Float[Tensor, "n ..."], *, patient: bool = True) -> bytes:
     """Return a network as an ONNX graph with a free batch size, made as fast as torch can.
 
-    The exporter by tracing takes a second for MobileNetV2 and needs the package onnx; the one by `torch.export`, which
-    `export_onnx` uses, takes 18 and needs onnxscript. The latter knows more operators, and is tried second.
+    The exporter by tracing takes a second for MobileNetV2; the one by `torch.export`, which `export_onnx` uses, takes
+    18 (and needs onnxscript). The latter knows more operators, and is tried second.
 
     Args:
         network: Called with one tensor; in evaluation mode, on the CPU.

@@ -8,8 +8,7 @@ one core for an image).
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, final
 
@@ -18,10 +17,10 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor, nn
 
-from vicinal.embedder.encode import evaluating, usual_workers
-from vicinal.embedder.engines import TOLERANCE, Engine, device_of, difference, fingerprint, make_engine
+from vicinal.embedder.encode import embed_each, evaluating, usual_workers
+from vicinal.embedder.engines import ENGINE_CACHE, TOLERANCE, Engine, device_of, difference, fingerprint, make_engine
 from vicinal.embedder.inputs import Inputs, Item, prepare, reader
-from vicinal.errors import DataError, NotFinite, VicinalError
+from vicinal.errors import DataError
 
 if TYPE_CHECKING:
     from vicinal.embedder.embedder import Embedder
@@ -29,19 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["QueryEmbedder", "embed_queries", "embed_readable"]
 
 CHECKED = 2  # random inputs on which an engine must agree with the network as it is
-MOST_KEPT = 4
-
-# The engines made last, by the content of the network and the shape of its inputs; None for the network as it is.
-_KEPT: OrderedDict[tuple[str, tuple[int, ...]], Engine | None] = OrderedDict()
-_LOCK = threading.Lock()
 
 
 def embed_queries(embedder: Embedder, queries: Inputs) -> Float32[np.ndarray, "n d"]:
     """Embed each query by itself.
 
     Args:
-        embedder: What embeds; its weights may have changed since the last call.
-        queries: What `Embedder.encode` takes.
+        embedder: The embedder; its weights may have changed since the last call.
+        queries: Queries, as `Embedder.encode` takes them.
 
     Example:
         >>> from vicinal.embedder import Embedder
@@ -50,47 +44,70 @@ def embed_queries(embedder: Embedder, queries: Inputs) -> Float32[np.ndarray, "n
         >>> bool((embed_queries(model, images)[2] == embed_queries(model, images[2])[0]).all())
         True
     """
-    rows, _, faults = _embedded(embedder, queries, ())
-    assert not faults
+    count, item = reader(queries, embedder.backbone.input)
+    rows = np.empty((count, embedder.dim), np.float32)
+    for position, row in embed_each(embedder, item, range(count), run=_embed_alone):
+        assert not isinstance(row, Exception)  # errors are raised
+        rows[position] = row
     return rows
 
 
 def embed_readable(
     embedder: Embedder, queries: Inputs
-) -> tuple[Float32[np.ndarray, "n d"], list[int], list[VicinalError]]:
+) -> tuple[Float32[np.ndarray, "n d"], list[int], list[Exception]]:
     """Embed each query that can be read by itself.
 
     Args:
-        embedder: What embeds.
-        queries: What `Embedder.encode` takes.
+        embedder: The embedder.
+        queries: Queries, as `Embedder.encode` takes them.
 
     Returns:
-        One row for each that can be read, the places of these, and what is wrong with each of the others.
+        One row for each that can be read, the positions of these, and the error of each of the others.
     """
-    return _embedded(embedder, queries, (DataError, NotFinite))
-
-
-def _embedded(
-    embedder: Embedder, queries: Inputs, passed_over: tuple[type[VicinalError], ...]
-) -> tuple[Float32[np.ndarray, "n d"], list[int], list[VicinalError]]:
     count, item = reader(queries, embedder.backbone.input)
-    rows = np.empty((count, embedder.dim), np.float32)
+    rows, positions, errors = [np.empty((0, embedder.dim), np.float32)], [], []
+    for position, row in embed_each(embedder, item, range(count), skip=(DataError,), run=_embed_alone):
+        if isinstance(row, Exception):
+            errors.append(row)
+        else:
+            rows.append(row[None])
+            positions.append(position)
+    return np.concatenate(rows), positions, errors
+
+
+def _embed_alone(
+    network: nn.Module, count: int, load: Callable[[range], Tensor]
+) -> Iterator[tuple[range, Float32[np.ndarray, "1 d"]]]:
+    """Run a network on each item by itself, side by side; see `embed_in_batches`."""
     if not count:
-        return rows, [], []
-    embed_one = QueryEmbedder(embedder)
+        return
+    run = _AloneEngine(network)
 
-    def embed(place: int) -> VicinalError | None:
-        try:
-            rows[place] = embed_one(item(place))
-        except passed_over as fault:
-            return fault
-        return None
+    def embed(position: int) -> Float32[np.ndarray, "1 d"]:
+        return run(load(range(position, position + 1)))
 
-    first = embed(0)
+    yield range(1), embed(0)
     with ThreadPoolExecutor(usual_workers()) as pool:
-        each = [first, *pool.map(embed, range(1, count))]  # what is not passed over is raised here
-    places = [place for place, fault in enumerate(each) if fault is None]
-    return rows[places] if len(places) < count else rows, places, [fault for fault in each if fault is not None]
+        for position, rows in enumerate(pool.map(embed, range(1, count)), start=1):
+            yield range(position, position + 1), rows
+
+
+@final
+class _AloneEngine:
+    """Runs a network on inputs [1, ...], always by the same engine; several threads may call it."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network = network
+        with evaluating(network):  # of which the fingerprint tells the mode
+            self._state = fingerprint(network)
+
+    def __call__(self, inputs: Tensor) -> Float32[np.ndarray, "1 d"]:
+        with evaluating(self._network):
+            # Not by the name of an engine: what `encode` has made before must not change the answer.
+            engine = ENGINE_CACHE.engine(
+                self._network, self._state, inputs, "query", lambda: _query_engine(self._network, inputs)
+            )
+            return (engine or make_engine(self._network, inputs, "eager")).run(inputs).numpy()
 
 
 @final
@@ -104,28 +121,15 @@ class QueryEmbedder:
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._network = nn.Sequential(embedder.backbone, embedder.head)
-        with evaluating(self._network):  # of which the fingerprint tells the mode
-            self._state = fingerprint(self._network)
+        self._run = _AloneEngine(nn.Sequential(embedder.backbone, embedder.head))
 
     def __call__(self, query: Item) -> Float32[np.ndarray, " d"]:
         """Embed what `Embedder.encode` takes as one item."""
         inputs = prepare(query, self._embedder.backbone.input, self._embedder.transform)[None]
-        with evaluating(self._network):
-            return self._embedder.rounded(self._engine(inputs).run(inputs).numpy())[0]
-
-    def _engine(self, inputs: Tensor) -> Engine:
-        key = (self._state, tuple(inputs.shape[1:]))
-        with _LOCK:  # one makes it, the others wait
-            if key not in _KEPT:
-                _KEPT[key] = _made(self._network, inputs)
-            _KEPT.move_to_end(key)
-            while len(_KEPT) > MOST_KEPT:
-                _KEPT.popitem(last=False)
-            return _KEPT[key] or make_engine(self._network, inputs, "eager")
+        return self._embedder.rounded(self._run(inputs))[0]
 
 
-def _made(network: nn.Module, inputs: Tensor) -> Engine | None:
+def _query_engine(network: nn.Module, inputs: Tensor) -> Engine | None:
     """The engine of a network, if one beside eager can run it: which it is must not depend on the query."""
     if device_of(network).type != "cpu":
         return None

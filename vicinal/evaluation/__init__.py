@@ -6,7 +6,7 @@ themselves. Nothing here knows of models or training.
 
 from __future__ import annotations
 
-from vicinal.evaluation._evaluate import evaluate
+from vicinal.evaluation._evaluate import Neighbourhood, evaluate
 from vicinal.evaluation.clustering import cluster_scores, k_means, pairwise_f1
 from vicinal.evaluation.geometry import (
     alignment,
@@ -20,13 +20,18 @@ from vicinal.evaluation.geometry import (
     uniformity,
 )
 from vicinal.evaluation.identification import FewShot, Identification, few_shot_accuracy, identify
+from vicinal.evaluation.items import GroundTruth
 from vicinal.evaluation.scores import Scores, chance_scores
 from vicinal.evaluation.sizes import SizeScores, concatenate, score_sizes
 from vicinal.evaluation.verification import Verification, verify
+from vicinal.stats.intervals import Bootstrap
 
 __all__ = [
+    "Bootstrap",
     "FewShot",
+    "GroundTruth",
     "Identification",
+    "Neighbourhood",
     "Scores",
     "SizeScores",
     "Verification",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,17 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vicinal._util.code import find, name_of, short_name, told
-from vicinal.errors import InputError
+from vicinal.errors import InputError, UnknownName
 from vicinal.evaluation import retrieval
 from vicinal.evaluation.clustering import cluster_scores
 from vicinal.evaluation.geometry import collapse_warning, geometry_scores
 from vicinal.evaluation.identification import few_shot_accuracy, identify_items
-from vicinal.evaluation.items import Encoder, LabelSets, OverlappingSets, SameClass, ScoredItems, as_scored_items
+from vicinal.evaluation.items import Encoder, Gallery, OverlappingSets, SameClass, ScoredItems, as_scored_items
 from vicinal.evaluation.retrieval import positive_ranks
 from vicinal.evaluation.scores import Scores
 from vicinal.evaluation.verification import verify_items
 from vicinal.neighbours.exact import search
-from vicinal.neighbours.inputs import ArrayLike, Labels, checked_count
+from vicinal.neighbours.inputs import ArrayLike, checked_count
 from vicinal.neighbours.nearest import Neighbours, collect
 from vicinal.neighbours.reranking import (
     Reranker,
@@ -34,27 +35,66 @@ from vicinal.neighbours.reranking import (
     expand_queries,
 )
 from vicinal.neighbours.similarity import vectors
-from vicinal.stats.intervals import Interval, class_bootstrap, class_sums
+from vicinal.stats.intervals import NO_INTERVALS, USUAL_INTERVALS, Bootstrap, Interval, class_bootstrap, class_sums
 
-__all__ = ["evaluate"]
+__all__ = ["Neighbourhood", "evaluate", "ranks_by_default"]
 
 
 # Better neighbours from the same vectors: whitened, drawn towards their neighbours, or in the order of shared ones.
 
 
-def improved_items(
-    scored: ScoredItems, *, whitening: Whitening | None = None, augment: int = 0, expand: int = 0
-) -> ScoredItems:
-    """Whiten all vectors, then draw references towards their neighbours, then queries towards the references.
+@dataclass(frozen=True)
+class Neighbourhood:
+    """How neighbours are improved before they are scored.
+
+    Args:
+        whitening: Map that all vectors go through first, learned on training classes with `learn_whitening`; after
+            it vectors are compared by their cosine.
+        augment: Number of neighbours that each reference is averaged with; costs a search of all in all.
+        expand: Number of references that each query is averaged with; costs a second search.
+        rerank: True to order the nearest by shared neighbours with the settings of the paper, or `Reranking(...)`
+            with other settings; costs a search of all in all and excludes a full ranking.
+
+    Example:
+        >>> Neighbourhood(expand=3).to_dict()
+        {'expand': 3}
+    """
+
+    whitening: Whitening | None = None
+    augment: int = 0
+    expand: int = 0
+    rerank: Reranking | bool | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.augment, self.expand) < 0:
+            raise InputError(f"augment and expand must not be negative; got {self.augment} and {self.expand}.")
+        if self.reranking is not None and (self.augment or self.expand):
+            raise InputError("Re-ranking orders the nearest alone: it goes without expand and augment.")
+
+    @property
+    def reranking(self) -> Reranking | None:
+        """Settings of the re-ranking; None for none."""
+        return as_reranking(self.rerank)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings that differ from a plain search, for a record."""
+        settings = {
+            "whitening": None if self.whitening is None else len(self.whitening.axes),
+            "augment": self.augment or None,
+            "expand": self.expand or None,
+            "rerank": None if self.reranking is None else asdict(self.reranking),
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+def improved_items(scored: ScoredItems, neighbours: Neighbourhood) -> ScoredItems:
+    """Whiten all vectors, then average references with their neighbours, then queries with the references.
 
     Args:
         scored: Queries and references.
-        whitening: Learned elsewhere, on training classes; after it vectors are compared by their cosine.
-        augment: Neighbours that a reference is drawn towards; 0 for none.
-        expand: References that a query is drawn towards; 0 for none.
+        neighbours: What is done; re-ranking comes later, in `reranked_neighbours`.
     """
-    if min(augment, expand) < 0:
-        raise InputError(f"augment and expand must not be negative; got {augment} and {expand}.")
+    whitening, augment, expand = neighbours.whitening, neighbours.augment, neighbours.expand
     itself = scored.ignored.itself
     queries, references, distance = scored.queries.rows, scored.references.rows, scored.queries.distance
     if whitening is not None:
@@ -104,6 +144,8 @@ RANKED: dict[str, Callable[..., Tensor]] = {
 SETS_NOTE = (
     "Labels are sets: classes are the sets that differ, and may share labels, so that intervals may be too narrow."
 )
+EXTRAS = ("ranking", "clustering", "geometry", "verification", "identification")  # names in `also`
+FEW_SHOT = re.compile(r"(\d+)-way (\d+)-shot")
 FULL_RANKING_LIMIT = 100_000_000  # pairs of query and reference that are ranked in a few seconds
 
 
@@ -111,27 +153,13 @@ def evaluate(
     embeddings: ArrayLike | Encoder,
     labels: Any,
     *,
-    gallery: ArrayLike | None = None,
-    gallery_labels: Labels | LabelSets | None = None,
-    sequences: Labels | None = None,
-    gallery_sequences: Labels | None = None,
-    overlap: float = 0.0,
+    gallery: Gallery | None = None,
     distance: str | None = None,
     k: Sequence[int] = (1, 2, 4, 8),
-    full_ranking: bool | None = None,
-    clustering: bool = False,
-    geometry: bool = False,
-    verification: bool = False,
-    identification: bool = False,
-    few_shot: Sequence[tuple[int, int]] = (),
+    also: Sequence[str] | None = None,
     scores: Sequence[str | Callable[..., Tensor]] = (),
-    whitening: Whitening | None = None,
-    augment: int = 0,
-    expand: int = 0,
-    rerank: Reranking | bool | None = None,
-    draws: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    neighbours: Neighbourhood | None = None,
+    intervals: Bootstrap | None = USUAL_INTERVALS,
     progress: Report = lambda stage, fraction: None,
 ) -> Scores:
     """Score embeddings by how well the neighbours of each item share its class.
@@ -145,32 +173,22 @@ def evaluate(
             embeds the items of a dataset.
         labels: One label per row: integers of any size or strings; or the dataset that the rows are of, whose queries
             are searched in its gallery where it has one. Or sets of labels: a row of booleans for each item, of which
-            two belong together where they share a label. The classes are then the sets that differ.
-        gallery: One row per reference, for queries that are searched among other items.
-        gallery_labels: One label per reference.
-        sequences: One entry per row; references with the same entry are ignored.
-        gallery_sequences: One entry per reference, with a gallery.
-        overlap: Of sets of labels: two belong together where the share of what both have in all that either has
-            (Jaccard) is above this; 0 asks for one common label.
+            two match where they share a label; the classes are then the sets that differ. `GroundTruth(labels, ...)`
+            adds sequences whose items do not count for each other, or the overlap that two sets need.
+        gallery: Pair of embeddings and labels, `(embeddings, labels)`, one row per reference, for queries that are
+            searched among other items.
         distance: "cosine" or "euclidean"; by default the embedder's own, and cosine for embeddings.
-        k: The k of R@k.
-        full_ranking: Also mAP, MRR and nDCG; by default for up to 10,000 queries and references.
-        clustering: Also NMI, AMI and pairwise F1 of k-means; minutes for 60,000 items of 11,000 classes.
-        geometry: Also the shape of the space: covering radius, density, uniformity and others.
-        verification: Also how well a threshold tells pairs of one class from others: AUC, EER and others of `verify`.
-        identification: Also who it is, or nobody: rank-1 and DIR@FAR of `identify`.
-        few_shot: Also the accuracy of `few_shot_accuracy` for each pair of ways and shots, such as (5, 1).
-        scores: More of them, of your own: functions of (hits, relevant) or of (ranks) as those in
-            `vicinal.evaluation.retrieval`, which return a number for each query; or "my_module:my_score".
-        whitening: What all vectors go through first, learned on training classes: `learn_whitening`.
-        augment: References that each reference is drawn towards, once; costs a search of all in all.
-        expand: References that each query is drawn towards before it is searched; costs a second search.
-        rerank: Put the nearest in the order of shared neighbours, as the paper does (True) or by settings of your own;
-            costs a search of all in all. No full ranking.
-        draws: Resamples of the intervals; 0 for no intervals.
-        confidence: Of the intervals.
-        seed: Of the resamples and of k-means.
-        progress: Called with the stage and the fraction of it that is done.
+        k: Each k of R@k.
+        also: Further scores, any of "ranking" (mAP, MRR and nDCG), "clustering" (NMI, AMI and pairwise F1 of k-means;
+            minutes for 60,000 items of 11,000 classes), "geometry" (covering radius, density, uniformity and others),
+            "verification" (AUC, EER and others of `verify`), "identification" (rank-1 and DIR@FAR of `identify`) and
+            "5-way 1-shot" with any two numbers (`few_shot_accuracy`). By default "ranking" for up to 10,000 queries
+            and references; an empty list for none.
+        scores: Custom scores: functions of (hits, relevant) or of (ranks) as those in `vicinal.evaluation.retrieval`,
+            which return a number for each query; or "my_module:my_score".
+        neighbours: How neighbours are improved: whitening, augmentation, expansion, re-ranking.
+        intervals: Resamples, confidence and seed of the intervals; None for no intervals.
+        progress: Callback, called with the stage and the fraction of it that is done.
 
     Example:
         >>> scores = evaluate([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]], ["a", "a", "b", "b"], k=[1])
@@ -186,122 +204,135 @@ def evaluate(
         <BLANKLINE>
         4 of 4 queries scored against 4 references, 2 classes; none left out.
     """
-    scored = as_scored_items(
-        embeddings,
-        labels,
-        gallery=gallery,
-        gallery_labels=gallery_labels,
-        sequences=sequences,
-        gallery_sequences=gallery_sequences,
-        distance=distance,
-        overlap=overlap,
-    )
-    sets = isinstance(scored.relevance, OverlappingSets)
-    if sets and (clustering or geometry or verification or identification or few_shot):
-        raise InputError(
-            "Clustering, geometry, verification, identification and few shots need one label per item; sets of labels "
-            "have none."
-        )
-    scored = improved_items(scored, whitening=whitening, augment=augment, expand=expand)
-    rerank = as_reranking(rerank)
-    if rerank is not None and (augment or expand or full_ranking):
-        raise InputError("Re-ranking orders the nearest alone: it goes without expand, augment and a full ranking.")
-    if rerank is not None and identification:
-        raise InputError("Identification goes by similarities: it goes without re-ranking.")
-    queries, references, ignored = scored.queries, scored.references, scored.ignored
-    codes, reference_codes, classes = scored.codes, scored.reference_codes, scored.classes
-    distance = queries.distance
+    neighbours = neighbours or Neighbourhood()
+    extras = None if also is None else _checked_extras(also)
+    scored = as_scored_items(embeddings, labels, gallery=gallery, distance=distance, sets=True)
+    _check_combination(scored, extras or _Extras(), neighbours)
+    scored = improved_items(scored, neighbours)
     ks = _checked_ks(k)
-    if draws < 0 or seed < 0 or not 0 < confidence < 1:
-        raise InputError(
-            f"draws and seed must not be negative and 0 < confidence < 1; got {draws}, {seed} and {confidence}."
-        )
-    relevant = scored.relevance.count(ignored)
+    relevant = scored.relevance.count(scored.ignored)
     if not bool(relevant.any()):
         raise InputError(
-            f"None of the {len(queries)} queries has a reference of its class; check that the labels of one class "
-            "are equal and that each class has at least two items (or one in the gallery)."
+            f"None of the {len(scored.queries)} queries has a reference of its class; check that the labels of one "
+            "class are equal and that each class has at least two items (or one in the gallery)."
         )
+    if extras is None:
+        ranked = neighbours.reranking is None and ranks_by_default(len(scored.queries), len(scored.references))
+        extras = _Extras({"ranking"} if ranked else set())
     on_hits, on_ranks = _own_scores(scores)
-    per_query = _neighbour_scores(scored, relevant, ks, on_hits, rerank, lambda done: progress("neighbours", done))
-    if rerank is not None:
-        full_ranking = False
-    if full_ranking is None:
-        full_ranking = len(queries) * len(references) <= FULL_RANKING_LIMIT
-    if full_ranking or on_ranks:
-        functions = (RANKED if full_ranking else {}) | on_ranks
+    per_query = _neighbour_scores(
+        scored, relevant, ks, on_hits, neighbours.reranking, lambda done: progress("neighbours", done)
+    )
+    if "ranking" in extras.names or on_ranks:
+        functions = (RANKED if "ranking" in extras.names else {}) | on_ranks
         per_query |= _ranking_scores(scored, functions, lambda done: progress("full ranking", done))
-    code_array = codes.numpy()
-    means, intervals = _overall(per_query, code_array, len(classes), draws, confidence, seed)
-    if clustering or geometry or few_shot:
-        every = queries.rows if ignored.itself else torch.cat([queries.rows.double(), references.rows.double()])
-        every_label = codes if ignored.itself else torch.cat([codes, reference_codes])
-    if clustering:
-        progress("clustering", 0.0)
-        means |= cluster_scores(every, every_label, distance=distance, seed=seed)
-        progress("clustering", 1.0)
-    if geometry:
-        progress("geometry", 0.0)
-        means |= geometry_scores(every, every_label, distance=distance)
-        progress("geometry", 1.0)
-    notes = [collapse_warning(references.rows, distance=distance)]
-    if sets:
-        notes.append(SETS_NOTE)
-    if verification:
-        same = verify_items(
-            scored, draws=draws, confidence=confidence, seed=seed, progress=lambda done: progress("pairs", done)
-        )
-        means |= same.overall
-        intervals |= same.intervals
-        notes += same.notes
-    if identification:
-        progress("identification", 0.0)
-        named = identify_items(scored, draws=draws, confidence=confidence, seed=seed)
-        progress("identification", 1.0)
-        means |= named.overall
-        intervals |= named.intervals
-        notes += [f"Identification: {named.summary()}", *named.notes]
-    for ways, shots in few_shot:
-        told_apart = few_shot_accuracy(
-            every, every_label, ways=ways, shots=shots, distance=distance, confidence=confidence, seed=seed
-        )
-        name = f"{ways}-way {shots}-shot"
-        means[name] = told_apart.accuracy
-        if draws:
-            intervals[name] = told_apart.interval
-            notes.append(f"The interval of {name} is over {told_apart.episodes:,} episodes, not over classes.")
+    bootstrap = intervals or NO_INTERVALS
+    means, ends = _overall(per_query, scored.codes.numpy(), len(scored.classes), bootstrap)
+    sets = isinstance(scored.relevance, OverlappingSets)
+    notes = [collapse_warning(scored.references.rows, distance=scored.queries.distance), SETS_NOTE if sets else ""]
+    for overall, more_ends, more_notes in _further_scores(scored, extras, bootstrap, progress):
+        means |= overall
+        ends |= more_ends
+        notes += more_notes
     return Scores(
         overall=means,
-        intervals=intervals,
-        classes=classes,
-        query_classes=code_array,
+        intervals=ends,
+        classes=scored.classes,
+        query_classes=scored.codes.numpy(),
         per_query=per_query,
-        references=len(references),
+        references=len(scored.references),
         settings={
-            "distance": distance,
-            "gallery": not ignored.itself,
-            "sequences": sequences is not None,
-            **({"overlap": overlap} if sets else {}),
-            "draws": draws,
-            "confidence": confidence,
-            "seed": seed,
-            **_better_settings(whitening, augment, expand, rerank),
+            "distance": scored.queries.distance,
+            "gallery": not scored.ignored.itself,
+            "sequences": scored.ignored.queries is not None,
+            **({"overlap": scored.relevance.overlap} if isinstance(scored.relevance, OverlappingSets) else {}),
+            **asdict(bootstrap),
+            **neighbours.to_dict(),
         },
         notes=tuple(note for note in notes if note),
     )
 
 
-def _better_settings(
-    whitening: Whitening | None, augment: int, expand: int, rerank: Reranking | None
-) -> dict[str, Any]:
-    """What was done for better neighbours; nothing is said of what was not."""
-    said = {
-        "whitening": None if whitening is None else len(whitening.axes),
-        "augment": augment or None,
-        "expand": expand or None,
-        "rerank": None if rerank is None else asdict(rerank),
-    }
-    return {name: value for name, value in said.items() if value is not None}
+def ranks_by_default(queries: int, references: int) -> bool:
+    """Return whether a full ranking takes seconds only, so that `evaluate` computes it without being told to."""
+    return queries * references <= FULL_RANKING_LIMIT
+
+
+@dataclass(frozen=True)
+class _Extras:
+    """Groups of further scores by name, and the ways and shots of each accuracy of few shots."""
+
+    names: Set[str] = frozenset()
+    few_shot: tuple[tuple[int, int], ...] = ()
+
+
+def _checked_extras(also: Sequence[str]) -> _Extras:
+    if isinstance(also, str):
+        raise InputError(f"also is a list, such as [{also!r}]; got the string {also!r}.")
+    names, few_shot = set(), []
+    for name in also:
+        if shots := FEW_SHOT.fullmatch(str(name)):
+            few_shot.append((int(shots[1]), int(shots[2])))
+        elif name in EXTRAS:
+            names.add(name)
+        else:
+            raise UnknownName("group of scores in also", str(name), [*EXTRAS, "5-way 1-shot"])
+    return _Extras(names, tuple(few_shot))
+
+
+def _check_combination(scored: ScoredItems, extras: _Extras, neighbours: Neighbourhood) -> None:
+    if isinstance(scored.relevance, OverlappingSets) and (extras.names - {"ranking"} or extras.few_shot):
+        raise InputError(
+            "Clustering, geometry, verification, identification and few shots need one label per item; sets of labels "
+            "have none."
+        )
+    if neighbours.reranking is not None and "ranking" in extras.names:
+        raise InputError('Re-ranking orders the nearest alone: it goes without a full ranking (also=["ranking"]).')
+    if neighbours.reranking is not None and "identification" in extras.names:
+        raise InputError("Identification goes by similarities: it goes without re-ranking.")
+
+
+def _further_scores(
+    scored: ScoredItems, extras: _Extras, bootstrap: Bootstrap, progress: Report
+) -> Iterator[tuple[Mapping[str, float], Mapping[str, Interval], Sequence[str]]]:
+    """Yield the means, intervals and notes of each further group of scores, in the order of the table."""
+    queries, references, distance = scored.queries, scored.references, scored.queries.distance
+    rows, labels = queries.rows, scored.codes
+    if not scored.ignored.itself and (extras.names & {"clustering", "geometry"} or extras.few_shot):
+        rows = torch.cat([queries.rows.double(), references.rows.double()])
+        labels = torch.cat([scored.codes, scored.reference_codes])
+    if "clustering" in extras.names:
+        progress("clustering", 0.0)
+        yield cluster_scores(rows, labels, distance=distance, seed=bootstrap.seed), {}, ()
+        progress("clustering", 1.0)
+    if "geometry" in extras.names:
+        progress("geometry", 0.0)
+        yield geometry_scores(rows, labels, distance=distance), {}, ()
+        progress("geometry", 1.0)
+    if "verification" in extras.names:
+        verified = verify_items(scored, intervals=bootstrap, progress=lambda done: progress("pairs", done))
+        yield verified.overall, verified.intervals, verified.notes
+    if "identification" in extras.names:
+        progress("identification", 0.0)
+        named = identify_items(scored, intervals=bootstrap)
+        progress("identification", 1.0)
+        yield named.overall, named.intervals, [f"Identification: {named.summary()}", *named.notes]
+    for ways, shots in extras.few_shot:
+        few = few_shot_accuracy(
+            rows,
+            labels,
+            ways=ways,
+            shots=shots,
+            distance=distance,
+            confidence=bootstrap.confidence,
+            seed=bootstrap.seed,
+        )
+        name = f"{ways}-way {shots}-shot"
+        if bootstrap.draws:
+            note = f"The interval of {name} is over {few.episodes:,} episodes, not over classes."
+            yield {name: few.accuracy}, {name: few.interval}, [note]
+        else:
+            yield {name: few.accuracy}, {}, ()
 
 
 def _own_scores(
@@ -385,18 +416,13 @@ def _ranking_scores(
 
 
 def _overall(
-    per_query: dict[str, NDArray[np.float64]],
-    codes: NDArray[np.int64],
-    classes: int,
-    draws: int,
-    confidence: float,
-    seed: int,
+    per_query: dict[str, NDArray[np.float64]], codes: NDArray[np.int64], classes: int, bootstrap: Bootstrap
 ) -> tuple[dict[str, float], dict[str, Interval]]:
     tables = [class_sums(values, codes, classes) for values in per_query.values()]
     counts = tables[0][1]
     sums = np.column_stack([table[0] for table in tables])
     means = dict(zip(per_query, (sums.sum(axis=0) / counts.sum()).tolist(), strict=True))
-    if not draws:
+    if not bootstrap.draws:
         return means, {}
-    ends = class_bootstrap(sums, counts, draws=draws, confidence=confidence, seed=seed)
+    ends = class_bootstrap(sums, counts, **asdict(bootstrap))
     return means, dict(zip(per_query, ends, strict=True))

@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float64, Int64
 
 from vicinal._util.text import counted
 from vicinal.errors import InputError, look_up
-from vicinal.evaluation.items import ScoredItems, as_scored_items
+from vicinal.evaluation.items import Gallery, ScoredItems, as_scored_items
 from vicinal.neighbours.inputs import ArrayLike, Exclusion, Labels
 from vicinal.neighbours.nearest import collect
-from vicinal.stats.intervals import Interval, times_drawn
+from vicinal.stats.intervals import NO_INTERVALS, USUAL_INTERVALS, Bootstrap, Interval, times_drawn
 
 __all__ = ["FewShot", "Identification", "few_shot_accuracy", "identify", "identify_items"]
 
@@ -73,14 +73,11 @@ class Identification:
 def identify(
     queries: ArrayLike,
     labels: Labels,
-    gallery: ArrayLike | None = None,
-    gallery_labels: Labels | None = None,
     *,
+    gallery: Gallery | None = None,
     distance: str = "cosine",
     rates: Sequence[float] = RATES,
-    draws: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    intervals: Bootstrap | None = USUAL_INTERVALS,
 ) -> Identification:
     """Score open-set identification by the nearest item of a gallery, with rejection below a threshold.
 
@@ -93,37 +90,26 @@ def identify(
     Args:
         queries: One row per query.
         labels: One per query; classes that the gallery lacks make it a stranger.
-        gallery: One row per item that is known.
-        gallery_labels: One per item.
+        gallery: Pair of embeddings and labels of the items that are known.
         distance: "cosine" or "euclidean".
         rates: Of strangers that may get a name; those that there are too few strangers for are left out.
-        draws: Resamples of the intervals; 0 for no intervals.
-        confidence: Of the intervals.
-        seed: Of the resamples.
+        intervals: Resamples, confidence and seed of the intervals; None for no intervals.
 
     Example:
         >>> gallery, asked = [[1.0, 0.1], [0.1, 1.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
-        >>> found = identify(asked, ["a", "b", "z"], gallery, ["a", "b"])
+        >>> found = identify(asked, ["a", "b", "z"], gallery=(gallery, ["a", "b"]))
         >>> found["rank-1"], found.strangers
         (1.0, 1)
     """
-    items = as_scored_items(queries, labels, gallery=gallery, gallery_labels=gallery_labels, distance=distance)
-    return identify_items(items, rates=rates, draws=draws, confidence=confidence, seed=seed)
+    items = as_scored_items(queries, labels, gallery=gallery, distance=distance)
+    return identify_items(items, rates=rates, intervals=intervals)
 
 
 def identify_items(
-    items: ScoredItems,
-    *,
-    rates: Sequence[float] = RATES,
-    draws: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    items: ScoredItems, *, rates: Sequence[float] = RATES, intervals: Bootstrap | None = USUAL_INTERVALS
 ) -> Identification:
     """Score open-set identification of items that are checked already; see `identify`."""
-    if draws < 0 or seed < 0 or not 0 < confidence < 1:
-        raise InputError(
-            f"draws and seed must not be negative and 0 < confidence < 1; got {draws}, {seed} and {confidence}."
-        )
+    bootstrap = intervals or NO_INTERVALS
     itself = items.ignored.itself
     if itself and items.ignored.queries is not None:
         raise InputError("Identification without a gallery does not know of sequences; give a gallery.")
@@ -149,13 +135,13 @@ def identify_items(
             f"There are {len(strangers):,} strangers: DIR at a FAR of {lacking[0]} needs at least {needed:,} of them."
         )
     overall = {"rank-1": float(right.mean())} | found
-    intervals: dict[str, Interval] = {}
-    if draws:
+    ends: dict[str, Interval] = {}
+    if bootstrap.draws:
         asked = _Asked(similarity[known], right, codes[known], strangers, codes[strange])
         wanted = {name: rate for rate in rates if (name := f"DIR@FAR={rate:g}") in found}
-        intervals = _intervals(asked, wanted, draws, confidence, seed)
+        ends = _intervals(asked, wanted, bootstrap)
     known_queries = int(known.sum())
-    return Identification(overall, thresholds, known_queries, len(strangers), tuple(notes), intervals, confidence)
+    return Identification(overall, thresholds, known_queries, len(strangers), tuple(notes), ends, bootstrap.confidence)
 
 
 def _nearest(items: ScoredItems) -> tuple[Int64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
@@ -196,9 +182,7 @@ class _Asked(NamedTuple):
     stranger_codes: Int64[np.ndarray, " m"]
 
 
-def _intervals(
-    asked: _Asked, rates: Mapping[str, float], draws: int, confidence: float, seed: int
-) -> dict[str, Interval]:
+def _intervals(asked: _Asked, rates: Mapping[str, float], bootstrap: Bootstrap) -> dict[str, Interval]:
     """Percentile intervals of rank-1 and of each DIR, from classes drawn with replacement.
 
     Classes that the gallery has and classes that it lacks are drawn beside each other, so that there are as many of
@@ -211,9 +195,9 @@ def _intervals(
     order, strange_order = np.argsort(-asked.similarity), np.argsort(-asked.strangers)
     similarity, codes, right = asked.similarity[order], asked.codes[order], asked.right[order]
     strangers, stranger_codes = asked.strangers[strange_order], asked.stranger_codes[strange_order]
-    generator = np.random.default_rng(seed)
-    values = np.full((draws, 1 + len(rates)), np.nan)
-    for draw in range(draws):
+    generator = np.random.default_rng(bootstrap.seed)
+    values = np.full((bootstrap.draws, 1 + len(rates)), np.nan)
+    for draw in range(bootstrap.draws):
         weights = np.zeros(classes)
         for kind in kinds:
             weights[kind] = times_drawn(generator, 1, len(kind))[0] if len(kind) else 0.0
@@ -228,7 +212,7 @@ def _intervals(
             place = int(np.searchsorted(among, rate * among[-1] * (1 + 1e-12), side="right"))
             barred = strangers[place] if place < len(strangers) else -np.inf
             values[draw, column] = named[np.searchsorted(-similarity, -barred, side="left")] / total
-    tail = (1 - confidence) / 2
+    tail = (1 - bootstrap.confidence) / 2
     ends = np.nanquantile(values, [tail, 1 - tail], axis=0)
     return {
         name: Interval(float(low), float(high)) for name, (low, high) in zip(["rank-1", *rates], ends.T, strict=True)

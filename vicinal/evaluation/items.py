@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -20,13 +20,15 @@ from vicinal.pairs import masks
 
 __all__ = [
     "Encoder",
-    "LabelSets",
+    "Gallery",
+    "GroundTruth",
     "LabelledItems",
     "OverlappingSets",
     "SameClass",
     "ScoredItems",
     "as_scored_items",
     "by_role",
+    "name_a_gallery",
 ]
 
 
@@ -192,6 +194,30 @@ class LabelledItems(Protocol):
     roles: NDArray[Any] | None
 
 
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """Labels, and which references count for a query.
+
+    Args:
+        labels: One label per row; sets of labels; or the dataset that the rows are of.
+        sequences: One entry per row, such as the video it is from; references with the query's entry are ignored.
+        overlap: For sets of labels: two match where their Jaccard similarity is above this; 0 for one common label.
+
+    Example:
+        >>> from vicinal.evaluation import evaluate
+        >>> rows, frames = [[1.0, 0.0], [1.0, 0.1], [1.0, 0.2], [0.0, 1.0]], ["a", "a", "b", "c"]
+        >>> evaluate(rows, GroundTruth([0, 0, 0, 1], sequences=frames)).queries
+        4
+    """
+
+    labels: Any
+    sequences: Labels | None = None
+    overlap: float = 0.0
+
+
+Gallery: TypeAlias = tuple[ArrayLike, Labels | LabelSets | GroundTruth]
+
+
 @dataclass(frozen=True)
 class ScoredItems:
     """Queries and references, ready to be compared.
@@ -219,92 +245,133 @@ def as_scored_items(
     embeddings: ArrayLike | Encoder,
     labels: Any,
     *,
-    gallery: ArrayLike | None = None,
-    gallery_labels: Labels | LabelSets | None = None,
-    sequences: Labels | None = None,
-    gallery_sequences: Labels | None = None,
+    gallery: Any = None,
     distance: str | None = None,
-    overlap: float | None = None,
+    sets: bool = False,
 ) -> ScoredItems:
     """Check what `evaluate` and `verify` are given; an embedder embeds the items of a dataset.
 
-    Labels that are sets are taken where an `overlap` is given; their classes are the sets that differ.
+    Args:
+        embeddings: One row per query; or an embedder.
+        labels: One label per row, a dataset, or `GroundTruth`.
+        gallery: Embeddings and labels of the references.
+        distance: "cosine" or "euclidean"; by default the embedder's own, and cosine for embeddings.
+        sets: Whether labels may be sets; their classes are then the sets that differ.
     """
+    truth = labels if isinstance(labels, GroundTruth) else GroundTruth(labels)
     if isinstance(embeddings, Encoder):
-        if not isinstance(labels, LabelledItems) and hasattr(embeddings, "labelled"):
-            labels = embeddings.labelled(labels)  # a dataset of another library
-        if not isinstance(labels, LabelledItems):
-            raise InputError(f"An embedder is scored on a Dataset; got {type(labels).__name__}.")
+        if not isinstance(truth.labels, LabelledItems) and hasattr(embeddings, "labelled"):
+            truth = replace(truth, labels=embeddings.labelled(truth.labels))  # a dataset of another library
+        if not isinstance(truth.labels, LabelledItems):
+            raise InputError(f"An embedder is scored on a Dataset; got {type(truth.labels).__name__}.")
         distance = distance or embeddings.distance
-        embeddings = embeddings.encode(labels)
-    if isinstance(labels, LabelledItems):
-        rows = np.asarray(embeddings)
-        embeddings, labels, gallery, gallery_labels = by_role(rows, labels.labels, labels.roles)
+        embeddings = embeddings.encode(truth.labels)
+    if isinstance(truth.labels, LabelledItems):
+        embeddings, truth, gallery = by_role(np.asarray(embeddings), truth.labels.labels, truth.labels.roles, truth)
+    others, gallery_truth = _checked_gallery(gallery, truth)
     items = as_embeddings(embeddings)
-    others = None if gallery is None else as_embeddings(gallery, "gallery embeddings")
     relevance: Relevance
-    if are_sets(labels):
-        classes, codes, reference_codes, relevance = _joint_sets(items, labels, others, gallery_labels, overlap)
+    if are_sets(truth.labels):
+        if not sets:
+            raise InputError("Sets of labels are scored by `evaluate` alone; this needs one label per item.")
+        classes, codes, reference_codes, relevance = _joint_sets(items, truth, others, gallery_truth)
     else:
-        if overlap:
+        if truth.overlap:
             raise InputError("overlap is for labels that are sets: booleans [items, labels].")
-        classes, codes, reference_codes = _joint_codes(items, labels, others, gallery_labels)
+        classes, codes, reference_codes = _joint_codes(items, truth, others, gallery_truth)
         relevance = SameClass(codes, reference_codes)
     queries, references = vectors(items, others, distance=distance or "cosine")
-    ignored = exclusion(len(queries), len(references), gallery is None, sequences, gallery_sequences)
+    gallery_sequences = None if gallery_truth is None else gallery_truth.sequences
+    ignored = exclusion(len(queries), len(references), others is None, truth.sequences, gallery_sequences)
     return ScoredItems(queries, references, codes, reference_codes, classes, ignored, relevance)
 
 
 def by_role(
-    embeddings: NDArray[np.float32], labels: NDArray[Any], roles: NDArray[Any] | None
-) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.float32] | None, NDArray[Any] | None]:
+    embeddings: NDArray[Any],
+    labels: NDArray[Any],
+    roles: NDArray[Any] | None,
+    truth: GroundTruth | None = None,
+) -> tuple[NDArray[Any], GroundTruth, Gallery | None]:
     """Divide items into queries and gallery where their roles name both; all items are both where they do not.
 
+    Args:
+        embeddings: One row per item.
+        labels: One label, or set of labels, per item.
+        roles: Role of each item, or None.
+        truth: Sequences and overlap, one entry per item; its labels are ignored.
+
     Returns:
-        Embeddings and labels of the queries, and of the gallery.
+        Embeddings and labels of the queries, and the gallery.
     """
-    if roles is None or not {"query", "gallery"} <= set(roles.tolist()):
-        return embeddings, labels, None, None
+    truth = replace(truth or GroundTruth(labels), labels=labels)
+    if roles is None or not name_a_gallery(roles):
+        return embeddings, truth, None
     query, gallery = roles == "query", roles == "gallery"
-    return embeddings[query], labels[query], embeddings[gallery], labels[gallery]
+    if truth.sequences is None:
+        sequences, gallery_sequences = None, None
+    else:
+        entries = np.asarray(truth.sequences)
+        if len(entries) != len(roles):
+            raise InputError(f"There are {len(roles)} items but {len(entries)} sequences; give one entry per item.")
+        sequences, gallery_sequences = entries[query], entries[gallery]
+    queries = GroundTruth(labels[query], sequences, truth.overlap)
+    return embeddings[query], queries, (embeddings[gallery], GroundTruth(labels[gallery], gallery_sequences))
 
 
-def _check_gallery(others: Tensor | None, gallery_labels: Any) -> None:
-    if others is None and gallery_labels is not None:
-        raise InputError("gallery_labels came without a gallery; give both or neither.")
-    if others is not None and gallery_labels is None:
-        raise InputError("A gallery needs gallery_labels, one label per reference.")
+def name_a_gallery(roles: NDArray[Any]) -> bool:
+    """Return whether roles name queries and a gallery; `Dataset.has_gallery` says so of a dataset."""
+    return {"query", "gallery"} <= set(roles.tolist())
+
+
+def _checked_gallery(gallery: Any, truth: GroundTruth) -> tuple[Tensor | None, GroundTruth | None]:
+    """Return the embeddings of a gallery and its labels; both None if there is no gallery."""
+    if gallery is None:
+        return None, None
+    if not isinstance(gallery, tuple) or len(gallery) != 2:
+        raise InputError(
+            "A gallery is a pair of embeddings and labels, gallery=(embeddings, labels); "
+            f"got {f'a tuple of {len(gallery)}' if isinstance(gallery, tuple) else type(gallery).__name__}."
+        )
+    rows, labels = gallery
+    if labels is None:
+        raise InputError("A gallery needs labels, one per reference: gallery=(embeddings, labels).")
+    others = labels if isinstance(labels, GroundTruth) else GroundTruth(labels)
+    if others.overlap:
+        raise InputError("overlap is given with the labels of the queries, not with those of the gallery.")
+    if (others.sequences is None) != (truth.sequences is None):
+        raise InputError(
+            "Queries and gallery need sequences alike: evaluate(embeddings, GroundTruth(labels, sequences), "
+            "gallery=(embeddings, GroundTruth(labels, sequences)))."
+        )
+    return as_embeddings(rows, "gallery embeddings"), others
 
 
 def _joint_codes(
-    items: Tensor, labels: Any, others: Tensor | None, gallery_labels: Any
+    items: Tensor, truth: GroundTruth, others: Tensor | None, gallery: GroundTruth | None
 ) -> tuple[Classes, Tensor, Tensor]:
-    _check_gallery(others, gallery_labels)
-    if others is None or gallery_labels is None:
-        classes, (codes,) = as_codes(labels, sizes=[len(items)])
+    if others is None or gallery is None:
+        classes, (codes,) = as_codes(truth.labels, sizes=[len(items)])
         return tuple(classes), codes, codes  # type: ignore[return-value]
-    classes, (codes, reference_codes) = as_codes(labels, gallery_labels, sizes=[len(items), len(others)])
+    classes, (codes, reference_codes) = as_codes(truth.labels, gallery.labels, sizes=[len(items), len(others)])
     return tuple(classes), codes, reference_codes  # type: ignore[return-value]
 
 
 def _joint_sets(
-    items: Tensor, labels: Any, others: Tensor | None, gallery_labels: Any, overlap: float | None
+    items: Tensor, truth: GroundTruth, others: Tensor | None, gallery: GroundTruth | None
 ) -> tuple[Classes, Tensor, Tensor, OverlappingSets]:
-    if overlap is None:
-        raise InputError("Sets of labels are scored by `evaluate` alone; this needs one label per item.")
+    overlap = truth.overlap
     if not 0 <= overlap < 1:
         raise InputError(f"overlap must be at least 0 and below 1; got {overlap}.")
-    _check_gallery(others, gallery_labels)
-    sets = as_sets(labels, len(items))
-    if others is None:
+    sets = as_sets(truth.labels, len(items))
+    if others is None or gallery is None:
         classes, codes = set_codes(sets)
         return classes, codes, codes, OverlappingSets(sets, sets, overlap)
-    reference_sets = as_sets(gallery_labels, len(others), "gallery_labels")
+    reference_sets = as_sets(gallery.labels, len(others), "labels of the gallery")
     if sets.shape[1] != reference_sets.shape[1]:
         raise InputError(
-            f"Sets of labels need the same columns: labels have {sets.shape[1]}, gallery_labels "
+            f"Sets of labels need the same columns: those of the queries have {sets.shape[1]}, those of the gallery "
             f"{reference_sets.shape[1]}."
         )
     classes, codes = set_codes(torch.cat([sets, reference_sets]))
-    mine, theirs = codes[: len(sets)], codes[len(sets) :]
-    return classes, mine, theirs, OverlappingSets(sets, reference_sets, overlap)
+    query_codes, reference_codes = codes[: len(sets)], codes[len(sets) :]
+    return classes, query_codes, reference_codes, OverlappingSets(sets, reference_sets, overlap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from vicinal._util.files import replacing, write_atomically
 from vicinal._util.text import counted
-from vicinal.errors import InputError, look_up
-from vicinal.evaluation.items import Encoder, LabelledItems, ScoredItems, as_scored_items
+from vicinal.errors import look_up
+from vicinal.evaluation.items import Encoder, Gallery, GroundTruth, LabelledItems, ScoredItems, as_scored_items
 from vicinal.evaluation.pairs import GroupCounts, PairCounts, count_pairs
 from vicinal.neighbours.inputs import ArrayLike, Labels
-from vicinal.stats.intervals import Interval, times_drawn
+from vicinal.stats.intervals import NO_INTERVALS, USUAL_INTERVALS, Bootstrap, Interval, times_drawn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -218,17 +218,12 @@ class Verification:
 
 def verify(
     embeddings: ArrayLike | Encoder,
-    labels: Labels | LabelledItems,
+    labels: Labels | LabelledItems | GroundTruth,
     *,
-    gallery: ArrayLike | None = None,
-    gallery_labels: Labels | None = None,
-    sequences: Labels | None = None,
-    gallery_sequences: Labels | None = None,
+    gallery: Gallery | None = None,
     distance: str | None = None,
     exact: bool = True,
-    draws: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    intervals: Bootstrap | None = USUAL_INTERVALS,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Verification:
     """Score embeddings by how well one threshold on the similarity tells pairs of one class from pairs of two.
@@ -238,20 +233,16 @@ def verify(
 
     Args:
         embeddings: One row per item, or per query if there is a gallery; or an embedder.
-        labels: One label per row; or the dataset that the rows are of.
-        gallery: One row per reference, for queries that are compared with other items.
-        gallery_labels: One label per reference.
-        sequences: One entry per row; pairs with the same entry do not count.
-        gallery_sequences: One entry per reference, with a gallery.
+        labels: One label per row; or the dataset that the rows are of. `GroundTruth(labels, sequences=...)` leaves out
+            pairs of one sequence.
+        gallery: Pair of embeddings and labels, one row per reference, for queries that are compared with other items.
         distance: "cosine" or "euclidean"; by default the embedder's own, and cosine for embeddings.
         exact: False rounds the similarities of few pairs as those of many, which takes a fraction of the time.
-        draws: Resamples of the intervals; 0 for no intervals.
-        confidence: Of the intervals.
-        seed: Of the resamples.
-        progress: Called with the fraction of pairs that are done.
+        intervals: Resamples, confidence and seed of the intervals; None for no intervals.
+        progress: Callback, called with the fraction of pairs that are done.
 
     Example:
-        >>> print(verify([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]], ["a", "a", "b", "b"], draws=0))
+        >>> print(verify([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]], ["a", "a", "b", "b"], intervals=None))
         score            value   interval over classes   threshold
         AUC             1.0000
         EER             0.0000                            0.995037
@@ -260,32 +251,19 @@ def verify(
         2 pairs of one class, 4 of two, 2 classes.
         Note: There are 4 pairs of two classes: a FAR of 1e-2 or less needs at least 100.
     """
-    items = as_scored_items(
-        embeddings,
-        labels,
-        gallery=gallery,
-        gallery_labels=gallery_labels,
-        sequences=sequences,
-        gallery_sequences=gallery_sequences,
-        distance=distance,
-    )
-    return verify_items(items, exact=exact, draws=draws, confidence=confidence, seed=seed, progress=progress)
+    items = as_scored_items(embeddings, labels, gallery=gallery, distance=distance)
+    return verify_items(items, exact=exact, intervals=intervals, progress=progress)
 
 
 def verify_items(
     items: ScoredItems,
     *,
     exact: bool = True,
-    draws: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    intervals: Bootstrap | None = USUAL_INTERVALS,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Verification:
     """Do what `verify` does, for items that are checked already."""
-    if draws < 0 or seed < 0 or not 0 < confidence < 1:
-        raise InputError(
-            f"draws and seed must not be negative and 0 < confidence < 1; got {draws}, {seed} and {confidence}."
-        )
+    bootstrap = intervals or NO_INTERVALS
     counts, groups = count_pairs(items, exact=exact, progress=progress)
     pairs = int(counts.positives.sum()), int(counts.negatives.sum())
     points = {"EER": equal_error(counts), "accuracy": best_accuracy(counts)}
@@ -294,7 +272,7 @@ def verify_items(
     thresholds = {name: point.threshold for name, point in points.items()}
     return Verification(
         overall,
-        _intervals(groups, overall, draws, confidence, seed) if draws else {},
+        _intervals(groups, overall, bootstrap) if bootstrap.draws else {},
         thresholds,
         curve_of(counts),
         pairs,
@@ -304,12 +282,10 @@ def verify_items(
             "distance": items.queries.distance,
             "gallery": not items.ignored.itself,
             "sequences": items.ignored.queries is not None,
-            "draws": draws,
-            "confidence": confidence,
-            "seed": seed,
+            **asdict(bootstrap),
             "step": counts.step,
         },
-        _notes(counts, pairs[1], len(items.classes), draws),
+        _notes(counts, pairs[1], len(items.classes), bootstrap.draws),
     )
 
 
@@ -347,9 +323,7 @@ def _by_class(
     return found
 
 
-def _intervals(
-    groups: GroupCounts, overall: Mapping[str, float], draws: int, confidence: float, seed: int
-) -> dict[str, Interval]:
+def _intervals(groups: GroupCounts, overall: Mapping[str, float], bootstrap: Bootstrap) -> dict[str, Interval]:
     """Bootstrap over groups of whole classes: pairs of one class fail together, and those of two classes with both.
 
     A pair of two groups comes up as often as both are drawn, one within a group as often as the group. Scores of a draw
@@ -357,7 +331,7 @@ def _intervals(
     draw.
     """
     many = len(groups.positives)
-    times = times_drawn(np.random.default_rng(seed), draws, many)
+    times = times_drawn(np.random.default_rng(bootstrap.seed), bootstrap.draws, many)
     times = np.vstack([np.ones(many), times])
     within = np.einsum("gge->ge", groups.negatives).astype(np.float64)
     between = groups.negatives.astype(np.float64)
@@ -366,7 +340,7 @@ def _intervals(
     for group in range(many):
         negatives += times[:, group, None] * (times @ between[group])
     scores = _coarse_scores(times @ groups.positives, negatives, overall)
-    tail = (1 - confidence) / 2
+    tail = (1 - bootstrap.confidence) / 2
     intervals = {}
     for name, values in scores.items():
         shift = values[1:] - values[0]

@@ -18,7 +18,7 @@ from vicinal.index.filters import Value
 from vicinal.index.item import Id
 from vicinal.mining import MINERS
 from vicinal.neighbours.similarity import similarities
-from vicinal.objectives import ALIASES, OBJECTIVES, options_of, traits_of
+from vicinal.objectives import OBJECTIVES, options_of, traits_of, without_alias
 from vicinal.weights import weight_curves
 
 __all__ = ["TracedLoss", "TrainedLoss", "class_centres", "explain_pair", "loss_on_card", "loss_sentence", "trace_loss"]
@@ -89,7 +89,7 @@ def loss_on_card(card: Card) -> TrainedLoss | str:
     except tomllib.TOMLDecodeError:
         return "The recipe on the model's card cannot be read."
     name = str(recipe.get("loss", "multi_similarity"))
-    function = OBJECTIVES.get(ALIASES.get(name, name))
+    function = OBJECTIVES.get(without_alias(name))
     if function is None:
         return f"The model was trained with {name}, a loss of somebody's own, which is not run here."
     known = options_of(function)
@@ -103,7 +103,7 @@ def trace_loss(loss: TrainedLoss) -> TracedLoss | str:
     """Trace the curves of a loss, or say why there are none."""
     if loss.mining in RANDOM:
         return f"{loss.name} was trained on pairs drawn at random ({loss.mining}), so a pair's weight is not a curve."
-    function = OBJECTIVES[ALIASES.get(loss.name, loss.name)]
+    function = OBJECTIVES[without_alias(loss.name)]
     try:
         curves = weight_curves(function, mining=MINERS.get(loss.mining or ""), points=POINTS, **loss.options)
     except (VicinalError, TypeError, ValueError, RuntimeError) as error:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
-from PIL import Image
-from torch import Tensor, nn
 
 from vicinal.embedder import Embedder
-from vicinal.embedder.encode import embed_in_batches, stack
-from vicinal.embedder.inputs import prepare, reader
+from vicinal.embedder.encode import BatchOptions, embed_each, embed_in_batches
+from vicinal.embedder.inputs import reader
 from vicinal.errors import DataError, InputError, VicinalError
 from vicinal.index.exchange import ForeignVectors
 from vicinal.index.filters import Compare, Condition, In, Where, as_condition, plain_value
@@ -35,51 +34,6 @@ __all__ = [
     "take_in",
     "to_remove",
 ]
-
-
-# Embed items one after the other, go on past what cannot be read, and say what that was.
-
-
-def embed_items(
-    embedder: Embedder, inputs: Any, places: list[int], *, progress: bool = False, label: str = "embedding"
-) -> Iterator[tuple[int, Float32[np.ndarray, " d"] | str]]:
-    """Yield each place with its embedding, or with the reason why there is none.
-
-    Args:
-        embedder: What embeds.
-        inputs: What it takes.
-        places: Which of the inputs, in this order.
-        progress: Whether to show a bar on standard error.
-        label: What the bar says.
-    """
-    expects, transform = embedder.backbone.input, embedder.transform
-    _, item = reader(inputs, expects)
-    reasons: dict[int, str] = {}
-
-    def blank() -> Tensor:
-        nothing: Any = np.zeros(expects.channels) if expects.pixels is None else Image.new("RGB", (8, 8))
-        return prepare(nothing, expects, transform)
-
-    def opened(place: int) -> Tensor:
-        try:
-            return prepare(item(place), expects, transform)
-        except (VicinalError, OSError) as error:
-            reasons[place] = str(error).splitlines()[0]
-            return blank()  # keeps the batch whole; its embedding is thrown away
-
-    runs = embed_in_batches(
-        nn.Sequential(embedder.backbone, embedder.head),
-        len(places),
-        lambda positions: stack([opened(places[position]) for position in positions]),
-        progress=progress,
-        label=label,
-    )
-    for positions, rows in runs:
-        for position, row in zip(positions, embedder.rounded(rows), strict=True):
-            place = places[position]
-            if place not in reasons and not np.isfinite(row).all():
-                reasons[place] = "the embedder returned NaN or infinity for it"
-            yield place, reasons.get(place) or row
 
 
 COMMIT_AFTER = 256  # items, and
@@ -145,10 +99,15 @@ def embed_into(
             ready.clear()
 
     try:
-        for place, row in embed_items(model, source.inputs, places, progress=progress):
+        _, opened = reader(source.inputs, model.backbone.input)
+        run = partial(embed_in_batches, options=BatchOptions(progress=progress))
+        for place, row in embed_each(model, opened, places, skip=(VicinalError, OSError), run=run):
             key = source.ids[place]
-            if isinstance(row, str):
-                failed.append((str(key), row))
+            if isinstance(row, Exception):
+                failed.append((str(key), str(row).splitlines()[0]))
+                continue
+            if not np.isfinite(row).all():
+                failed.append((str(key), "the embedder returned NaN or infinity for it"))
                 continue
             ready.append((item(key), row))
             if len(ready) >= COMMIT_AFTER or time.monotonic() - last > COMMIT_SECONDS:

@@ -14,7 +14,7 @@ from vicinal._util.text import fraction, listed
 from vicinal.leaderboard.effort import budget_in_words, rates_in_words, rising_in_words
 from vicinal.leaderboard.entry import Entry
 from vicinal.leaderboard.gain import usable
-from vicinal.objectives import ALIASES, OBJECTIVES, traits_of
+from vicinal.objectives import OBJECTIVES, traits_of, without_alias
 from vicinal.runs.notes import foreign_batch
 from vicinal.runs.record import Network, Record
 from vicinal.stats import Interval
@@ -153,7 +153,7 @@ def foreign_batches(board: Leaderboard) -> list[str]:
     said: dict[str, str] = {}
     for record in board.records:
         loss = str(record.recipe["loss"])
-        function = OBJECTIVES.get(ALIASES.get(loss, loss))  # a loss of the user's own may not be known here
+        function = OBJECTIVES.get(without_alias(loss))  # a loss of the user's own may not be known here
         traits = None if function is None or record.recipe.get("ccp") is not None else traits_of(function)
         wanted = None if traits is None else traits.items_per_class
         items = int(record.recipe.get("samples_per_class", 0))

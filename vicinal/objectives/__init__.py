@@ -36,7 +36,7 @@ from vicinal.objectives.smooth_ap import smooth_ap
 from vicinal.objectives.soft_triple import soft_triple
 from vicinal.objectives.soft_triplet import soft_triplet
 from vicinal.objectives.supervised_contrastive import supervised_contrastive
-from vicinal.objectives.traits import Traits, objective, options_of, traits_of
+from vicinal.objectives.traits import Traits, objective, options_of, traits_of, traits_or_default
 from vicinal.objectives.triplet import triplet
 from vicinal.objectives.weak_metric_cross_entropy import weak_metric_cross_entropy
 
@@ -80,6 +80,16 @@ ALIASES: dict[str, str] = {
 }
 
 
+def without_alias(name: str) -> str:
+    """Return the name that a loss has in `OBJECTIVES`; a name that is no alias is returned as it is.
+
+    Example:
+        >>> without_alias("supcon"), without_alias("triplet")
+        ('supervised_contrastive', 'triplet')
+    """
+    return ALIASES.get(name, name)
+
+
 def find_objective(name: str) -> Callable[..., Tensor]:
     """Return the loss of a name: one of `OBJECTIVES`, of an installed package, or `module:name` that was allowed.
 
@@ -87,7 +97,7 @@ def find_objective(name: str) -> Callable[..., Tensor]:
         >>> find_objective("supcon").__name__
         'supervised_contrastive'
     """
-    function: Callable[..., Tensor] = find("loss", ALIASES.get(name, name), OBJECTIVES)
+    function: Callable[..., Tensor] = find("loss", without_alias(name), OBJECTIVES)
     return function
 
 
@@ -102,5 +112,7 @@ __all__ = [
     "options_of",
     "raw",
     "traits_of",
+    "traits_or_default",
+    "without_alias",
     *OBJECTIVES,
 ]

@@ -15,7 +15,17 @@ from torch import Tensor
 from vicinal.errors import InputError
 from vicinal.pairs import check_pairs, widen
 
-__all__ = ["EVERY_KIND", "Kind", "Need", "Traits", "check_options", "objective", "options_of", "traits_of"]
+__all__ = [
+    "EVERY_KIND",
+    "Kind",
+    "Need",
+    "Traits",
+    "check_options",
+    "objective",
+    "options_of",
+    "traits_of",
+    "traits_or_default",
+]
 
 Kind = Literal["batch", "proxies", "memory", "cover", "one_hot"]
 Need = Literal["reference_labels", "reference_matrix"]
@@ -150,6 +160,16 @@ def traits_of(function: Callable[..., Tensor]) -> Traits | None:
     if isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "traits", None)
+
+
+def traits_or_default(function: Callable[..., Tensor], geometry: str = "cosine") -> Traits:
+    """Return what an objective declares, or the traits of a plain function: any references, no paper.
+
+    Args:
+        function: The objective.
+        geometry: Geometry of a plain function.
+    """
+    return traits_of(function) or Traits(geometry, paper="")
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:

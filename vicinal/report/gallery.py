@@ -16,6 +16,7 @@ from PIL import Image
 
 from vicinal.data import READERS, Dataset, load
 from vicinal.errors import InputError, VicinalError
+from vicinal.evaluation.items import name_a_gallery
 from vicinal.evaluation.retrieval import average_precision_at_r
 from vicinal.neighbours import find_neighbours
 from vicinal.report.blocks import Thumbnail
@@ -133,15 +134,16 @@ def search(run: Run, roles: npt.NDArray[Any] | None = None) -> Search:
     embeddings, labels, kept = run.test_items()
     roles = roles if kept is None else kept
     asked, gallery = np.arange(len(labels)), np.arange(len(labels))
-    apart = roles is not None and {"query", "gallery"} <= set(roles.tolist())
+    apart = roles is not None and name_a_gallery(roles)
     if apart:
         asked, gallery = np.flatnonzero(roles == "query"), np.flatnonzero(roles == "gallery")
-    totals = np.bincount(labels[gallery], minlength=int(labels.max()) + 1) - (0 if apart else 1)
+    itself = 0 if apart else 1  # an item is among its own neighbours
+    totals = np.bincount(labels[gallery], minlength=int(labels.max()) + 1) - itself
     asked = asked[totals[labels[asked]] > 0]
     asked = evenly(asked, QUERIES)
-    many = int(min(NEIGHBOURS, max(totals[labels[asked]].max(), 8), len(gallery) - (not apart)))
+    many = int(min(NEIGHBOURS, max(totals[labels[asked]].max(), 8), len(gallery) - itself))
     distance = run.record.distance
-    nearest = find_neighbours(embeddings[asked], many + (not apart), gallery=embeddings[gallery], distance=distance)
+    nearest = find_neighbours(embeddings[asked], many + itself, gallery=embeddings[gallery], distance=distance)
     indices = nearest.indices.numpy()
     found = np.where(indices >= 0, gallery[indices], -1)
     if not apart:

@@ -99,7 +99,7 @@ def validation_scores(model: Trainee, data: Dataset, recipe: Recipe) -> dict[str
     items = embedded_items(model, data)
     # Sets of labels belong together by the rule that the loss trains by.
     rule = {"overlap": recipe.loss_options.get("overlap", 0.0)} if data.has_sets else {}
-    scores = score_test_items(items, model.distance, full_ranking=False, draws=0, **rule)
+    scores = score_test_items(items, model.distance, also=[], intervals=None, **rule)
     chosen = {name: scores[name] for name in SCORES}
     if recipe.ccp is not None:
         geometry = {"distance": model.distance}
@@ -110,13 +110,12 @@ def validation_scores(model: Trainee, data: Dataset, recipe: Recipe) -> dict[str
 
 def _search_roles(data: Dataset) -> npt.NDArray[Any] | None:
     """Return who is searched for and who is searched in; None where all items are both."""
-    apart = data.roles is not None and {"query", "gallery"} <= set(data.roles.tolist())
-    return np.asarray(data.roles, dtype=np.str_) if apart else None
+    return np.asarray(data.roles, dtype=np.str_) if data.has_gallery else None
 
 
 def facts_of_test(items: EmbeddedItems, test: Dataset, distance: str, ks: Sequence[int]) -> dict[str, Any]:
     """Return what a record says of the test classes."""
-    scores = score_test_items(items, distance, k=ks, full_ranking=False, draws=0)
+    scores = score_test_items(items, distance, k=ks, also=[], intervals=None)
     classes = len(test.class_names)
     return {
         "test": dict(scores.overall) | {"spectral decay": spectral_decay(items.embeddings)},
@@ -209,8 +208,8 @@ def fit(
         split: Classes to train on and to choose by; with fewer than three to choose by the last step is kept. The test
             classes are never looked at.
         recipe: What to train, all of it; by default the multi-similarity loss with a network that suits the data, and
-            what a loss says of its own batches and proxies (see `vicinal.runs.draft`). The split counts, and not what
-            the recipe says of data and protocol. Batches that the training classes cannot fill shrink.
+            what a loss says of its own batches and proxies (see `vicinal.runs.draft`). The split counts, and not what the
+            recipe says of data and protocol. Batches that the training classes cannot fill shrink.
         folder: Where the run goes (recipe, log, checkpoints, record, model); None keeps nothing on disk.
         resume: Go on with the run in that folder, bit for bit as if it had never stopped.
         hooks: Take part in training.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vicinal._util.code import is_code
-from vicinal.criterion import Criterion, Learned
+from vicinal.criterion import Criterion, Learned, is_number
 from vicinal.data import PIPELINES, Dataset, pipeline
 from vicinal.distributed import world_size
 from vicinal.embedder import Embedder
@@ -153,7 +153,7 @@ def _option(name: str, value: Any, classes: int) -> Any:
     if name == "regularisers" or not isinstance(value, Mapping):  # names and weights of the terms that are added
         return value
     start, per_class, multiplier = value.get("start"), value.get("per_class", False), value.get("multiplier", 1.0)
-    plain = _is_number(start) and _is_number(multiplier) and multiplier > 0 and isinstance(per_class, bool)
+    plain = is_number(start) and is_number(multiplier) and multiplier > 0 and isinstance(per_class, bool)
     if not plain or set(value) - {"start", "per_class", "multiplier"}:
         raise InputError(
             f"{name} must be a number, or a table for one that is learned: {name} = {{start = 1.2}}, and in it "
@@ -161,10 +161,6 @@ def _option(name: str, value: Any, classes: int) -> Any:
             f"got {dict(value)}."
         )
     return Learned(float(start), classes=classes if per_class else None, multiplier=float(multiplier))  # type: ignore[arg-type]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _hierarchy(recipe: Recipe, proxies: Any) -> Hierarchy:

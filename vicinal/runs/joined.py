@@ -125,7 +125,7 @@ def _join(members: Sequence[Run], key: str) -> Record | str:
     if roles is None and _searched_a_gallery(first, labels):
         return "the test items were kept without their roles (query, gallery), by an earlier version of vicinal"
     joined = EmbeddedItems(join_vectors(first, folds), labels, roles)
-    scores = score_test_items(joined, first.distance, k=recall_at(first.dataset), full_ranking=False, draws=0)
+    scores = score_test_items(joined, first.distance, k=recall_at(first.dataset), also=[], intervals=None)
     classes = len(first.classes) or int(labels.max()) + 1
     return first.model_copy(
         update={

@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from vicinal.data import Dataset
-from vicinal.objectives import ALIASES
+from vicinal.objectives import without_alias
 from vicinal.runs.recipe import Recipe
 from vicinal.sampling import composition
 
@@ -53,7 +53,7 @@ def on_own_terms(recipe: Recipe, train: Dataset, said: Collection[str]) -> OwnTe
         return OwnTerms(recipe, ())
     declared: dict[str, tuple[dict[str, Any], str]] = {
         "batch": _batch(recipe, len(train.classes)),
-        "proxies_per_class": (USUAL.get(ALIASES.get(recipe.loss, recipe.loss), {}), ""),
+        "proxies_per_class": (USUAL.get(without_alias(recipe.loss), {}), ""),
         "proxy_multiplier": _proxy_multiplier(recipe),
         "warm_up": _warm_up(recipe, len(train)),
     }

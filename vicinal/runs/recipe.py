@@ -21,7 +21,7 @@ from vicinal.data import PIPELINES, PROTOCOLS, READERS, Dataset, Split, split
 from vicinal.data.splits import USUAL_SHARE
 from vicinal.errors import InputError, UnknownName, look_up
 from vicinal.mining import MINERS, find_miner
-from vicinal.objectives import ALIASES, OBJECTIVES, Traits, find_objective, options_of, traits_of
+from vicinal.objectives import ALIASES, OBJECTIVES, Traits, find_objective, options_of, traits_or_default
 from vicinal.recipes import find_recipe
 from vicinal.sampling import SAMPLERS
 from vicinal.training.settings import CCP, CCP_SYMBOLS, MOST, Count, Items, Positive, Settings
@@ -341,7 +341,7 @@ class Recipe(BaseModel):
     @property
     def traits(self) -> Traits:
         """What the loss declares about itself."""
-        return traits_of(find_objective(self.loss)) or Traits("cosine", paper="")
+        return traits_or_default(find_objective(self.loss))
 
     @property
     def method(self) -> str:
@@ -363,7 +363,8 @@ def method_name(values: Mapping[str, Any]) -> str:
         'contrastive + memory'
     """
     extras = [values.get("mining"), *(name for name in ("memory", "cover", "hierarchy") if values.get(name))]
-    extras += ["ccp"] * (values.get("ccp") is not None)
+    if values.get("ccp") is not None:
+        extras.append("ccp")
     return " + ".join(short_name(str(part)) for part in [values["loss"], *extras] if part)
 
 

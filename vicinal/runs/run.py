@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -278,16 +278,17 @@ def recall_at(data: str) -> tuple[int, ...]:
     return RECALL_AT.get(data, (1, 2, 4, 8))
 
 
-def score_test_items(items: EmbeddedItems, distance: str, **options: Any) -> Scores:
+def score_test_items(items: EmbeddedItems, distance: str, *, overlap: float = 0.0, **options: Any) -> Scores:
     """Score items; those with the role "query" are searched among those with the role "gallery".
 
     Args:
         items: Embeddings, labels and roles.
         distance: How embeddings are compared.
-        **options: Of `vicinal.evaluation.evaluate`.
+        overlap: Overlap above which two sets of labels match.
+        **options: Options of `vicinal.evaluation.evaluate`.
     """
-    embeddings, labels, gallery, gallery_labels = by_role(*items)
-    return evaluate(embeddings, labels, gallery=gallery, gallery_labels=gallery_labels, distance=distance, **options)
+    embeddings, truth, gallery = by_role(*items)
+    return evaluate(embeddings, replace(truth, overlap=overlap), gallery=gallery, distance=distance, **options)
 
 
 def scores_by_class(scores: Scores, score: str, classes: int) -> tuple[float | None, ...]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from vicinal._util.files import write_atomically
 from vicinal._util.reading import read_json
 from vicinal.errors import DataError, InputError, UnknownName, look_up
-from vicinal.objectives import ALIASES, OBJECTIVES, Traits, traits_of
+from vicinal.objectives import OBJECTIVES, traits_or_default, without_alias
 from vicinal.objectives.label_gap import SMALLEST
 from vicinal.pairs import cosine, cosine_distance, dot, euclidean, squared_euclidean, to_sphere
 from vicinal.spaces.axioms import Distance, Kind, MetricVerdict, Triple, audit_distance
@@ -189,7 +189,7 @@ def _named(what: Any, domain: str | None, options: dict[str, Any]) -> tuple[str,
         if domain is None:
             raise InputError(f"A function needs a domain to be audited on: one of {', '.join(DOMAINS)}.")
         return getattr(what, "__name__", "distance"), Named(what, (domain,))
-    loss = ALIASES.get(what, what)
+    loss = without_alias(what)
     if loss in ("metric_cross_entropy", "weak_metric_cross_entropy"):
         metric = label_metric_of(loss, options)
         given = "".join(f" {name}={value}" for name, value in options.items())
@@ -199,7 +199,7 @@ def _named(what: Any, domain: str | None, options: dict[str, Any]) -> tuple[str,
         return loss, DISTANCES[loss]
     if loss not in OBJECTIVES:
         raise UnknownName("loss or distance", what, [*OBJECTIVES, *DISTANCES])
-    geometry = (traits_of(OBJECTIVES[loss]) or Traits("cosine", paper="")).geometry
+    geometry = traits_or_default(OBJECTIVES[loss]).geometry
     named = DISTANCES[geometry]
     # A criterion puts embeddings on the sphere first, unless they are compared by inner products.
     domains = named.domains if geometry == "dot" else ("sphere", *named.domains)

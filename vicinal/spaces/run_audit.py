@@ -139,8 +139,8 @@ def _scores(embedder: Embedder, metric: LabelMetric, part: Dataset) -> list[tupl
     features = penultimate(embedder).encode(part)
     found = {
         "label distance": evaluate_by(metric, probabilities, part.labels, draws=0),
-        "cosine": evaluate(probabilities, part.labels, full_ranking=False, draws=0),
-        "features": evaluate(features, part.labels, full_ranking=False, draws=0),
+        "cosine": evaluate(probabilities, part.labels, also=[], intervals=None),
+        "features": evaluate(features, part.labels, also=[], intervals=None),
     }
     return [(by, scores["MAP@R"], scores["P@1"]) for by, scores in found.items()]
 

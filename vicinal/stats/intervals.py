@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from vicinal.errors import InputError
 
 __all__ = [
+    "Bootstrap",
     "Difference",
     "Interval",
     "class_bootstrap",
@@ -67,6 +68,36 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How intervals over classes are computed.
+
+    Args:
+        draws: Number of resamples; 0 for no intervals.
+        confidence: Share of the resamples inside an interval.
+        seed: Seed of the resamples, and of k-means and the episodes of few shots where those are computed.
+
+    Example:
+        >>> Bootstrap(draws=200, confidence=0.9)
+        Bootstrap(draws=200, confidence=0.9, seed=0)
+    """
+
+    draws: int = 1000
+    confidence: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.draws < 0 or self.seed < 0 or not 0 < self.confidence < 1:
+            raise InputError(
+                "draws and seed must not be negative and 0 < confidence < 1; "
+                f"got {self.draws}, {self.seed} and {self.confidence}."
+            )
+
+
+USUAL_INTERVALS = Bootstrap()
+NO_INTERVALS = Bootstrap(draws=0)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vicinal.criterion import Criterion
-from vicinal.objectives import Traits, find_objective, options_of, traits_of
+from vicinal.objectives import Traits, find_objective, options_of, traits_or_default
 from vicinal.pairs import GEOMETRIES, masks
 from vicinal.references import Batch, OneHot, Proxies
 from vicinal.weights import WeightCurves, similarity_types, weight_curves
@@ -54,7 +54,7 @@ def check_objective(
     """
     function = find_objective(objective) if isinstance(objective, str) else objective
     name = getattr(function, "__name__", type(function).__name__)
-    traits = traits_of(function) or Traits("cosine", paper="")
+    traits = traits_or_default(function)
     bound = partial(function, **options)
     wrong = {
         "gradient": _gradient(bound, traits) if gradcheck else [],
@@ -216,10 +216,12 @@ def _sheet(name: str, function: Callable[..., Tensor], traits: Traits) -> str:
     others = "any" if len(traits.references) > 4 else ", ".join(traits.references)
     lines.append(f"  {'geometry':<22} {traits.geometry}")
     lines.append(f"  {'references':<22} {traits.usual}; runs on {others}")
-    lines += [f"  {'miner':<22} {traits.miner}"] * (traits.miner is not None)
+    if traits.miner is not None:
+        lines.append(f"  {'miner':<22} {traits.miner}")
     known = ", ".join(f"{option} = {value}" for option, value in options_of(function).items())
     lines.append(f"  {'options':<22} {known or 'none'}")
-    lines += [f"  {'paper':<22} {traits.paper}"] * bool(traits.paper)
+    if traits.paper:
+        lines.append(f"  {'paper':<22} {traits.paper}")
     return "\n".join(lines)
 
 

@@ -29,7 +29,7 @@ from vicinal.backbones import cut
 from vicinal.data import Dataset, describe
 from vicinal.data.loader import open_items
 from vicinal.embedder import Embedder, Head
-from vicinal.embedder.encode import embed_in_batches, evaluating, usual_workers
+from vicinal.embedder.encode import BatchOptions, embed_in_batches, evaluating, usual_workers
 from vicinal.embedder.engines import EngineName, device_of, outline
 from vicinal.errors import DataError, InputError, UnknownName
 
@@ -362,11 +362,13 @@ def _compute(
         network,
         len(rows),
         load,
-        batch_size=batch_size,
-        workers=max(workers, usual_workers()),
-        engine=engine,
-        progress=progress,
-        label=f"features of {data.name}",
+        options=BatchOptions(
+            batch_size,
+            max(workers, usual_workers()),
+            engine,
+            progress=progress,
+            label=f"features of {data.name}",
+        ),
     )
     for positions, features in computed:
         if np.abs(features).max(initial=0) > np.finfo(like.dtype).max:

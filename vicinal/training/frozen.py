@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vicinal.backbones import channels_last, cut
 from vicinal.data import Dataset
 from vicinal.embedder import Embedder
-from vicinal.embedder.encode import embed_in_batches
+from vicinal.embedder.encode import BatchOptions, embed_in_batches
 from vicinal.embedder.engines import EngineName
 from vicinal.embedder.head import Head, principal_axes
 from vicinal.errors import InputError
@@ -106,9 +106,9 @@ class FrozenEmbedder(nn.Module):
             nn.Sequential(self.rest, self.head),
             len(features),
             lambda positions: torch.from_numpy(np.array(features[positions.start : positions.stop])).float(),
-            batch_size=32 if self.train_stages else ROWS,
-            workers=None if self.train_stages else 0,
-            engine=engine if self.train_stages else "eager",
+            options=BatchOptions(engine=engine)
+            if self.train_stages
+            else BatchOptions(batch_size=ROWS, workers=0, engine="eager"),
         )
         return np.concatenate([rows for _, rows in parts])
 

@@ -17,7 +17,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import Trial
 
 from vicinal.errors import InputError, UnknownName
-from vicinal.objectives import ALIASES
+from vicinal.objectives import without_alias
 from vicinal.runs.recipe import Recipe
 from vicinal.sampling import compositions
 
@@ -249,7 +249,7 @@ def search_space(recipe: Recipe, *, classes: int | None = None, spread: float = 
     rate = recipe.training.learning_rate
     space: dict[str, Range | Choice] = {"learning_rate": Range(rate / spread, rate * spread, log=True)}
     space |= {} if classes is None else _batches(recipe, classes)
-    loss = ALIASES.get(recipe.loss, recipe.loss)
+    loss = without_alias(recipe.loss)
     space |= {f"loss_options.{name}": entry for name, entry in LOSS_SPACES.get(loss, {}).items()}
     if recipe.mining is not None:
         space |= {f"mining_options.{name}": entry for name, entry in MINER_SPACES.get(recipe.mining, {}).items()}

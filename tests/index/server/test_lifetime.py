@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ import pytest
 
 import vicinal as vc
 from vicinal.embedder import queries as query_embedding
+from vicinal.embedder.engines import forget_engines
 from vicinal.index import Index
 
 pytestmark = pytest.mark.slow
@@ -75,9 +75,9 @@ def test_the_first_picture_does_not_wait_for_its_engine(
     asked: Any, pictures: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[object] = []
-    monkeypatch.setattr(query_embedding, "_KEPT", OrderedDict())
-    make = query_embedding._made
-    monkeypatch.setattr(query_embedding, "_made", lambda *given: made.append(given) or make(*given))
+    forget_engines()
+    make = query_embedding._query_engine
+    monkeypatch.setattr(query_embedding, "_query_engine", lambda *given: made.append(given) or make(*given))
     with asked(pictures) as client:
         assert len(made) == 1
         content = (photos / "a" / "1.png").read_bytes()

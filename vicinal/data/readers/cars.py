@@ -8,6 +8,7 @@ from typing import Any
 from vicinal._util.reading import read_csv, read_mat, reading
 from vicinal.data.checks import Listing, dataset_from
 from vicinal.data.dataset import Dataset
+from vicinal.data.files import Watch
 from vicinal.data.readers.layout import by_class, find_root
 
 OFFICIAL = {
@@ -31,6 +32,7 @@ def cars196(
     check: str = "header",
     skip_bad: bool = False,
     strict: bool = True,
+    watch: Watch | None = None,
 ) -> Dataset:
     """Read Cars196 in any of the layouts in which it is handed around.
 
@@ -44,6 +46,7 @@ def cars196(
         check: "header" or "decode": how closely every image is looked at.
         skip_bad: Go on without the images that have a problem, with a warning.
         strict: Whether counts other than the official ones are a problem or only a note.
+        watch: Callback, called after every file with the number of files that are done, and of all.
 
     Reference:
         Krause, Stark, Deng and Fei-Fei, 3D object representations for fine-grained categorization, 2013.
@@ -60,7 +63,9 @@ def cars196(
             listing.problems.append("crop=True needs cars_annos.mat or devkit/; they are not there")
     if not crop:
         listing.boxes = []
-    return dataset_from(listing, "cars196", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL)
+    return dataset_from(
+        listing, "cars196", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL, watch=watch
+    )
 
 
 def _combined(folder: Path) -> Listing:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vicinal.data.checks import Listing, dataset_from, in_order
 from vicinal.data.dataset import Dataset
+from vicinal.data.files import Watch
 from vicinal.data.readers.layout import by_class, find_root, read_rows
 
 OFFICIAL = {
@@ -23,6 +24,7 @@ def cub(
     check: str = "header",
     skip_bad: bool = False,
     strict: bool = True,
+    watch: Watch | None = None,
 ) -> Dataset:
     """Read CUB-200-2011, as it was published or as folders by class.
 
@@ -36,6 +38,7 @@ def cub(
         check: "header" or "decode": how closely every image is looked at.
         skip_bad: Go on without the images that have a problem, with a warning.
         strict: Whether counts other than the official ones are a problem or only a note.
+        watch: Callback, called after every file with the number of files that are done, and of all.
 
     Reference:
         Wah, Branson, Welinder, Perona and Belongie, The Caltech-UCSD Birds-200-2011 dataset, 2011.
@@ -47,7 +50,7 @@ def cub(
         listing = by_class([folder / part for part in ("images", "train", "test")])
         if crop:
             listing.problems.append("crop=True needs images.txt and bounding_boxes.txt; they are not there")
-    return dataset_from(listing, "cub", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL)
+    return dataset_from(listing, "cub", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL, watch=watch)
 
 
 def _official(folder: Path, crop: bool) -> Listing:

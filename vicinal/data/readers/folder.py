@@ -8,16 +8,13 @@ from vicinal._util.reading import printable
 from vicinal._util.text import counted
 from vicinal.data.checks import dataset_from
 from vicinal.data.dataset import ROLES, Dataset
+from vicinal.data.files import Watch
 from vicinal.data.readers.layout import by_class, folders_in, is_image
 from vicinal.errors import DataError
 
 
 def folder(
-    root: str | Path,
-    *,
-    merge: bool = False,
-    check: str = "header",
-    skip_bad: bool = False,
+    root: str | Path, *, merge: bool = False, check: str = "header", skip_bad: bool = False, watch: Watch | None = None
 ) -> Dataset:
     """Read `ROOT/CLASS/image`; images may lie deeper, hidden files are passed over.
 
@@ -30,6 +27,7 @@ def folder(
             in train and in test, as classification has it.
         check: "header" or "decode": how closely every image is looked at.
         skip_bad: Go on without the images that have a problem, with a warning.
+        watch: Callback, called after every file with the number of files that are done, and of all.
     """
     root = Path(root)
     if not root.is_dir():
@@ -50,4 +48,4 @@ def folder(
         if loose:
             beside = f"{counted(len(loose), 'image')} beside the class folders, not used: {loose[0]}"
             listing.notes.append(f"{beside}, ..." if len(loose) > 1 else beside)
-    return dataset_from(listing, printable(root.resolve().name), check=check, skip_bad=skip_bad)
+    return dataset_from(listing, printable(root.resolve().name), check=check, skip_bad=skip_bad, watch=watch)

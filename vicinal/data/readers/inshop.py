@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vicinal.data.checks import Listing, dataset_from
 from vicinal.data.dataset import Dataset
+from vicinal.data.files import Watch
 from vicinal.data.readers.layout import find_root, read_rows
 
 OFFICIAL = {
@@ -28,6 +29,7 @@ def inshop(
     check: str = "header",
     skip_bad: bool = False,
     strict: bool = True,
+    watch: Watch | None = None,
 ) -> Dataset:
     """Read the In-shop benchmark; the roles are "train", "query" and "gallery".
 
@@ -38,6 +40,7 @@ def inshop(
         check: "header" or "decode": how closely every image is looked at.
         skip_bad: Go on without the images that have a problem, with a warning.
         strict: Whether counts other than the official ones are a problem or only a note.
+        watch: Callback, called after every file with the number of files that are done, and of all.
 
     Reference:
         Liu, Luo, Qiu, Wang and Tang, DeepFashion: powering robust clothes recognition and
@@ -57,4 +60,6 @@ def inshop(
         listing.paths.append(f"{place}/{images}/{path.removeprefix('img/')}")
         listing.classes.append(item)
         listing.roles.append(role)
-    return dataset_from(listing, "inshop", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL)
+    return dataset_from(
+        listing, "inshop", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL, watch=watch
+    )

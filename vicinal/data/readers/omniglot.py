@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vicinal.data.checks import Listing, dataset_from
 from vicinal.data.dataset import Dataset
-from vicinal.data.files import open_archive
+from vicinal.data.files import Watch, open_archive
 from vicinal.data.readers.layout import find_root, images_below
 
 OFFICIAL = {
@@ -21,7 +21,9 @@ OFFICIAL = {
 MARKS = ["images_background", "images_background.zip"]
 
 
-def omniglot(root: str | Path, *, check: str = "header", skip_bad: bool = False, strict: bool = True) -> Dataset:
+def omniglot(
+    root: str | Path, *, check: str = "header", skip_bad: bool = False, strict: bool = True, watch: Watch | None = None
+) -> Dataset:
     """Read Omniglot from its two zips or from the folders inside them.
 
     The background set has the role "train" and the evaluation set "test"; a class is called
@@ -33,6 +35,7 @@ def omniglot(root: str | Path, *, check: str = "header", skip_bad: bool = False,
         check: "header" or "decode": how closely every image is looked at.
         skip_bad: Go on without the images that have a problem, with a warning.
         strict: Whether counts other than the official ones are a problem or only a note.
+        watch: Callback, called after every file with the number of files that are done, and of all.
 
     Reference:
         Lake, Salakhutdinov and Tenenbaum, Human-level concept learning through probabilistic
@@ -51,7 +54,9 @@ def omniglot(root: str | Path, *, check: str = "header", skip_bad: bool = False,
         listing.roles += [role] * len(paths)
         order += sorted(set(classes) - set(order))
     listing.class_order = order
-    return dataset_from(listing, "omniglot", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL)
+    return dataset_from(
+        listing, "omniglot", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL, watch=watch
+    )
 
 
 def _images(folder: Path, part: str) -> list[str]:

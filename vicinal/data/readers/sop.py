@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vicinal.data.checks import Listing, dataset_from, is_number
 from vicinal.data.dataset import Dataset
+from vicinal.data.files import Watch
 from vicinal.data.readers.layout import find_root, read_rows
 
 OFFICIAL = {
@@ -23,7 +24,9 @@ LAYOUTS = {
 }
 
 
-def sop(root: str | Path, *, check: str = "header", skip_bad: bool = False, strict: bool = True) -> Dataset:
+def sop(
+    root: str | Path, *, check: str = "header", skip_bad: bool = False, strict: bool = True, watch: Watch | None = None
+) -> Dataset:
     """Read Stanford Online Products; its two lists are the roles "train" and "test".
 
     Args:
@@ -32,6 +35,7 @@ def sop(root: str | Path, *, check: str = "header", skip_bad: bool = False, stri
         check: "header" or "decode": how closely every image is looked at.
         skip_bad: Go on without the images that have a problem, with a warning.
         strict: Whether counts other than the official ones are a problem or only a note.
+        watch: Callback, called after every file with the number of files that are done, and of all.
 
     Reference:
         Oh Song, Xiang, Jegelka and Savarese, Deep metric learning via lifted structured feature
@@ -55,4 +59,4 @@ def sop(root: str | Path, *, check: str = "header", skip_bad: bool = False, stri
             listing.classes.append(name)
             listing.roles.append(role)
     listing.class_order = sorted(ids, key=ids.__getitem__)
-    return dataset_from(listing, "sop", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL)
+    return dataset_from(listing, "sop", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL, watch=watch)

@@ -12,6 +12,7 @@ from vicinal._util.reading import read_csv, read_parquet, reading
 from vicinal._util.text import counted
 from vicinal.data.checks import Box, Listing, dataset_from, is_number
 from vicinal.data.dataset import Dataset
+from vicinal.data.files import Watch
 from vicinal.data.readers.arrays import arrays
 from vicinal.errors import DataError
 
@@ -21,7 +22,12 @@ NOT_FEATURES = {"label", "split", "is_query", "is_gallery", "category", *BOX}
 
 
 def table(
-    path: str | Path, *, root: str | Path | None = None, check: str = "header", skip_bad: bool = False
+    path: str | Path,
+    *,
+    root: str | Path | None = None,
+    check: str = "header",
+    skip_bad: bool = False,
+    watch: Watch | None = None,
 ) -> Dataset:
     """Read a table with the columns of open-metric-learning, or one of feature vectors.
 
@@ -35,6 +41,7 @@ def table(
         root: Where relative paths start; the table's own folder unless given.
         check: "header" or "decode": how closely every image is looked at.
         skip_bad: Go on without the rows that have a problem, with a warning.
+        watch: Callback, called after every file with the number of files that are done, and of all.
 
     Raises:
         MissingExtra: For Parquet, if pyarrow is not installed.
@@ -56,7 +63,7 @@ def table(
     if set(BOX) <= columns.keys():
         with reading(path, "a table with boxes of numbers"):
             listing.boxes = [_box(*corner) for corner in zip(*(columns[edge] for edge in BOX), strict=True)]
-    return dataset_from(listing, path.stem, check=check, skip_bad=skip_bad)
+    return dataset_from(listing, path.stem, check=check, skip_bad=skip_bad, watch=watch)
 
 
 def read_columns(path: Path) -> dict[str, list[Any]]:

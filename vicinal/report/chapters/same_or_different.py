@@ -50,10 +50,9 @@ def _verified(board: Leaderboard, entry: Entry) -> Verification | None:
     items = run.test_items()
     if run.record.gallery and items.roles is None:
         return None
-    rows, labels, gallery, gallery_labels = by_role(items.embeddings, items.labels, items.roles)
-    return verify(  # in steps, which are finer than what is shown, and take a sixth of the time
-        rows, labels, gallery=gallery, gallery_labels=gallery_labels, distance=run.record.distance, exact=False
-    )
+    rows, truth, gallery = by_role(items.embeddings, items.labels, items.roles)
+    # In steps, which are finer than what is shown, and take a sixth of the time.
+    return verify(rows, truth, gallery=gallery, distance=run.record.distance, exact=False)
 
 
 def _false_rejects(found: Verification, rate: float) -> float:

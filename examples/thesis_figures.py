@@ -1,9 +1,14 @@
-"""Figures 27 to 32 of the thesis "Metric learning: a deep dive" (Psomas 2020), drawn from its tables."""
+"""Figures 27 to 32 of the thesis "Metric learning: a deep dive" (Psomas 2020), drawn from its tables.
+
+python examples/thesis_figures.py --out thesis/
+"""
 
 from __future__ import annotations
 
+import argparse
 import math
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +21,6 @@ from vicinal.weights import pair_weights
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["own_loss_edges", "thesis_figures"]
 
 SIZES = (64, 128, 512, 1024)
 NETWORKS = {"resnet50": "ResNet-50", "bn_inception": "BN-Inception", "googlenet": "GoogLeNet"}
@@ -188,3 +191,17 @@ def _apart(heights: dict[str, float], least: float) -> dict[str, float]:
     for loss, height in sorted(heights.items(), key=lambda pair: pair[1]):
         placed[loss] = max(height, max(placed.values(), default=-np.inf) + least)
     return placed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("thesis"), help="folder of the six figures")
+    folder = parser.parse_args().out
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in thesis_figures().items():
+        figure.savefig(folder / f"{name}.svg")
+        print(f"Drawn to {folder / name}.svg")
+
+
+if __name__ == "__main__":
+    main()
