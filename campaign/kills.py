@@ -48,7 +48,7 @@ from vicinal.tuning import tune
 forks = multiprocessing.get_context("fork")  # a new interpreter would take seconds to import torch
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 EXPLAINED, INTERRUPTED = 2, 130  # the exit codes of the command line; 1 is a traceback, and a fault
-CLOCKS = {"seconds", "finished", "peak_memory_mib", "images_per_second", "command", "call", "sha256"}
+CLOCKS = {"seconds", "finished", "peak_memory_mib", "images_per_second", "command", "sha256"}
 SHARE = 0.15  # of the time, and of the touches, of undisturbed work: a kill comes before so much is done
 MOST = 40  # kills of one trial
 PATIENCE = 300  # seconds after which work that nobody disturbs hangs

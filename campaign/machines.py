@@ -25,7 +25,7 @@ from common import SOUND, WRONG, Tally, finish, options, timed
 from kills import blobs, contest, left
 
 from vicinal.runs.recipe import Recipe
-from vicinal.tuning import tune
+from vicinal.tuning import SearchOptions, tune
 
 WORKERS, TRIALS, SECONDS = 3, 9, 300
 CHILD = "import torch; torch.set_num_threads(1); from vicinal.cli.main import main; main()"
@@ -39,7 +39,15 @@ FLAGS = [
 def search(storage: str) -> list[tuple[object, ...]]:
     """Draw settings at random by their place, so that no worker's pace decides what is tried."""
     recipe = Recipe(loss="triplet", backbone="linear", dim=4, classes_per_batch=3).changed(steps=40, evaluate_every=20)
-    tuned = tune(blobs(), recipe, trials=TRIALS, sampler="random", storage=storage, prune=False, progress=False)
+    tuned = tune(
+        blobs(),
+        recipe,
+        trials=TRIALS,
+        sampler="random",
+        storage=storage,
+        options=SearchOptions(prune=False),
+        progress=False,
+    )
     return sorted((trial.place, trial.state, *sorted(trial.values.items())) for trial in tuned.trials)
 
 

@@ -19,7 +19,7 @@ import typer
 
 from vicinal.cli.inputs import given, words
 from vicinal.cli.main import app
-from vicinal.comparing.contestants import contestants
+from vicinal.comparing.contestants import drafts
 from vicinal.comparing.plan import as_names
 from vicinal.data import PROTOCOLS, load
 from vicinal.recipes import find_recipe, losses_beside
@@ -137,7 +137,7 @@ def named_recipes(verb: str, parsed: dict[str, Any]) -> list[Recipe]:
         return [Recipe.read(*files, **changes)]
     losses = words(parsed["losses"]) or [loss for name in files for loss in losses_beside(name)] or as_names(None)
     changes = {name: value for name, value in changes.items() if name not in ("loss", "ccp", "seed")}
-    return [entry.recipe for entry in contestants(losses, read_tables(*files), changes)]
+    return [draft.recipe for draft in drafts(losses, read_tables(*files), changes)]
 
 
 def fits_together(recipe: Recipe, *, one_fold: bool) -> None:

@@ -1,15 +1,20 @@
 """`vicinal compare`: what its flags ask of a comparison."""
 
 import json
+import re
 import warnings
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from vicinal._util.text import in_words
 from vicinal.cli.main import app
+from vicinal.embedder import Embedder
 from vicinal.leaderboard import leaderboards
+from vicinal.leaderboard.text import best_in_words
 from vicinal.runs import Journal
 
 SMALL = ["--budget", "4", "-o", "evaluate_every=2", "-o", "classes_per_batch=2", "-o", "dim=8", "--jobs", "1"]
@@ -62,6 +67,34 @@ def test_json_is_all_of_the_standard_output_and_the_same_leaderboard(tmp_path: P
     assert (told["verdict"]["winner"], told["failed"]) == (board.entries[0].name, [])
     assert [each["about"] for each in told["advice"]] == ["To use", "Worth it?", "Next"]
     assert "The journal and the runs are in" in done.stderr
+
+
+@pytest.mark.parametrize("second", ["triplet", "circle,margin", "contrastive,triplet,margin"])
+def test_a_folder_has_one_leaderboard_whatever_a_later_call_names(tmp_path: Path, second: str) -> None:
+    flags = ["--out", str(tmp_path), "--rates", "1", *SMALL, *TINY[:-1], "-o", "validation=0.6"]
+    first = run("digits", "--losses", "contrastive,triplet", *flags)
+    terminal = run("digits", "--losses", second, *flags)
+    (board,) = leaderboards([tmp_path])
+    assert {entry.name for entry in board.entries} == {"contrastive", "triplet", *second.split(",")}
+    assert _table(terminal) == _table(str(board)) != []
+    if second == "triplet":
+        assert _table(terminal) == _table(first)
+    page = (tmp_path / "report.md").read_text()
+    for entry in board.entries:
+        assert f"| {entry.label} |" in page
+    for advice in board.advice():
+        assert " ".join(str(advice).split()) in " ".join(terminal.split())
+    assert best_in_words(board) in Embedder.load(tmp_path / "best").card.description
+    assert in_words(best_in_words(board)) in page
+    # The same folder, read again.
+    again = CliRunner().invoke(app, ["report", str(tmp_path), "--no-progress"], catch_exceptions=False)
+    assert again.exit_code == 0
+    assert (tmp_path / "report.md").read_text() == page
+
+
+def _table(text: str) -> list[tuple[str, str]]:
+    """The name and the score of every row."""
+    return re.findall(r"^ *(\S.*?) {2,}(\d\.\d{4})\b", text, re.MULTILINE)
 
 
 def test_what_is_skipped_is_said_once(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     board = SimpleNamespace(to_dict=lambda: {"best": "triplet"}, print=lambda console: console.print("a ranking"))
     monkeypatch.setattr("vicinal.comparing.compare", lambda *names, **settings: seen.update(settings) or board)
-    monkeypatch.setattr("vicinal.report.write_report", lambda folders, **_: Path(folders[0]) / "report.html")
+    monkeypatch.setattr("vicinal.report.write_report", lambda board, out, **_: out)
     return seen
 
 

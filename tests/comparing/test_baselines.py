@@ -7,14 +7,16 @@ import pytest
 from sklearn.decomposition import PCA
 
 from vicinal.comparing import baselines, compare
-from vicinal.comparing.contestants import contestants
+from vicinal.comparing.contestants import drafts
 from vicinal.comparing.grid import RunContestant
+from vicinal.comparing.plan import Splits
 from vicinal.data import arrays, digits
 from vicinal.embedder import Embedder
 from vicinal.evaluation import evaluate
 from vicinal.leaderboard import leaderboards
 from vicinal.report import write_report
 from vicinal.runs import Journal
+from vicinal.runs.journal import OpenJournal
 from vicinal.runs.recipe import Recipe
 
 pytestmark = pytest.mark.recipe
@@ -90,11 +92,12 @@ def test_seeds_that_share_a_network_share_its_features(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Embedder, "encode", counted)
     data, settings = clusters(1.0), {"backbone": "linear", "protocol": "k-fold", "folds": 3}
-    (contestant,) = contestants(["triplet"], settings)
+    contestant = drafts(["triplet"], settings)[0].contestant()
     cells = [{"dim": dim, "seed": seed, "fold": fold} for seed in (0, 1) for fold in (0, 1) for dim in (2, 3)]
     grid = [replace(contestant, recipe=contestant.recipe.changed(cell)) for cell in cells]
-    work = RunContestant(data, data.hash(), tmp_path)
-    keys = baselines.run_baselines(grid, work, retry_failed=False, progress=False)
+    work = RunContestant(data=data, data_hash=data.hash(), out=tmp_path)
+    networks, journal = baselines.UntrainedNetworks(data, tmp_path, 0), OpenJournal(tmp_path)
+    keys = baselines.run_baselines(grid, work, networks, Splits(data), journal, retry_failed=False, progress=False)
     assert len(keys) == len(Journal(tmp_path).records()) == 2 * 2 * 4
     assert sum(items) == len(data)
 

@@ -376,6 +376,15 @@ def test_the_best_model_is_kept_and_found_by_the_comparison_s_folder(tmp_path):
     assert not (tmp_path / "none" / "best").exists()
 
 
+def test_best_is_never_the_model_of_a_former_winner(tmp_path):
+    run(tmp_path / "kept")
+    run(tmp_path / "none", keep_models=False)
+    shutil.copytree(tmp_path / "kept" / "best", tmp_path / "none" / "best")
+    again = run(tmp_path / "none", keep_models=False)
+    assert again.to_dict()["best"] is None
+    assert not (tmp_path / "none" / "best").exists()
+
+
 @pytest.mark.parametrize("dies_at", ["best", ".best.partial", ".best.former"])
 def test_killed_while_the_best_model_is_put_in_its_place_there_is_one_at_every_moment(tmp_path, monkeypatch, dies_at):
     run(tmp_path)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vicinal.comparing.contestants import contestants
-from vicinal.comparing.plan import in_fitting_groups, notes_on_names
+from vicinal.comparing.contestants import drafts
+from vicinal.comparing.plan import notes_on_names, with_groups_that_fit
 from vicinal.data import digits
 from vicinal.errors import InputError
 from vicinal.runs.recipe import Recipe, laid_over, read_tables
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.unit
 
 
 def by_name(*losses, base=None, **flags):
-    return {one.name: one for one in contestants(losses, base, flags)}
+    return {one.name: one for one in drafts(losses, base, flags)}
 
 
 def test_a_loss_with_a_miner_a_memory_or_ccp():
@@ -30,10 +30,10 @@ def test_a_loss_with_groups_of_classes_a_cover_or_past_anchors():
     assert list(found) == ["proxy_anchor + hierarchy", "triplet + cover", "proxy_gram + memory"]
     assert found["proxy_anchor + hierarchy"].recipe.hierarchy == 25
     assert "25 groups of classes" in found["proxy_anchor + hierarchy"].demands
-    (fitting,) = in_fitting_groups([found["proxy_anchor + hierarchy"]], [digits().of_classes(range(5))])
+    fitting = with_groups_that_fit(found["proxy_anchor + hierarchy"], [digits().of_classes(range(5))])
     assert fitting.recipe.hierarchy == 2
     assert [words for words in fitting.demands if "groups" in words] == ["2 groups of classes"]
-    assert in_fitting_groups([found["triplet + cover"]], [digits()]) == [found["triplet + cover"]]
+    assert with_groups_that_fit(found["triplet + cover"], [digits()]) == found["triplet + cover"]
     assert found["triplet + cover"].demands == ("cover of 4 items per class",)
     assert found["proxy_gram + memory"].recipe.memory == 25 * 32
 
@@ -76,7 +76,7 @@ def test_a_folder_of_whole_recipes_states_the_conditions(tmp_path):
 
 def test_five_mistakes_are_reported_as_five():
     with pytest.raises(InputError) as error:
-        contestants(
+        drafts(
             ["tripplet", "triplet+semi_hart", "contrastive", "contrastive"],
             {"dim": -1, "training": {"stepps": 5}},
         )
@@ -89,7 +89,7 @@ def test_five_mistakes_are_reported_as_five():
 
 def test_no_loss_at_all():
     with pytest.raises(InputError, match="at least one loss"):
-        contestants([])
+        drafts([])
 
 
 def test_a_loss_is_a_loss_though_a_folder_has_its_name(tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_loss_is_a_loss_though_a_folder_has_its_name(tmp_path, monkeypatch):
     (tmp_path / "triplet" / "mine.toml").write_text('loss = "contrastive"\n')
     assert list(by_name("triplet", "triplet+hard")) == ["triplet", "triplet + hard"]
     assert list(by_name("./triplet")) == ["mine"]
-    entries = contestants(["circle", "triplet+hard", "./triplet"])
+    entries = drafts(["circle", "triplet+hard", "./triplet"])
     assert notes_on_names(["circle", "triplet", "./triplet"], entries) == (
         "triplet is the loss; the folder of that name is ./triplet.",
     )
@@ -114,7 +114,7 @@ def test_a_loss_without_its_miner_is_told_unless_that_is_what_is_compared(tmp_pa
         "circle",
         tmp_path / "mine.toml",
     ]
-    (note,) = notes_on_names([], contestants(ways))
+    (note,) = notes_on_names([], drafts(ways))
     assert note.startswith("triplet runs on all pairs; its paper mines them by semi_hard")
 
 

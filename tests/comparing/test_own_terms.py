@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from vicinal.comparing import compare
-from vicinal.comparing.contestants import contestants, demands_after_search
-from vicinal.comparing.plan import in_own_terms, plan
+from vicinal.comparing.contestants import demands_after_search, drafts
+from vicinal.comparing.plan import plan, with_paper_settings
 from vicinal.data import arrays
 from vicinal.objectives import OBJECTIVES, traits_of
 from vicinal.runs.draft import Budget, settled_recipe, suited_recipe
@@ -17,7 +17,7 @@ BASE = {"classes_per_batch": 16, "samples_per_class": 4}
 
 def own(*losses, classes=100, base=BASE, flags=None):
     train = arrays(np.zeros((2 * classes, 1), np.float32), np.repeat(np.arange(classes), 2))
-    return in_own_terms(contestants(losses, base, flags), train)
+    return [with_paper_settings(draft, train).contestant() for draft in drafts(losses, base, flags)]
 
 
 def batches(*losses, classes=100, base=BASE):

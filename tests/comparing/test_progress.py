@@ -12,15 +12,17 @@ from vicinal._util import progress as live_bar
 from vicinal.comparing import baselines, progress
 from vicinal.comparing import grid as tasks
 from vicinal.comparing import grid as trial_log
-from vicinal.comparing.contestants import contestants
+from vicinal.comparing.contestants import drafts
 from vicinal.comparing.grid import RunContestant, TrialLog, TuneContestant
+from vicinal.comparing.plan import Splits
 from vicinal.comparing.progress import Shown, how_far, last_facts, scores_in_words, share_done
 from vicinal.data import arrays, split
 from vicinal.runs import Record
 from vicinal.runs._train import fit
+from vicinal.runs.journal import OpenJournal
 from vicinal.runs.recipe import Recipe
 from vicinal.training.log import TIME_USED
-from vicinal.tuning import tune
+from vicinal.tuning import SearchOptions, tune
 
 pytestmark = pytest.mark.recipe
 SMALL = {"backbone": "linear", "dim": 4, "batch": "3x3", "steps": 4, "evaluate_every": 2, "learning_rate": 0.01}
@@ -78,22 +80,22 @@ def test_a_search_lets_every_trial_be_watched():
         return trial_log.Hook()
 
     view = split(vectors(), "fixed-validation", validation=0.4)
-    tune(view, Recipe.of(SMALL), trials=3, sampler="random", progress=False, watch=watch)
+    tune(view, Recipe.of(SMALL), trials=3, sampler="random", progress=False, options=SearchOptions(watch=watch))
     assert seen == [(0, 3), (1, 3), (2, 3)]
 
 
 def test_every_search_has_a_log_while_it_runs_and_none_after(tmp_path, monkeypatch):
-    (contestant,) = contestants(["triplet"], SMALL)
-    search = TuneContestant(vectors(), tmp_path, 5, "random")
+    contestant = drafts(["triplet"], SMALL)[0].contestant()
+    search = TuneContestant(data=vectors(), out=tmp_path, trials=5, sampler="random")
     asked = {}
 
-    def searched(split, recipe, *, watch, **options):
-        asked.update(options)
-        watch(0, 5)
+    def searched(split, recipe, space, trials, how, **options):
+        asked["trials"] = trials.count
+        how.watch(0, 5)
         assert last_facts(search.log_of(contestant)) == {"trial": 1, "trials": 5}
         raise ValueError("enough")
 
-    monkeypatch.setattr(tasks, "tune", searched)
+    monkeypatch.setattr(tasks, "run_study", searched)
     assert search(contestant) == "enough"
     assert not search.log_of(contestant).exists()
     assert asked["trials"] == 5
@@ -101,9 +103,9 @@ def test_every_search_has_a_log_while_it_runs_and_none_after(tmp_path, monkeypat
 
 def test_rates_that_were_tried_count_as_trials_whether_they_ended_or_not(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(tasks, "tune", lambda *parts, trials, **rest: asked.append(trials) or 1 / 0)
-    (contestant,) = contestants(["triplet"], SMALL)
-    search = TuneContestant(vectors(), tmp_path, 7, "random")
+    monkeypatch.setattr(tasks, "run_study", lambda *parts, **rest: asked.append(parts[3].count) or 1 / 0)
+    contestant = drafts(["triplet"], SMALL)[0].contestant()
+    search = TuneContestant(data=vectors(), out=tmp_path, trials=7, sampler="random")
     climbed = replace(contestant, tuning_trials=3, rates={0.1: 0.5}, curve={4: 0.5})
     failed = replace(contestant, tuning_trials=3, rates={0.1: None})
     for one in (contestant, climbed, failed):
@@ -116,10 +118,12 @@ def test_what_writes_no_log_says_how_far_it_is(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(live_bar, "FIRST", 0.0)
     monkeypatch.setattr(live_bar, "EVERY", 0.0)
     monkeypatch.setattr(baselines, "PART", 48)
-    (contestant,) = contestants(["triplet"], SMALL)
+    contestant = drafts(["triplet"], SMALL)[0].contestant()
     data = vectors()
-    run = RunContestant(data, data.hash(), tmp_path)
-    baselines.run_baselines([contestant], run, retry_failed=False, progress=True)
+    run = RunContestant(data=data, data_hash=data.hash(), out=tmp_path)
+    networks = baselines.UntrainedNetworks(data, tmp_path, 0)
+    journal = OpenJournal(tmp_path)
+    baselines.run_baselines([contestant], run, networks, Splits(data), journal, retry_failed=False, progress=True)
     said = " ".join(capsys.readouterr().err.split())
     assert "untrained (linear-None, seed 0), 48 of" in said
     assert "items embedded" in said

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from vicinal.comparing import compare
-from vicinal.comparing.contestants import contestants
+from vicinal.comparing.contestants import drafts
 from vicinal.comparing.grid import (
     Execution,
     RunContestant,
     TuneContestant,
-    at_rate,
     chosen_rates,
     run_grid,
     rungs_of,
@@ -24,7 +23,7 @@ from vicinal.errors import InputError, Interrupted
 from vicinal.leaderboard import leaderboards
 from vicinal.runs import Journal, Record, read_searches
 from vicinal.runs.recipe import Recipe
-from vicinal.tuning.ladder import ladder
+from vicinal.tuning.ladder import climb, ladder
 
 pytestmark = pytest.mark.recipe
 
@@ -35,6 +34,10 @@ def vectors(classes=24, per_class=8, seed=0):
     items = rng.normal(size=(len(labels), 12)) * np.r_[np.full(4, 0.4), np.full(8, 1.5)]
     items[:, :4] += rng.normal(size=(classes, 4))[labels]
     return arrays(items.astype(np.float32), labels)
+
+
+def contestants(*parts):
+    return [draft.contestant() for draft in drafts(*parts)]
 
 
 SETTINGS = {
@@ -105,7 +108,7 @@ def test_settings_are_searched_for_with_each_network_apart_and_by_who_has_trials
         for dim in (2, 8)
         for entry in entries
     ]
-    search = TuneContestant(vectors(), tmp_path, 5, "random")
+    search = TuneContestant(data=vectors(), out=tmp_path, trials=5, sampler="random")
     ready, broken = search_settings(grid, search, Execution(1, 1, None, False, False))
     assert searched == [("triplet", 2), ("circle", 2), ("triplet", 8), ("circle", 8)]
     found = {(one.name, one.recipe.dim, one.recipe.training.seed): one for one in ready}
@@ -120,11 +123,25 @@ def test_settings_are_searched_for_with_each_network_apart_and_by_who_has_trials
 
 
 def test_proxies_keep_their_rate_on_every_rung_unless_a_recipe_gives_their_multiplier():
-    one, other = contestants(["proxy_anchor", "triplet"], {"learning_rate": 1e-4})
-    assert at_rate(one, 1e-3).proxy_multiplier == 10.0
-    assert at_rate(other, 1e-3).proxy_multiplier == Recipe().proxy_multiplier
-    stated = contestants(["proxy_anchor"], {"learning_rate": 1e-4}, {"proxy_multiplier": 5.0})[0]
-    assert at_rate(stated, 1e-3).proxy_multiplier == 5.0
+    base = {"learning_rate": 1e-4}
+    proxies, pairs = (rungs_of(contestants([loss], base), 3) for loss in ("proxy_anchor", "triplet"))
+    rates = [rung.recipe.proxy_multiplier * rung.recipe.training.learning_rate for rung in proxies]
+    np.testing.assert_allclose(rates, Recipe().proxy_multiplier * 1e-4, rtol=1e-5)
+    assert {rung.recipe.proxy_multiplier for rung in pairs} == {Recipe().proxy_multiplier}
+    stated = rungs_of(contestants(["proxy_anchor"], base, {"proxy_multiplier": 5.0}), 3)
+    assert {rung.recipe.proxy_multiplier for rung in stated} == {5.0}
+
+
+def test_of_level_rungs_the_given_rate_is_chosen_and_then_the_lowest():
+    recipe = Recipe.of({"learning_rate": 1e-3})
+    rates = ladder(1e-3, 3)
+    for scores, best in (([0.5, 0.5, 0.5], 1e-3), ([0.5, 0.4, 0.5], rates[0]), ([None, None, 0.1], rates[2])):
+        tried = dict(zip(rates, scores, strict=True))
+        climbed = climb(recipe, rates, lambda rungs, tried=tried: {rate: tried[rate] for rate in reversed(list(rungs))})
+        assert (climbed.best, climbed.recipe.training.learning_rate) == (best, best)
+        assert list(climbed.scores) == rates
+    nothing = climb(recipe, rates, lambda rungs: dict.fromkeys(rungs))
+    assert (nothing.best, nothing.recipe) == (None, recipe)
 
 
 def test_rungs_stay_out_of_the_table_and_the_chosen_one_is_not_trained_again(tmp_path):
@@ -192,7 +209,7 @@ def test_a_comparison_that_was_killed_between_the_ladder_and_the_runs_goes_on(tm
 
 def test_what_was_noted_of_a_rung_is_told_of_the_run_that_it_becomes(tmp_path):
     data, (contestant,) = vectors(), contestants(["triplet"])
-    run = RunContestant(data, data.hash(), tmp_path, notes=("batches shrank",))
+    run = RunContestant(data=data, data_hash=data.hash(), out=tmp_path, notes=("batches shrank",))
     rung = record(contestant, 0.5).model_copy(update={"role": "rung", "notes": ("batches shrank", "a tiny budget")})
     again = run.again(contestant, rung)
     assert (again.role, again.notes) == ("run", ("batches shrank", "a tiny budget"))

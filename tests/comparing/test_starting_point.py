@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from vicinal.comparing import compare
-from vicinal.comparing.contestants import contestants
-from vicinal.comparing.features import feature_seconds, runs_seconds
-from vicinal.comparing.plan import PANEL, in_fitting_batches, panel_in_words, states_conditions
-from vicinal.comparing.progress import features_in_words, opening_words, time_in_words
+from vicinal.comparing.contestants import drafts
+from vicinal.comparing.features import feature_seconds
+from vicinal.comparing.plan import PANEL, panel_in_words, states_conditions, with_batches_that_fit
+from vicinal.comparing.progress import features_in_words, opening_words
 from vicinal.data import Dataset, arrays, digits, split
 from vicinal.errors import InputError
 from vicinal.runs.build import build_embedder, train_transform
 from vicinal.runs.recipe import Recipe
+from vicinal.training.feature_cache import missing_features
 from vicinal.training.frozen import FrozenEmbedder, training_items
 
 pytestmark = pytest.mark.recipe
@@ -29,7 +31,7 @@ def clusters(classes: int, each: int = 3) -> Dataset:
 
 
 def test_ways_of_the_panel_differ_in_kind_and_can_be_run() -> None:
-    recipes = [contestant.recipe for contestant in contestants([way.loss for way in PANEL])]
+    recipes = [draft.recipe for draft in drafts([way.loss for way in PANEL])]
     assert len({way.kind for way in PANEL}) == len({recipe.loss for recipe in recipes}) == len(PANEL) >= 4
     assert {recipe.traits.usual for recipe in recipes} == {"batch", "proxies"}
     assert all(way.literature in line for way, line in zip(PANEL, panel_in_words(), strict=True))
@@ -75,9 +77,9 @@ def test_a_recipe_states_the_conditions() -> None:
 def test_batches_fit_every_fold() -> None:
     sets = [split(clusters(10), "k-fold", fold=fold, folds=3).train for fold in range(3)]
     assert [len(train.classes) for train in sets] == [3, 3, 4]
-    fitting, notes = in_fitting_batches(contestants(["triplet", "proxy_anchor"]), sets)
-    assert {(one.recipe.classes_per_batch, one.recipe.samples_per_class) for one in fitting} == {(3, 3)}
-    assert len(notes) == 1
+    fitting = [with_batches_that_fit(draft, sets) for draft in drafts(["triplet", "proxy_anchor"])]
+    assert {draft.recipe.batch for draft, _ in fitting} == {"3x3"}
+    assert len({note for _, note in fitting}) == 1
 
 
 def test_folds_are_compared_with_nothing_else_said(tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_folds_are_compared_with_nothing_else_said(tmp_path: Path) -> None:
 
 def test_what_is_said_before_anything_runs() -> None:
     recipe = Recipe.of({"backbone": "linear", "steps": 1, "batch": "4x3"})
-    said = "\n".join(opening_words(recipe, clusters(8), ["Batches shrank."], panel=True))
+    said = "\n".join(opening_words(recipe, clusters(8), recipe.split(clusters(8)), ["Batches shrank."], panel=True))
     for words in (
         "small: 24 items of 8 classes; of these 4 train, 4 test.",
         "Network: linear with random weights.",
@@ -101,63 +103,33 @@ def test_what_is_said_before_anything_runs() -> None:
     ):
         assert words in said
     assert "next to nothing" not in said  # 12 images are one pass
-    frozen = "\n".join(
-        opening_words(Recipe(backbone="resnet18", weights="imagenet", freeze=True), digits(), [], panel=False)
-    )
+    still = Recipe(backbone="resnet18", weights="imagenet", freeze=True)
+    frozen = "\n".join(opening_words(still, digits(), still.split(digits()), [], panel=False))
     assert "resnet18 with pretrained weights; it stands still" in frozen
-    assert time_in_words(5, 0.2) == "5 runs will take about 1 s on this machine."
     assert "in about 2 min 5 s, and kept" in features_in_words(125.0)
 
 
-def test_time_is_estimated_from_a_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = Recipe.of({"backbone": "linear", "dim": 2, "steps": 1000, "batch": "3x2", "protocol": "default"})
-    few, many = (runs_seconds([recipe] * runs, clusters(8), tmp_path, jobs=2, threads=1) for runs in (2, 40))
-    assert 0 < few < many
-    taken: list[str] = []
+def test_time_is_estimated_from_the_first_features_which_are_kept(tmp_path: Path) -> None:
+    tiny = {"backbone_options": {"widths": [2], "size": 8}, "dim": 2, "freeze": True, "copies": 1}
+    recipe, some = Recipe.of({**tiny, "protocol": "default"}), digits().subset(range(300))
+    embedder = build_embedder(recipe, some)
+    pool, transform = recipe.split(some).train, train_transform(recipe, embedder)
+    assert transform is not None
+    assert feature_seconds(embedder, some, pool, transform, recipe, tmp_path) > 0
+    left = missing_features(embedder, some, embedder.transform, cache=tmp_path)
+    assert 0 < left <= 300 - 64
 
-    def lasting(recipe: Recipe, *_: object) -> float:
-        taken.append(recipe.loss)
-        return {"triplet": 10.0, "circle": 2.0}[recipe.loss]
 
-    monkeypatch.setattr("vicinal.comparing.features._run_seconds", lasting)
-    ways = [recipe.changed(loss=loss) for loss in ("triplet", "circle", "circle", "circle")]
-    assert runs_seconds(ways, clusters(8), tmp_path, jobs=1, threads=1) == 16.0  # each as long as its own way
-    assert runs_seconds(ways, clusters(8), tmp_path, later=4, jobs=2, threads=1) == (16 + 4 * 6) / 2
-    assert taken == ["triplet", "circle"] * 2
-    monkeypatch.undo()
-    assert feature_seconds(recipe, clusters(8), tmp_path) == 0
+@pytest.mark.parametrize("freeze", [{"freeze": True}, {"freeze": "trunk", "train_stages": 1}])
+def test_features_and_maps_that_are_kept_already_take_no_time(tmp_path: Path, freeze: dict[str, Any]) -> None:
     some = digits().subset(range(60))
-    tiny = {
-        "backbone_options": {"widths": [2], "size": 8},
-        "dim": 2,
-        "freeze": True,
-        "copies": 1,
-        "protocol": "default",
-    }
-    frozen = Recipe.of(tiny)
-    assert feature_seconds(frozen, some, tmp_path) > 0
-
-
-def test_time_of_chance_constrained_proxies_is_estimated(tmp_path: Path) -> None:
-    settings = {"backbone": "linear", "dim": 2, "steps": 100, "batch": "3x2", "protocol": "fixed-validation"}
-    recipe = Recipe.of({**settings, "loss": "contrastive_c2", "ccp": {"preset": "code"}, "evaluate_every": 10})
-    assert runs_seconds([recipe], clusters(12), tmp_path, jobs=1, threads=1) > 0
-
-
-def test_maps_that_are_kept_already_take_no_time(tmp_path: Path) -> None:
-    some = digits().subset(range(60))
-    trunk = Recipe.of(
-        {
-            "backbone_options": {"widths": [2, 4], "size": 8},
-            "dim": 2,
-            "freeze": "trunk",
-            "train_stages": 1,
-            "copies": 1,
-            "protocol": "default",
-        }
-    )
-    assert feature_seconds(trunk, some, tmp_path) > 0
-    model = FrozenEmbedder(build_embedder(trunk, some), cache=tmp_path, progress=False)
+    tiny = {"backbone_options": {"widths": [2, 4], "size": 8}, "dim": 2, "copies": 1, "protocol": "default"}
+    recipe = Recipe.of({**tiny, **freeze})
+    embedder = build_embedder(recipe, some)
+    pool, transform = recipe.split(some).train, train_transform(recipe, embedder)
+    assert transform is not None
+    assert feature_seconds(embedder, some, pool, transform, recipe, tmp_path) > 0
+    model = FrozenEmbedder(embedder, cache=tmp_path, progress=False)
     model.encode(some)
-    training_items(model, trunk.split(some).train, train_transform(trunk, build_embedder(trunk, some)), 1)
-    assert feature_seconds(trunk, some, tmp_path) == 0
+    training_items(model, pool, transform, 1)
+    assert feature_seconds(embedder, some, pool, transform, recipe, tmp_path) == 0

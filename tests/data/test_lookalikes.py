@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
-from vicinal.data import lookalikes
+from vicinal.data import checks, files, lookalikes
 from vicinal.data.lookalikes import THUMBNAIL, crop_correlation, lookalike_files
 
 pytestmark = pytest.mark.unit
@@ -85,7 +85,7 @@ def test_the_second_look_finds_what_single_pairs_find_and_makes_the_parts_of_a_p
     pictures = [cut(scene(seed // 3), 1 - 0.05 * (seed % 3), 0.5, 0.5) for seed in range(9)]
     smalls = [np.asarray(picture.convert("L").resize((THUMBNAIL, THUMBNAIL))) for picture in pictures]
     smalls[8] = np.zeros_like(smalls[8])
-    looks = {f"{place}.png": lookalikes._Look(None, None, small) for place, small in enumerate(smalls)}
+    looks = {f"{place}.png": lookalikes.Look(None, None, small) for place, small in enumerate(smalls)}
     pairs = [(one, other) for one in range(9) for other in range(one + 1, 9)]
     values = {pair: by_single_pairs(smalls[pair[0]], smalls[pair[1]]) for pair in pairs}
     for (one, other), value in values.items():
@@ -96,3 +96,14 @@ def test_the_second_look_finds_what_single_pairs_find_and_makes_the_parts_of_a_p
     assert found == [pair for pair, value in values.items() if value >= lookalikes.ALIKE]
     assert 0 < len(found) < len(pairs)
     assert len(made) == 9
+
+
+def test_a_file_that_was_looked_at_is_not_read_again_for_its_hash(tmp_path, monkeypatch):
+    for number in range(3):
+        scene(number).save(tmp_path / f"{number}.png")
+    paths = [str(path) for path in sorted(tmp_path.iterdir())]
+    assert checks.find_faults(paths, "looks") == [None] * 3
+    monkeypatch.setattr(files, "read_bytes", None)
+    monkeypatch.setattr(lookalikes, "read_bytes", None)
+    assert len({files.digest(path) for path in paths}) == 3
+    assert lookalikes.lookalike_files(paths).compared

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import tempfile
 from collections.abc import Callable
@@ -254,6 +253,45 @@ def test_questions_are_kept_apart_and_failed_runs_join_theirs(tmp_path: Path, ad
         leaderboards([])
 
 
+def test_methods_of_one_name_with_other_settings_or_code_are_not_averaged(tmp_path: Path, add_run: AddRun) -> None:
+    for seed in (0, 1):
+        add_run(
+            tmp_path, "triplet", seed=seed, classes=(0.2, 0.3), key=f"before-{seed}", code={"a/mine.py:f": "1" * 64}
+        )
+    add_run(tmp_path, "triplet", classes=(0.6, 0.7), key="after", code={"a/mine.py:f": "2" * 64})
+    add_run(tmp_path, "circle", recipe={"loss_options": {"margin": 0.1}}, key="near")
+    add_run(tmp_path, "circle", recipe={"loss_options": {"margin": 0.2}}, key="far")
+    add_run(tmp_path, "margin", seed=0, recipe={"learning_rate": 0.1})  # of two machines: no seed in common
+    add_run(tmp_path, "margin", seed=1, recipe={"learning_rate": 0.2})
+    rows = {entry.name: len(entry.runs) for entry in board_of(tmp_path).entries}
+    assert rows == {
+        "triplet (code of mine.py:f 11111111)": 2,
+        "triplet (code of mine.py:f 22222222)": 1,
+        "circle (margin 0.1)": 1,
+        "circle (margin 0.2)": 1,
+        "margin": 2,
+    }
+
+
+def test_a_failure_counts_until_the_method_is_done(tmp_path: Path, add_run: AddRun) -> None:
+    add_run(tmp_path, "circle")
+    add_run(tmp_path, "triplet", status="failed", key="broken")
+    assert [record.key for record in board_of(tmp_path).failed] == ["broken"]
+    add_run(tmp_path, "triplet", key="mended", recipe={"learning_rate": 0.1})
+    assert board_of(tmp_path).failed == []
+    add_run(tmp_path, "triplet", status="failed", key="broken again")
+    assert [record.key for record in board_of(tmp_path).failed] == ["broken again"]
+
+
+def test_a_leaderboard_of_some_losses_has_all_baselines(tmp_path: Path, add_run: AddRun) -> None:
+    for name, role in (("triplet + semi_hard", "run"), ("circle", "run"), ("untrained", "baseline")):
+        add_run(tmp_path, name, role=role, recipe={"loss": "triplet"})
+    part = board_of(tmp_path).only(["triplet+semi_hard"])
+    assert part is not None
+    assert [entry.name for entry in (*part.entries, *part.baselines)] == ["triplet + semi_hard", "untrained"]
+    assert board_of(tmp_path).only(["margin"]) is None
+
+
 # Folds.
 
 
@@ -419,42 +457,6 @@ def test_published_numbers_stand_beside_a_recipe_of_another_name(tmp_path: Path,
     rows = chapter.blocks[0].rows  # type: ignore[union-attr]
     assert {row[0] for row in rows} == {"my best try"}
     assert {row[1] for row in rows} == {"P@1", "P@R", "MAP@R"}
-
-
-# An old journal.
-
-
-def test_a_journal_of_the_first_version_makes_a_leaderboard(tmp_path: Path) -> None:
-    lines = [
-        {
-            "version": 1,
-            "key": f"{name}{seed}",
-            "name": name,
-            "status": "done",
-            "dataset": "digits",
-            "data": "d",
-            "protocol": "fixed-validation",
-            "split": "s",
-            "seed": seed,
-            "selected_on": "validation",
-            "recipe": {"loss": name, "backbone": "convnet", "dim": 8, "training": {"metric": "MAP@R"}},
-            "validation": {"MAP@R": value},
-            "test": {"MAP@R": value, "P@1": value},
-            "classes": ["x", "y"],
-            "per_class": {"MAP@R": [value, value]},
-            "queries": [1, 1],
-        }
-        for name, value in (("circle", 0.5), ("margin", 0.25))
-        for seed in (0, 1)
-    ]
-    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    board = board_of(tmp_path)
-    assert [(entry.name, entry.mean("MAP@R"), entry.seeds) for entry in board.entries] == [
-        ("circle", 0.5, (0, 1)),
-        ("margin", 0.25, (0, 1)),
-    ]
-    assert board.pairs()[0].seeds == 2
-    assert "| 1 | circle | 50.00 |" in report(tmp_path)
 
 
 # The table of the terminal.

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.errors import DataError, InputError
+from vicinal.errors import DataError, InputError, UnknownName
+from vicinal.leaderboard import leaderboards
 from vicinal.report import write_report
 from vicinal.report.page import _environment
 
@@ -183,6 +185,25 @@ def test_what_is_no_comparison_is_refused(tmp_path: Path) -> None:
         write_report([tmp_path], progress=False)
     with pytest.raises(InputError, match="at least one folder"):
         write_report([], progress=False)
+
+
+def test_a_leaderboard_and_its_folder_make_the_same_page(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path / "runs", losses=["triplet", "contrastive"], seeds=[0])
+    (board,) = leaderboards([tmp_path / "runs"])
+    page = write_report(board, progress=False)
+    assert page == tmp_path / "runs" / "report.html"
+    assert page.read_text() == write_report([tmp_path / "runs"], tmp_path / "b.html", progress=False).read_text()
+    with pytest.raises(InputError, match="belongs to no folder"):
+        write_report(replace(board, folders=()), progress=False)
+
+
+def test_a_report_of_some_losses(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path, losses=["triplet", "contrastive", "proxy_anchor"], seeds=[0])
+    text = write_report([tmp_path], losses=["triplet", "contrastive"], progress=False).read_text()
+    assert "proxy anchor" not in text.lower()
+    assert "Contrastive" in text
+    with pytest.raises(UnknownName, match="Choose from: contrastive, proxy_anchor, triplet"):
+        write_report([tmp_path], losses=["circle"], progress=False)
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, make_comparison: Make) -> None:

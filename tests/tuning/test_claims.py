@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from vicinal._util.machine import this_process
 from vicinal.data import Split
 from vicinal.runs.recipe import Recipe
-from vicinal.tuning import Range, Tuned, tune
+from vicinal.tuning import Range, SearchOptions, Tuned, tune
 from vicinal.tuning import storage as claims
 
 Plant = Callable[[Callable[[Recipe], float]], list[Recipe]]
@@ -22,7 +22,16 @@ MACHINE, NUMBER, START = this_process().split(" ")
 
 
 def search(blobs: Split, recipe: Recipe, storage: Path | None) -> Tuned:
-    return tune(blobs, recipe, trials=7, sampler="random", space=MARGIN, storage=storage, prune=False, progress=False)
+    return tune(
+        blobs,
+        recipe,
+        trials=7,
+        sampler="random",
+        space=MARGIN,
+        storage=storage,
+        options=SearchOptions(prune=False),
+        progress=False,
+    )
 
 
 def values(tuned: Tuned) -> list[tuple[int, str, object]]:
@@ -60,7 +69,7 @@ def test_a_trial_whose_worker_is_gone_is_run_again_at_its_place(
             sampler="random",
             space=MARGIN,
             storage=tmp_path / "s.db",
-            prune=False,
+            options=SearchOptions(prune=False),
             progress=False,
         )
         study = optuna.load_study(study_name=None, storage=f"sqlite:///{tmp_path / 's.db'}")

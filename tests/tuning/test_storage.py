@@ -20,7 +20,7 @@ from optuna.exceptions import StorageInternalError
 from vicinal.data import Split
 from vicinal.errors import DataError
 from vicinal.runs.recipe import Recipe
-from vicinal.tuning import Range, Tuned, tune
+from vicinal.tuning import Range, SearchOptions, Tuned, tune
 from vicinal.tuning.storage import explained
 
 WORKER = Path(__file__).parent / "worker.py"
@@ -123,7 +123,15 @@ def test_different_searches_do_not_mix_in_one_storage(
     blobs: Split, recipe: Recipe, tmp_path: Path, toy_fit: list[Recipe]
 ) -> None:
     first = search(blobs, recipe, "random", tmp_path / "search.db", trials=3)
-    other = tune(blobs, recipe, trials=3, sampler="random", seed=1, storage=tmp_path / "search.db", progress=False)
+    other = tune(
+        blobs,
+        recipe,
+        trials=3,
+        sampler="random",
+        options=SearchOptions(seed=1),
+        storage=tmp_path / "search.db",
+        progress=False,
+    )
     assert first.study_name != other.study_name
     assert len(toy_fit) == 6
 

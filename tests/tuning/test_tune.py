@@ -17,7 +17,7 @@ from vicinal.errors import InputError, Interrupted, NotFinite, UnknownName
 from vicinal.runs._train import fit
 from vicinal.runs.recipe import Recipe
 from vicinal.training.processes import asked_to_stop
-from vicinal.tuning import Choice, Range, search_space, tune
+from vicinal.tuning import Choice, Range, SearchOptions, search_space, tune
 
 Plant = Callable[[Callable[[Recipe], float]], list[Recipe]]
 MARGIN = {"loss_options.margin": Range(0.0, 1.0, step=0.1)}
@@ -92,7 +92,7 @@ def test_the_grid_finds_the_optimum_of_a_separable_score(blobs: Split, recipe: R
         return 0.5 * peak(recipe) + 0.2 * kind - 0.01 * rate**2 - 0.001 * (recipe.dim - 5) ** 2
 
     tried = planted(score)
-    tuned = tune(blobs, recipe, trials=100, sampler="grid", space=space, prune=False, **QUIET)
+    tuned = tune(blobs, recipe, trials=100, sampler="grid", space=space, options=SearchOptions(prune=False), **QUIET)
     assert len(tried) == len(tuned.trials) == 1 + 10 + 2 + 8 + 4  # levels but the given one, of each setting in turn
     assert tuned.recipe.loss_options == {"margin": 0.7, "which": "semi_hard"}
     assert tuned.recipe.training.learning_rate == pytest.approx(10**-3.5)
@@ -106,7 +106,7 @@ def test_failed_trials_are_recorded_and_the_rest_go_on(blobs: Split, recipe: Rec
         return margin(recipe)
 
     planted(score)
-    tuned = tune(blobs, recipe, trials=11, sampler="grid", space=MARGIN, prune=False, **QUIET)
+    tuned = tune(blobs, recipe, trials=11, sampler="grid", space=MARGIN, options=SearchOptions(prune=False), **QUIET)
     assert [trial.state for trial in tuned.trials] == ["complete"] * 6 + ["failed"] * 5
     assert {trial.error for trial in tuned.trials[6:]} == {"NotFinite: The loss is nan."}
     assert margin(tuned.recipe) == 0.5
@@ -126,7 +126,7 @@ def test_hopeless_trials_are_given_up(blobs: Split, recipe: Recipe, planted: Pla
     pruned = tune(blobs, recipe, trials=11, sampler="grid", space=MARGIN, **QUIET)
     assert [trial.state for trial in pruned.trials] == ["complete"] * 5 + ["pruned"] * 6
     assert all(list(trial.curve) == [2] for trial in pruned.trials[5:])  # at the first score, half-way
-    kept = tune(blobs, recipe, trials=11, sampler="grid", space=MARGIN, prune=False, **QUIET)
+    kept = tune(blobs, recipe, trials=11, sampler="grid", space=MARGIN, options=SearchOptions(prune=False), **QUIET)
     assert {trial.state for trial in kept.trials} == {"complete"}
 
 
@@ -190,7 +190,9 @@ def test_what_comes_out_prints_as_a_table_and_reads_as_a_recipe(
     blobs: Split, recipe: Recipe, planted: Plant, tmp_path: Any
 ) -> None:
     planted(peak)
-    tuned = tune(blobs, recipe, trials=12, sampler="grid", space=MARGIN, score="P@1", prune=False, **QUIET)
+    tuned = tune(
+        blobs, recipe, trials=12, sampler="grid", space=MARGIN, score="P@1", options=SearchOptions(prune=False), **QUIET
+    )
     head, row, *_ = str(tuned).splitlines()
     assert head.split() == ["setting", "given", "best", "importance", "searched"]
     assert row.split() == ["loss_options.margin", "0.1", "0.7", "1.00", "0", "to", "1"]
@@ -261,7 +263,7 @@ def test_the_rate_is_tried_first_and_the_rest_searched_near_the_best(
     blobs: Split, recipe: Recipe, planted: Plant
 ) -> None:
     tried = planted(rate_and_margin)
-    tuned = tune(blobs, recipe, trials=9, sampler="random", prune=False, **QUIET)
+    tuned = tune(blobs, recipe, trials=9, sampler="random", options=SearchOptions(prune=False), **QUIET)
     rates = [one.training.learning_rate for one in tried]
     assert rates[:3] == [1e-4, 3.16e-5, 3.16e-4]  # as given, and half an order of magnitude below and above
     assert {margin(one) for one in tried[:3]} == {0.1}  # and nothing else is varied
@@ -281,7 +283,12 @@ def test_a_search_with_a_ladder_goes_on_from_its_storage(
     blobs: Split, recipe: Recipe, planted: Plant, tmp_path: Any
 ) -> None:
     tried = planted(rate_and_margin)
-    search: dict[str, Any] = {"sampler": "random", "storage": tmp_path / "search.db", "prune": False, **QUIET}
+    search: dict[str, Any] = {
+        "sampler": "random",
+        "storage": tmp_path / "search.db",
+        "options": SearchOptions(prune=False),
+        **QUIET,
+    }
     short = tune(blobs, recipe, trials=3, **search)
     assert (short.best.values["learning_rate"], short.best.place, len(tried)) == (3.16e-4, 2, 3)
     longer = tune(blobs, recipe, trials=6, **search)
@@ -295,7 +302,8 @@ def test_a_search_with_a_ladder_goes_on_from_its_storage(
 def test_no_ladder_where_the_rate_is_fixed_or_searched_with_the_rest(
     blobs: Split, recipe: Recipe, planted: Plant
 ) -> None:
-    for options in ({"rates": 1}, {"fix": ["learning_rate"]}, {"space": MARGIN}, {"trials": 1}):
+    alone, fixed = SearchOptions(rates=1), SearchOptions(fix=["learning_rate"])
+    for options in ({"options": alone}, {"options": fixed}, {"space": MARGIN}, {"trials": 1}):
         planted(rate_and_margin)
         tuned = tune(blobs, recipe, **{"trials": 4, "sampler": "random", **options}, **QUIET)
         assert not tuned.rates

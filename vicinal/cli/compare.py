@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -31,6 +31,9 @@ from vicinal.cli.options import (
     Weights,
     typed_settings,
 )
+
+if TYPE_CHECKING:
+    from vicinal.leaderboard import Leaderboard
 
 __all__ = ["compare"]
 
@@ -138,18 +141,19 @@ def compare(
         board.print(console)
     console.print(f"The journal and the runs are in {out}.", highlight=False, soft_wrap=True)
     if report:
-        _write_report(out, console)
+        _write_report(board, out, console)
     if board.failed:
         them = "it" if len(board.failed) == 1 else "them"
-        failed = f"{counted(len(board.failed), 'run')} failed; run {them} again with --retry-failed."
-        console.print(failed, highlight=False)
+        names = ", ".join(dict.fromkeys(record.name for record in board.failed))
+        failed = f"{counted(len(board.failed), 'run')} failed ({names}); run {them} again with --retry-failed."
+        console.print(failed, highlight=False, markup=False)
         raise typer.Exit(1)
 
 
-def _write_report(out: Path, console: Console) -> None:
+def _write_report(board: Leaderboard, out: Path, console: Console) -> None:
     from vicinal.report import write_report
 
-    console.print(f"The report is {write_report([out], out / 'report.html')}", highlight=False, soft_wrap=True)
+    console.print(f"The report is {write_report(board, out / 'report.html')}", highlight=False, soft_wrap=True)
 
 
 def _with_ccp(losses: list[str]) -> list[str]:

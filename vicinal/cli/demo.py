@@ -41,6 +41,6 @@ def demo(
         print_json(board.to_dict())
     else:
         board.print(console)
-    page = write_report([out], progress=progress)
+    page = write_report(board, out / "report.html", progress=progress)
     console.print(f"The report is {page}: open it in a browser.", highlight=False, soft_wrap=True)
     console.print("Now your own photographs, one sub-folder per class: vicinal data photos/", highlight=False)

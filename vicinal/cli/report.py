@@ -23,6 +23,9 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="Where the page goes, by default report.html in the first folder.")
     ] = None,
+    losses: Annotated[
+        str, typer.Option(help="Losses to report, by the names of the leaderboard, separated by commas; default: all.")
+    ] = "",
     chapters: Annotated[
         str, typer.Option(help="Chapters of your own at the end, separated by commas: my_module:my_chapter.")
     ] = "",
@@ -34,7 +37,7 @@ def report(
     """Write a self-contained page about comparisons, and its twin in Markdown beside it."""
     from vicinal.report import write_report
 
-    page = write_report(folder, out, chapters=words(chapters), progress=progress)
+    page = write_report(folder, out, losses=words(losses) or None, chapters=words(chapters), progress=progress)
     if as_json:
         print_json({"page": str(page), "markdown": str(page.with_suffix(".md"))})
         return

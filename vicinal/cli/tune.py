@@ -91,6 +91,7 @@ def tune(
     from vicinal.recipes import find_space
     from vicinal.runs.draft import settled_recipe
     from vicinal.runs.recipe import Recipe, flat, laid_over, read_tables
+    from vicinal.tuning import SearchOptions
     from vicinal.tuning import tune as search
     from vicinal.tuning.ladder import RUNGS
     from vicinal.tuning.spaces import flat_space
@@ -115,11 +116,8 @@ def tune(
         trials=trials,
         sampler=sampler,
         storage=storage,
-        seed=seed,
         space=flat_space(read_toml(find_space(space))) if space else None,
-        fix=fix or [],
-        rates=RUNGS if rates is None else rates,
-        prune=prune,
+        options=SearchOptions(seed, tuple(fix or ()), RUNGS if rates is None else rates, prune),
         progress=progress,
         **stated,
     )

@@ -20,10 +20,10 @@ from vicinal._util.code import allowed_code
 from vicinal._util.files import write_atomically
 from vicinal._util.machine import cores
 from vicinal._util.reading import read_json
-from vicinal.comparing.baselines import run_baselines
+from vicinal.comparing.baselines import UntrainedNetworks, run_baselines
 from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS
 from vicinal.comparing.executor import Processes
-from vicinal.comparing.features import compute_features, feature_seconds
+from vicinal.comparing.features import compute_features
 from vicinal.comparing.grid import (
     Execution,
     RunContestant,
@@ -31,20 +31,23 @@ from vicinal.comparing.grid import (
     climb_rates,
     get_ready,
     run_grid,
+    rungs_of,
     say,
     search_settings,
 )
 from vicinal.comparing.plan import Method, as_names, plan
-from vicinal.comparing.progress import features_in_words, opening_words
-from vicinal.comparing.repeated_call import call_in_python
+from vicinal.comparing.progress import opening_words
 from vicinal.embedder.folder import DESCRIPTION, FORMER_BEST
-from vicinal.errors import DataError, InputError, Interrupted
-from vicinal.leaderboard import Leaderboard, leaderboards
+from vicinal.errors import DataError, InputError, Interrupted, look_up
+from vicinal.leaderboard import Leaderboard
+from vicinal.leaderboard.leaderboard import boards_of
 from vicinal.leaderboard.text import best_in_words
 from vicinal.runs import Journal
 from vicinal.runs.draft import Budget, read_budget
+from vicinal.runs.journal import OpenJournal
 from vicinal.runs.recipe import Recipe, flat
 from vicinal.tuning.ladder import RUNGS
+from vicinal.tuning.samplers import SAMPLERS
 
 __all__ = ["compare"]
 
@@ -125,12 +128,15 @@ def _agree(folder: Path, stated: dict[str, Any]) -> None:
 
 
 def keep_best(board: Leaderboard, folder: Path) -> None:
-    """Save the embedder to use in the comparison's folder.
+    """Save the embedder to use in the comparison's folder; where its model was not kept, there is none.
 
     The former one is put aside before the new one takes its name, and removed after that. Killed in between, a reader
     of the comparison's folder finds the one put aside, which `heal_best` puts back.
     """
     best, partial, former = Journal(folder).best, folder / ".best.partial", folder / FORMER_BEST
+    if not board.entries or not board.best.has_model:
+        shutil.rmtree(best, ignore_errors=True)  # that of an earlier call is not the best any more
+        return
     embedder = board.best.embedder()
     said = [DESCRIPTION, f"To use: {best_in_words(board)}", *([] if board.gain is None else [str(board.gain)])]
     embedder.card = replace(embedder.card, description=" ".join(said))
@@ -236,7 +242,6 @@ def compare(
         >>> len(board.records), [entry.name for entry in board.baselines]
         (4, ['untrained', 'untrained, PCA to 8', 'chance'])
     """
-    asked = dict(locals())
     if min(seeds, jobs or 1, rates) < 1 or tune < 0:
         raise InputError(
             f"seeds, jobs and rates must be at least 1 and tune at least 0; got {seeds}, {jobs}, {rates} and {tune}."
@@ -244,6 +249,8 @@ def compare(
     if budget is not None and {"steps", "seconds"} & flat(changes).keys():
         raise InputError("budget says how long runs train, and so do steps and seconds: give one of them.")
     allow(*allow_code)
+    if tune:
+        look_up("sampler", sampler, SAMPLERS)
     planned = plan(
         data,
         as_names(losses),
@@ -254,58 +261,62 @@ def compare(
         same_batches=same_batches,
         budget=Budget() if budget is None else read_budget(budget),
         changes=changes,
+        check="looks" if progress else "content",  # what is said first, and what is hashed next
     )
-    whole, grid = planned.data, planned.grid
+    whole, splits, grid = planned.data, planned.splits, planned.grid
+    how = _execution(planned.stays_here, jobs, ray, retry_failed=retry_failed, progress=progress)
+    if progress:
+        first = grid[0].recipe
+        for line in opening_words(first, whole, splits.of(first), planned.notes, panel=losses is None):
+            say(line)  # one by one: looking for the same picture on both sides of the split takes a while
     if "learning_rate" in changes or not planned.can_choose:
         rates = 1
-    how = _execution(planned.stays_here, jobs, ray, retry_failed=retry_failed, progress=progress)
+    rungs = rungs_of(grid, min(rates, tune) if tune else rates) if rates > 1 else []
     folder, data_hash = Path(out), whole.hash()
-    call = call_in_python(compare, asked)
     run = RunContestant(
-        whole,
-        data_hash,
-        folder,
-        cache,
-        workers,
-        keep_models,
-        command,
-        planned.notes,
-        call,
-        allowed_code(),
-        same_batches,
+        data=whole,
+        data_hash=data_hash,
+        out=folder,
+        cache=cache,
+        workers=workers,
+        keep_models=keep_models,
+        command=command,
+        notes=planned.notes,
+        allowed=allowed_code(),
+        same_batches=same_batches,
     )
-    if progress:
-        for line in opening_words(grid[0].recipe, whole, planned.notes, panel=losses is None):
-            say(line)  # one by one: looking for the same picture on both sides of the split takes a while
     with (
         comparison_folder(folder, conditions(planned.shared, data_hash, same_batches, rates, tune, sampler)),
         _stoppable(folder),
         how.processes or nullcontext(),
     ):
         heal_best(folder)
-        get_ready(grid, run, how, rates=rates, tune=tune)
+        journal = OpenJournal(folder)
+        get_ready(rungs or grid, run, how, journal)
+        networks = UntrainedNetworks(whole, cache, workers)
         recipes = [contestant.recipe for contestant in grid]
-        if progress and (seconds := feature_seconds(recipes[0], whole, cache)):
-            say(features_in_words(seconds))
-        compute_features(recipes, whole, cache=cache, workers=workers, progress=progress)
-        baselines = run_baselines(grid, run, retry_failed=retry_failed, progress=progress)
-        before = len(Journal(folder).records())
-        if rates > 1:
-            grid = climb_rates(grid, run, how, rates=rates, tune=tune)
-        told = len(Journal(folder).records()) > before  # how long all of it takes, when the first rates were tried
+        compute_features(recipes, whole, networks, splits, cache=cache, workers=workers, say=say if progress else None)
+        baselines = run_baselines(grid, run, networks, splits, journal, retry_failed=retry_failed, progress=progress)
+        del networks  # whose features are on disk, or not needed any more
+        if rungs:
+            grid = climb_rates(grid, rungs, run, how, journal)
         if any(contestant.tuning_trials < tune for contestant in grid):
-            search = TuneContestant(whole, folder, tune, sampler, cache, allowed_code())
+            search = TuneContestant(
+                data=whole, out=folder, trials=tune, sampler=sampler, cache=cache, allowed=allowed_code()
+            )
             grid, broken = search_settings(grid, search, how)
             for contestant, reason in broken:
-                Journal(folder).append(run.failed(contestant, reason))
-        rungs = [record.key for record in Journal(folder).records() if record.role == "rung"]
-        run_grid("runs", grid, run, how, estimate=not told)
-        for key in rungs:  # whose settings a search has changed
+                journal.append(run.failed(contestant, reason))
+        tried = [record.key for record in journal.records if record.role == "rung"]
+        run_grid("runs", grid, run, how, journal)
+        for key in tried:  # whose settings a search has changed
             run.forget(key)
-        keys = [*baselines, *(run.key(contestant) for contestant in grid)]
-        board = leaderboards([folder], keys=keys, progress=progress)[0]
-        if board.entries and board.best.has_model:
-            keep_best(board, folder)
+        asked_for = {*baselines, *(run.key(contestant) for contestant in grid)}
+        boards = boards_of(journal.runs, [folder], progress=progress)
+        # The runs of earlier calls are rows, too: a folder has one leaderboard, whoever reads it.
+        board = max(boards, key=lambda board: sum(each.record.key in asked_for for each in board.runs))
+        board = replace(board, data=whole)
+        keep_best(board, folder)
         return board
 
 

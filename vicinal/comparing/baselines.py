@@ -14,6 +14,7 @@ import torch
 from vicinal._util.text import counted
 from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS, Contestant
 from vicinal.comparing.grid import RunContestant
+from vicinal.comparing.plan import Splits
 from vicinal.comparing.progress import Shown
 from vicinal.data import Dataset, Split
 from vicinal.embedder import Embedder, Head
@@ -24,11 +25,12 @@ from vicinal.leaderboard.gain import CHANCE, UNTRAINED, reduced
 from vicinal.runs import Journal, Record
 from vicinal.runs._train import assess
 from vicinal.runs.build import build_embedder
+from vicinal.runs.journal import OpenJournal
 from vicinal.runs.recipe import SCORES, Recipe
 from vicinal.runs.run import queries_by_class, recall_at, scores_by_class
 from vicinal.training.frozen import FrozenEmbedder, Trainee
 
-__all__ = ["run_baselines"]
+__all__ = ["UntrainedNetworks", "run_baselines"]
 
 # What an untrained network does not depend on, beside what belongs to a loss.
 OF_TRAINING = (*OF_THE_LOSS, *DEMANDS, "training", "head_start", "images", "copies")
@@ -36,7 +38,16 @@ PART = 1000  # items that are embedded between two words about it
 PCA_ITEMS = 20_000  # of whole training classes, from which on more move no axis that matters
 
 
-def run_baselines(grid: Sequence[Contestant], run: RunContestant, *, retry_failed: bool, progress: bool) -> list[str]:
+def run_baselines(
+    grid: Sequence[Contestant],
+    run: RunContestant,
+    networks: UntrainedNetworks,
+    splits: Splits,
+    journal: OpenJournal,
+    *,
+    retry_failed: bool,
+    progress: bool,
+) -> list[str]:
     """Score the baselines of a comparison that its journal lacks, each as a run of its own with the role "baseline".
 
     For every backbone, seed and fold: the features of the network as they are (pretrained, or as drawn by the seed),
@@ -45,6 +56,9 @@ def run_baselines(grid: Sequence[Contestant], run: RunContestant, *, retry_faile
     Args:
         grid: The runs of the comparison.
         run: What runs them, which knows data and folder.
+        networks: Where they start from.
+        splits: Those of all seeds and folds.
+        journal: Of the comparison.
         retry_failed: Run again what failed before.
         progress: Whether to show progress.
 
@@ -52,15 +66,14 @@ def run_baselines(grid: Sequence[Contestant], run: RunContestant, *, retry_faile
         The keys of all baselines.
     """
     wanted = {run.key(baseline): baseline for contestant in grid for baseline in _baselines(contestant)}
-    journal = Journal(run.out)
-    known = {record.key: record for record in journal.records() if record.status == "done" or not retry_failed}
+    known = {record.key: record for record in journal.records if record.status == "done" or not retry_failed}
     missing = [baseline for key, baseline in wanted.items() if key not in known]
     with Shown("baselines", len(wanted), progress, completed=len(wanted) - len(missing)) as shown:
-        networks = _Networks(run, shown.note)
+        networks.note = shown.note
         for baseline in missing:
             shown.started(baseline)
             untrained = known.get(run.key(_named(baseline, UNTRAINED, None)))
-            record = _record(baseline, run, networks, untrained)
+            record = _record(baseline, run, networks, splits, untrained)
             if record is not None:
                 journal.append(record)
                 known[record.key] = record
@@ -82,11 +95,15 @@ def _named(contestant: Contestant, name: str, dim: int | None) -> Contestant:
     return Contestant(name, Recipe.of(values), role="baseline")
 
 
-def _record(baseline: Contestant, run: RunContestant, networks: _Networks, untrained: Record | None) -> Record | None:
+def _record(
+    baseline: Contestant, run: RunContestant, networks: UntrainedNetworks, splits: Splits, untrained: Record | None
+) -> Record | None:
     """Return the record of a baseline; none of axes that a network has not, and none of chance without a network."""
     try:
         if baseline.name == CHANCE:
-            return _chance(baseline, run, untrained) if untrained and untrained.status == "done" else None
+            if untrained is None or untrained.status == "failed":
+                return None
+            return _chance(baseline, run, splits.of(baseline.recipe), untrained)
         network = networks.of(baseline.recipe)
         dim = baseline.recipe.dim
         if dim is not None and dim >= network.length:
@@ -106,22 +123,32 @@ def _record(baseline: Contestant, run: RunContestant, networks: _Networks, untra
 
 
 @final
-class _Networks:
-    """The untrained network of each backbone, kept while seeds have the same one."""
+class UntrainedNetworks:
+    """The untrained network of each backbone, built once and kept while seeds have the same one.
 
-    def __init__(self, run: RunContestant, note: Callable[[str], None]) -> None:
-        self._run, self._note = run, note
+    Args:
+        data: The whole dataset.
+        cache: Where frozen features are kept.
+        workers: Processes that decode images.
+
+    Attributes:
+        note: Is told how many items are embedded.
+    """
+
+    def __init__(self, data: Dataset, cache: Path | None, workers: int) -> None:
+        self._data, self._cache, self._workers = data, cache, workers
         self._kept: dict[str, _Network] = {}
+        self.note: Callable[[str], None] = lambda text: None
 
     def of(self, recipe: Recipe) -> _Network:
         """Return the network of a recipe, with the features that it has computed for former seeds and folds."""
         kept = self._kept.get(recipe.backbone)
         if kept is None or kept.seed != recipe.training.seed:
-            made = _untrained(recipe, self._run.data)
+            made = _untrained(recipe, self._data)
             if kept is not None and _same_weights(kept.embedder, made):
                 kept.seed = recipe.training.seed
             else:
-                kept = _Network(recipe, made, self._run.cache, self._run.workers, self._note)
+                kept = _Network(recipe, made, self._cache, self._workers, lambda text: self.note(text))
         self._kept[recipe.backbone] = kept
         return kept
 
@@ -136,6 +163,7 @@ class _Network:
         self.seed, self._note = recipe.training.seed, note
         self.embedder = embedder
         plain = _with_head(embedder, Head(self.length, None, pooling=embedder.head.pooling, normalisation="none"))
+        self.plain = plain  # the network with a head that only pools; frozen as the recipe has it
         stands_still = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
         if stands_still:  # its features are kept on disk, where runs look for them, too
             plain.freeze(train_stages=0 if recipe.freeze is True else recipe.train_stages)
@@ -221,9 +249,8 @@ def _some_classes(data: Dataset) -> Dataset:
     return data.of_classes(np.sort(order[: int(np.searchsorted(sizes, PCA_ITEMS)) + 1]))
 
 
-def _chance(baseline: Contestant, run: RunContestant, untrained: Record) -> Record:
+def _chance(baseline: Contestant, run: RunContestant, split: Split, untrained: Record) -> Record:
     """Return what the record of the untrained network would be, were its neighbours drawn at random."""
-    split = baseline.recipe.split(run.data)
     assert split.test is not None  # the untrained network was tested on it
     ks = recall_at(untrained.dataset)
     scores, classes = _by_chance(split.test, ks), len(split.test.class_names)

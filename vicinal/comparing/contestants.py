@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 from vicinal._util.code import is_code, known_name, short_name
 from vicinal.errors import InputError, UnknownName, VicinalError
@@ -15,7 +15,7 @@ from vicinal.recipes import expand
 from vicinal.runs.paper_settings import BATCHES, TERMS, USUAL
 from vicinal.runs.recipe import Recipe, flat, laid_over, read_tables, without_choice_on_test
 
-__all__ = ["Contestant", "contestants", "demands_after_search", "described", "is_recipe", "needs"]
+__all__ = ["Contestant", "Draft", "demands_after_search", "described", "drafts", "is_recipe", "memory_of", "needs"]
 
 # What belongs to a loss; everything else is a condition that all losses share.
 OF_THE_LOSS = (
@@ -67,8 +67,40 @@ EXTRAS: dict[str, dict[str, Any]] = {
 
 @final
 @dataclass(frozen=True)
+class Draft:
+    """A loss as it was asked for, while what nobody chose is filled in.
+
+    Attributes:
+        name: What tables call it.
+        recipe: Settings so far.
+        chosen: Names of the settings that somebody chose for it, so that neither the data nor its loss does: those of
+            its own recipe, and what is given for all but for how batches are composed.
+        differences: What it asks for that others do not, beside what its recipe needs, in words.
+    """
+
+    name: str
+    recipe: Recipe
+    chosen: frozenset[str] = frozenset()
+    differences: tuple[str, ...] = ()
+
+    def changed(self, **settings: Any) -> Draft:
+        """Return the draft with other settings, which nobody chose."""
+        return replace(self, recipe=self.recipe.changed(settings))
+
+    @property
+    def demands(self) -> tuple[str, ...]:
+        """What it asks for that others do not, in words."""
+        return (*needs(self.recipe), *self.differences)
+
+    def contestant(self) -> Contestant:
+        """Return what is compared."""
+        return Contestant(self.name, self.recipe, self.demands, chosen=self.chosen)
+
+
+@final
+@dataclass(frozen=True)
 class Contestant:
-    """One line of a leaderboard.
+    """One run of a comparison; those of all seeds and folds are a line of its leaderboard.
 
     Attributes:
         name: What tables call it.
@@ -79,8 +111,7 @@ class Contestant:
         tuning_images: Seen in those trials, beyond its own.
         rates: The learning rates that were tried, and the validation score of each; None for one that failed.
         curve: Steps and validation scores of its recipe, where it was tried already.
-        said: Names of the settings that somebody chose for it, so that its loss does not: those of its own recipe, and
-            what is given for all but for how batches are composed.
+        chosen: Names of the settings that somebody chose for it, as in `Draft`.
     """
 
     name: str
@@ -91,7 +122,7 @@ class Contestant:
     tuning_images: int = 0
     rates: Mapping[float, float | None] = field(default_factory=dict)
     curve: Mapping[int, float] = field(default_factory=dict)
-    said: frozenset[str] = frozenset()
+    chosen: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         recipe = self.recipe
@@ -100,10 +131,10 @@ class Contestant:
         return f"{self.name} ({recipe.backbone}-{recipe.dim}, seed {recipe.training.seed}{fold}{rate})"
 
 
-def contestants(
+def drafts(
     losses: Sequence[str | Path], base: Mapping[str, Any] | None = None, flags: Mapping[str, Any] | None = None
-) -> list[Contestant]:
-    """Return the recipe of every loss; all mistakes of all of them are reported together.
+) -> list[Draft]:
+    """Return the draft of every loss; all mistakes of all of them are reported together.
 
     Args:
         losses: "triplet", "triplet+semi_hard" (with a miner), "contrastive+memory" (with past batches),
@@ -114,7 +145,7 @@ def contestants(
         flags: Settings that override everything, recipes of single losses included.
 
     Example:
-        >>> [one.name for one in contestants(["triplet+semi_hard", "proxy_anchor"])]
+        >>> [draft.name for draft in drafts(["triplet+semi_hard", "proxy_anchor"])]
         ['triplet + semi_hard', 'proxy_anchor']
     """
     if not losses:
@@ -128,36 +159,68 @@ def contestants(
     over = {name: value for name, value in over.items() if name not in SINGLE}
     shared = without_choice_on_test(shared, over)
     common = _attempt(shared | over, mistakes) or Recipe()
-    found: list[Contestant] = []
+    made: list[Draft] = []
     names: list[str] = []
     for text in texts:
-        wrong: list[str] = []
         try:
             name, own = described(text)
         except VicinalError as error:
             mistakes.append(str(error))
             continue
         names.append(name)
-        same_loss = shared.get("loss") == own.get("loss")
-        inherited = {setting: shared[setting] for setting in OF_THE_LOSS if same_loss and setting in shared}
-        values = {setting: value for setting, value in shared.items() if setting not in OF_THE_LOSS}
-        values |= USUAL.get(without_alias(str(own.get("loss"))), {}) | inherited
-        values = without_choice_on_test(laid_over({**values, "data": common.data}, own), over) | over
-        if values.get("memory") is True:
-            batch = common.classes_per_batch * common.samples_per_class
-            values["memory"] = shared.get("memory") or MEMORY_BATCHES * batch
-        recipe = _attempt(values, wrong)
-        if recipe is not None:
-            wrong += _differing(recipe, common)
-            # Of batches what is given for all is how many images they have.
-            said = {*own, *inherited, *(over.keys() - TERMS["batch"])}
-            said |= {"mining"} if is_recipe(text) else set()  # which says with the loss whether it mines
-            found.append(Contestant(name, recipe, tuple(_demands(recipe, common)), said=frozenset(said)))
-        mistakes += [f"{name}: {line}" for line in wrong if line not in mistakes]
-    mistakes += [f"{name} is there twice" for name in dict.fromkeys(names) if names.count(name) > 1]
+        draft = _draft(name, own, _Layers(shared, over, common), mistakes)
+        if draft is not None:
+            stated = {"mining"} if is_recipe(text) else set()  # a recipe says with the loss whether it mines
+            made.append(replace(draft, chosen=draft.chosen | stated))
+    mistakes += [f"{name} is listed twice" for name in dict.fromkeys(names) if names.count(name) > 1]
     if mistakes:
         raise InputError("The comparison has mistakes:\n" + "\n".join(f"  - {line}" for line in mistakes))
-    return found
+    return made
+
+
+class _Layers(NamedTuple):
+    """What the settings of a loss are laid between: what all share, and what overrides everything."""
+
+    shared: Mapping[str, Any]
+    over: Mapping[str, Any]
+    common: Recipe
+
+
+def _draft(name: str, own: Mapping[str, Any], layers: _Layers, mistakes: list[str]) -> Draft | None:
+    """Return the draft of one loss, or note what is wrong with it.
+
+    Args:
+        name: What tables call it.
+        own: Settings of its description.
+        layers: Settings of all losses.
+        mistakes: Is added to.
+    """
+    shared, over, common = layers
+    inherited = {}
+    if shared.get("loss") == own.get("loss"):
+        inherited = {setting: shared[setting] for setting in OF_THE_LOSS if setting in shared}
+    # From the bottom to the top: conditions, what the loss usually has, what the base says of it, its own, overrides.
+    conditions = {setting: value for setting, value in shared.items() if setting not in OF_THE_LOSS}
+    usual = USUAL.get(without_alias(str(own.get("loss"))), {})
+    below = {**conditions, **usual, **inherited, "data": common.data}
+    values = {**without_choice_on_test(laid_over(below, own), over), **over}
+    chosen = {*own, *inherited, *(over.keys() - TERMS["batch"])}  # of batches all are given their size alone
+    if values.get("memory") is True:
+        values["memory"] = shared.get("memory") or memory_of(common)
+        chosen -= {"memory"}  # nobody said how large
+    wrong: list[str] = []
+    recipe = _attempt(values, wrong)
+    draft = None
+    if recipe is not None:
+        wrong += _differing(recipe, common)
+        draft = Draft(name, recipe, frozenset(chosen), tuple(_differences(recipe, common)))
+    mistakes += [f"{name}: {line}" for line in wrong if line not in mistakes]
+    return draft
+
+
+def memory_of(recipe: Recipe) -> int:
+    """Return how many past embeddings a memory holds where nobody says: those of 25 batches."""
+    return MEMORY_BATCHES * recipe.classes_per_batch * recipe.samples_per_class
 
 
 def is_recipe(text: str) -> bool:
@@ -239,8 +302,6 @@ def demands_after_search(contestant: Contestant, best: Recipe) -> tuple[str, ...
     return (*needs(best), *kept)
 
 
-def _demands(recipe: Recipe, common: Recipe) -> list[str]:
-    mine, theirs = flat(recipe.model_dump()), flat(common.model_dump())
-    return needs(recipe) + [
-        f"{name} {mine[name]} instead of {theirs[name]}" for name in DEMANDS if mine[name] != theirs[name]
-    ]
+def _differences(recipe: Recipe, common: Recipe) -> list[str]:
+    mine, others = flat(recipe.model_dump()), flat(common.model_dump())
+    return [f"{name} {mine[name]} instead of {others[name]}" for name in DEMANDS if mine[name] != others[name]]

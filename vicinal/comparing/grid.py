@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from rich.console import Console
 
@@ -20,28 +20,26 @@ from vicinal._util.code import allow_code
 from vicinal._util.files import write_atomically
 from vicinal.comparing.contestants import Contestant, demands_after_search
 from vicinal.comparing.executor import Ended, Processes, run_here
-from vicinal.comparing.features import runs_seconds
-from vicinal.comparing.progress import Shown, time_in_words
+from vicinal.comparing.progress import Shown
 from vicinal.data import Dataset
 from vicinal.errors import DataError, Interrupted
 from vicinal.runs import Journal, Record, RunFiles
 from vicinal.runs._train import train
 from vicinal.runs.draft import images_per_step
-from vicinal.runs.recipe import Recipe
+from vicinal.runs.journal import OpenJournal
 from vicinal.runs.record import search_name
 from vicinal.training.log import TIME_USED
 from vicinal.training.processes import import_fabric
 from vicinal.training.state import Hook, TrainingState
-from vicinal.tuning import Tuned, search_space, tune
-from vicinal.tuning.ladder import FAR, NEAR, ladder
-from vicinal.tuning.ladder import at_rate as recipe_at_rate
+from vicinal.tuning import Tuned, search_space
+from vicinal.tuning.ladder import FAR, NEAR, at_rate, climb, ladder
+from vicinal.tuning.study import TrialRuns, Trials, need_validation, run_study
 
 __all__ = [
     "Execution",
     "RunContestant",
     "TrialLog",
     "TuneContestant",
-    "at_rate",
     "chosen_rates",
     "climb_rates",
     "get_ready",
@@ -97,7 +95,7 @@ class TrialLog(Hook):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunContestant:
     """Trains and scores; what fails becomes a record that says why.
 
@@ -110,7 +108,6 @@ class RunContestant:
         keep_models: Whether trained embedders stay in the runs' folders.
         command: What repeats the comparison.
         notes: What a reader of any of its scores has to know.
-        call: The same in Python.
         allowed: Modules and files whose code may be imported.
         same_batches: Whether batches are composed alike for all losses.
     """
@@ -123,7 +120,6 @@ class RunContestant:
     keep_models: bool = True
     command: str = ""
     notes: tuple[str, ...] = ()
-    call: str = ""
     allowed: tuple[str, ...] = ()
     same_batches: bool = False
 
@@ -212,12 +208,11 @@ class RunContestant:
             "rates": contestant.rates,
             "command": self.command,
             "notes": self.notes,
-            "call": self.call,
         }
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TuneContestant:
     """Searches for the settings of a contestant, on the validation classes of its split.
 
@@ -245,25 +240,23 @@ class TuneContestant:
     def __call__(self, contestant: Contestant) -> Tuned | str:
         """Return what was found, or why nothing was."""
         allow_code(*self.allowed)
-        recipe, climbed = contestant.recipe, bool(contestant.curve)
+        recipe = contestant.recipe
         split = recipe.split(self.data).without_test()
         log, name = self.log_of(contestant), search_name(contestant.name, recipe.backbone, recipe.dim)
         folder = log.parent
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            space = search_space(recipe, classes=len(split.train.classes), spread=NEAR if climbed else FAR)
-            tuned = tune(
+            need_validation(split)
+            trials, spread = self.trials - contestant.tuning_trials, FAR
+            if contestant.curve:  # the rung that won is the first trial of the search, and is not run again
+                trials, spread = trials + 1, NEAR
+            tuned = run_study(
                 split,
                 recipe,
-                space=space,
+                search_space(recipe, classes=len(split.train.classes), spread=spread),
+                Trials(trials, self.sampler),
+                TrialRuns(folder / f"{name}.db", progress=False, cache=self.cache, watch=partial(TrialLog, log)),
                 start_curve=contestant.curve,
-                # The rung that won is the first trial of the search, and is not run again.
-                trials=self.trials - contestant.tuning_trials + climbed,
-                sampler=self.sampler,
-                storage=folder / f"{name}.db",
-                progress=False,
-                cache=self.cache,
-                watch=partial(TrialLog, log),
             )
         except Interrupted:
             raise
@@ -273,26 +266,18 @@ class TuneContestant:
             log.unlink(missing_ok=True)
         write_atomically(folder / f"{name}.txt", f"{tuned}\n")
         write_atomically(folder / f"{name}.toml", tuned.to_toml())
-        found = {"backbone": recipe.backbone, "dim": recipe.dim}
-        tuned.summary(contestant.name).model_copy(update=found).write(self.out)
+        network = {"backbone": recipe.backbone, "dim": recipe.dim}
+        tuned.summary(contestant.name).model_copy(update=network).write(self.out)
         return tuned
 
 
 # A ladder of learning rates for each loss: what suits one ruins another, so each climbs it before it is compared.
 
 
-def at_rate(contestant: Contestant, rate: float) -> Recipe:
-    """Return the recipe of a contestant with another learning rate of the network; its proxies keep theirs.
-
-    Unless its recipe says by how much theirs is higher.
-    """
-    return recipe_at_rate(contestant.recipe, rate, multiplier_stays="proxy_multiplier" in contestant.said)
-
-
 def rungs_of(grid: Sequence[Contestant], rungs: int) -> list[Contestant]:
     """Return what has to be tried: with each network, every loss at every rate, on the first seed and fold."""
     return [
-        replace(first, recipe=at_rate(first, rate), role="rung")
+        replace(first, recipe=at_rate(first.recipe, rate, multiplier_stays=_multiplier_stays(first)), role="rung")
         for first in first_of_each(grid)
         for rate in ladder(first.recipe.training.learning_rate, rungs)
     ]
@@ -315,27 +300,31 @@ def chosen_rates(grid: Sequence[Contestant], tried: Sequence[tuple[Contestant, R
 
 
 def _at_best_rate(contestant: Contestant, records: Sequence[Record]) -> Contestant:
-    scores = {_rate(record): record.validation.get(record.score) for record in records}
-    known: Mapping[float, float] = {rate: score for rate, score in scores.items() if score is not None}
-    if not known:
-        spent = sum(record.images for record in records)
-        rates = dict(sorted(scores.items()))
-        return replace(contestant, tuning_trials=len(records), tuning_images=spent, rates=rates)
-    best = max(known, key=lambda rate: known[rate])
-    winner = next(record for record in records if _rate(record) == best)
-    spent = sum(record.images for record in records if record is not winner)
+    of_rate = {float(record.recipe["training"]["learning_rate"]): record for record in records}
+    climbed = climb(
+        contestant.recipe,
+        list(of_rate),
+        lambda rungs: {rate: of_rate[rate].validation.get(of_rate[rate].score) for rate in rungs},
+        multiplier_stays=_multiplier_stays(contestant),
+    )
+    winner = None if climbed.best is None else of_rate[climbed.best]
     return replace(
         contestant,
-        recipe=at_rate(contestant, best),
-        curve={images * winner.steps // winner.images: score for images, score in winner.curve},
+        recipe=climbed.recipe,
+        curve={} if winner is None else _by_step(winner),
         tuning_trials=len(records),
-        tuning_images=spent,
-        rates=dict(sorted(scores.items())),
+        tuning_images=sum(record.images for record in records if record is not winner),
+        rates=climbed.scores,
     )
 
 
-def _rate(record: Record) -> float:
-    return float(record.recipe["training"]["learning_rate"])
+def _by_step(record: Record) -> dict[int, float]:
+    return {images * record.steps // record.images: score for images, score in record.curve}
+
+
+def _multiplier_stays(contestant: Contestant) -> bool:
+    """Whether somebody said by how much the rate of proxies is higher than that of the network."""
+    return "proxy_multiplier" in contestant.chosen
 
 
 def first_of_each(grid: Sequence[Contestant]) -> list[Contestant]:
@@ -349,6 +338,9 @@ def first_of_each(grid: Sequence[Contestant]) -> list[Contestant]:
 def searched_apart(contestant: Contestant) -> tuple[str, str, int | None]:
     """What has a ladder and a search of its own: a loss with a network, since rates and settings depend on both."""
     return contestant.name, contestant.recipe.backbone, contestant.recipe.dim
+
+
+Result = TypeVar("Result")
 
 
 @final
@@ -373,27 +365,30 @@ class Execution:
     processes: Processes | None = None
 
 
-def get_ready(grid: Sequence[Contestant], run: RunContestant, how: Execution, *, rates: int, tune: int) -> None:
+def get_ready(first: Sequence[Contestant], run: RunContestant, how: Execution, journal: OpenJournal) -> None:
     """Start the processes that the first runs will need, unless the journal has those runs."""
-    first = rungs_of(grid, _rungs(rates, tune)) if rates > 1 else grid
-    known = {record.key for record in Journal(run.out).records()}
-    lacking = [contestant for contestant in first if run.key(contestant) not in known]
+    existing = {record.key for record in journal.records}
+    lacking = [contestant for contestant in first if run.key(contestant) not in existing]
     if how.processes is not None and lacking:
         how.processes.start(run, len(lacking))
 
 
-def _rungs(rates: int, tune: int) -> int:
-    """How many rungs a ladder has: a search counts them among its trials."""
-    return min(rates, tune) if tune else rates
-
-
 def climb_rates(
-    grid: Sequence[Contestant], run: RunContestant, how: Execution, *, rates: int, tune: int
+    grid: Sequence[Contestant],
+    rungs: Sequence[Contestant],
+    run: RunContestant,
+    how: Execution,
+    journal: OpenJournal,
 ) -> list[Contestant]:
-    """Try learning rates, and return the runs at the best of them."""
-    rungs = rungs_of(grid, _rungs(rates, tune))
-    ladders = len(first_of_each(grid))
-    later = len(grid) - ladders + ladders * max(0, tune - rates)
+    """Try learning rates, and return the runs at the best of them.
+
+    Args:
+        grid: All runs.
+        rungs: Each loss at each rate, as `rungs_of` returns them.
+        run: Runs one.
+        how: How they are carried out.
+        journal: Journal of the comparison.
+    """
     best: dict[object, float] = {}
 
     def forget_if_beaten(rung: Contestant, record: Record) -> None:
@@ -403,7 +398,7 @@ def climb_rates(
             run.forget(record.key)
         best[apart] = max(score, best[apart])
 
-    tried = run_grid("learning rates", rungs, run, how, later, ended=forget_if_beaten)
+    tried = run_grid("learning rates", rungs, run, how, journal, ended=forget_if_beaten)
     chosen = chosen_rates(grid, [(rung, tried[run.key(rung)]) for rung in rungs])
     kept = {run.key(contestant) for contestant in chosen}
     for rung in rungs:
@@ -448,9 +443,8 @@ def run_grid(
     grid: Sequence[Contestant],
     run: RunContestant,
     how: Execution,
-    later: int = 0,
+    journal: OpenJournal,
     *,
-    estimate: bool = True,
     ended: Callable[[Contestant, Record], None] = lambda contestant, record: None,
 ) -> dict[str, Record]:
     """Run what the journal lacks, and return all records by their keys.
@@ -462,13 +456,10 @@ def run_grid(
         grid: All that there have to be.
         run: Runs one.
         how: How they are carried out.
-        later: How many more there will be, for the time that all take.
-        estimate: Whether to measure that time and say it.
+        journal: Journal of the comparison.
         ended: Told of each that ends.
     """
-    journal = Journal(run.out)
-    known = {record.key: record for record in journal.records() if record.status == "done" or not how.retry_failed}
-    trained: set[str] = set()
+    known = {record.key: record for record in journal.records if record.status == "done" or not how.retry_failed}
     for contestant in grid:
         key = run.key(contestant)
         if contestant.role == "run" and key in known and known[key].role == "rung":
@@ -476,19 +467,15 @@ def run_grid(
                 known[key] = run.again(contestant, known[key])
                 journal.append(known[key])
             else:
-                trained.add(known.pop(key).key)
+                del known[key]
     missing = [contestant for contestant in grid if run.key(contestant) not in known]
-    recipes = [contestant.recipe for contestant in missing if run.key(contestant) not in trained]
-    if how.progress and estimate and recipes:
-        seconds = runs_seconds(recipes, run.data, run.cache, later, jobs=how.jobs, threads=how.threads)
-        say(time_in_words(len(recipes) + later, seconds))
     with Shown(what, len(grid), how.progress, completed=len(grid) - len(missing), log_of=run.log_of) as shown:
-        for one in _ended(missing, run, shown.started, how):
-            record = one.result or run.failed(one.task, one.error)
+        for outcome in _ended(missing, run, shown.started, how):
+            record = outcome.result or run.failed(outcome.task, outcome.error)
             journal.append(record)
             known[record.key] = record
-            ended(one.task, record)
-            shown.ended(one.task, record)
+            ended(outcome.task, record)
+            shown.ended(outcome.task, record)
     return known
 
 
@@ -498,9 +485,17 @@ def say(*lines: str) -> None:
         Console(stderr=True).print(line, highlight=False, markup=False)
 
 
-def _ended(tasks: Sequence[Any], work: Any, started: Any, how: Execution) -> Iterator[Ended[Any, Any]]:
+def _ended(
+    contestants: Sequence[Contestant],
+    work: Callable[[Contestant], Result],
+    started: Callable[[Contestant], None],
+    how: Execution,
+) -> Iterator[Ended[Contestant, Result]]:
+    """Do the work on each contestant, here, in other processes or on a cluster, and yield what ends."""
     if how.ray is not None:
         from vicinal.comparing.executor import run_on_ray
 
-        return run_on_ray(tasks, work, started, address=how.ray, threads=how.threads)
-    return run_here(tasks, work, started) if how.processes is None else how.processes.run(tasks, work, started)
+        return run_on_ray(contestants, work, started, address=how.ray, threads=how.threads)
+    if how.processes is None:
+        return run_here(contestants, work, started)
+    return how.processes.run(contestants, work, started)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from vicinal._util.code import name_of, told, works_elsewhere
-from vicinal.comparing.contestants import Contestant, contestants, is_recipe, needs
-from vicinal.data import PROTOCOLS, READERS, Dataset, is_foreign, load, of
+from vicinal.comparing.contestants import Contestant, Draft, drafts, is_recipe, memory_of
+from vicinal.data import PROTOCOLS, READERS, Dataset, Split, is_foreign, load, of
+from vicinal.data._load import reader_of
 from vicinal.data.dataset import need_one_label
 from vicinal.errors import InputError, VicinalError
 from vicinal.mining import MINERS
@@ -24,15 +26,16 @@ from vicinal.runs.recipe import Recipe, flat, read_tables
 __all__ = [
     "PANEL",
     "Method",
+    "Splits",
     "as_names",
-    "in_fitting_batches",
-    "in_fitting_groups",
-    "in_own_terms",
     "notes_on_names",
     "panel_in_words",
     "plan",
     "states_conditions",
+    "with_batches_that_fit",
     "with_equal_images",
+    "with_groups_that_fit",
+    "with_paper_settings",
     "with_patience",
 ]
 
@@ -82,7 +85,7 @@ def panel_in_words() -> list[str]:
     return [f"{way.loss} ({way.kind}): {way.literature}" for way in PANEL]
 
 
-# What a comparison starts from: what was asked for, and what suits the data where nothing was.
+# What the data decides where nobody did: network, batches, groups, budget, and what a loss's paper says of itself.
 
 
 def states_conditions(base: Mapping[str, Any], losses: Sequence[Any]) -> bool:
@@ -90,69 +93,64 @@ def states_conditions(base: Mapping[str, Any], losses: Sequence[Any]) -> bool:
     return bool(base) or any(is_recipe(str(loss)) for loss in losses)
 
 
-def in_fitting_batches(
-    entries: Sequence[Contestant], sets: Sequence[Dataset]
-) -> tuple[list[Contestant], tuple[str, ...]]:
-    """Return contestants whose batches the training items of every seed and fold can fill, and what shrank.
+def with_settings_of_the_data(draft: Draft, suited: Mapping[str, Any], chosen: Mapping[str, Any]) -> Draft:
+    """Return a draft with the network that suits the data and how it is trained, where nobody chose them.
 
     Args:
-        entries: One of each loss.
-        sets: The training items of all seeds and folds.
+        draft: Of a loss that is named without a recipe.
+        suited: Settings that suit the data.
+        chosen: Settings that override everything.
     """
-    fitting = [with_fitting_batches(entry.recipe, *sets) for entry in entries]
-    notes = [batch_note(entry.recipe, recipe, sets[0]) for entry, recipe in zip(entries, fitting, strict=True)]
-    said = tuple(dict.fromkeys(note for note in notes if note is not None))
-    return [replace(entry, recipe=recipe) for entry, recipe in zip(entries, fitting, strict=True)], said
+    fitted = draft.changed(**suited).changed(**chosen)
+    if fitted.recipe.memory and "memory" not in fitted.chosen:
+        return fitted.changed(memory=memory_of(fitted.recipe))
+    return fitted
 
 
-def in_fitting_groups(entries: Sequence[Contestant], sets: Sequence[Dataset]) -> list[Contestant]:
-    """Return contestants that ask for no more groups of classes than those of every seed and fold make."""
+def with_groups_that_fit(draft: Draft, sets: Sequence[Dataset]) -> Draft:
+    """Return a draft that asks for no more groups of classes than those of every seed and fold make."""
+    if not draft.recipe.hierarchy:
+        return draft
     classes = min(len(train.classes) for train in sets)
-    return [
-        _with_recipe(entry, entry.recipe.changed(hierarchy=groups_that_fit(entry.recipe.hierarchy, classes)))
-        if entry.recipe.hierarchy
-        else entry
-        for entry in entries
-    ]
+    return draft.changed(hierarchy=groups_that_fit(draft.recipe.hierarchy, classes))
 
 
-def under_default_budget(entries: Sequence[Contestant], changes: Mapping[str, Any], train: Dataset) -> list[Contestant]:
-    """Return contestants that see as many images as suit the data, unless the caller says how many."""
-    return [replace(entry, recipe=budgeted(entry.recipe, train, flat(changes))) for entry in entries]
+def with_batches_that_fit(draft: Draft, sets: Sequence[Dataset]) -> tuple[Draft, str | None]:
+    """Return a draft whose batches the training items of every seed and fold can fill, and a note where they shrank.
+
+    Args:
+        draft: Of one loss.
+        sets: Training items of all seeds and folds.
+    """
+    fitting = with_fitting_batches(draft.recipe, *sets)
+    return replace(draft, recipe=fitting), batch_note(draft.recipe, fitting, sets[0])
 
 
-def in_own_terms(entries: Sequence[Contestant], train: Dataset) -> list[Contestant]:
-    """Return contestants that are trained as their losses declare, with as many images as before."""
-    return [_in_own_terms(entry, train) for entry in entries]
+def with_default_budget(draft: Draft, chosen: Mapping[str, Any], train: Dataset) -> Draft:
+    """Return a draft that sees as many images as suit the data, unless the caller says how many."""
+    return replace(draft, recipe=budgeted(draft.recipe, train, chosen))
 
 
-def _in_own_terms(entry: Contestant, train: Dataset) -> Contestant:
-    own = on_own_terms(entry.recipe, train, entry.said)
-    changed = _with_recipe(entry, own.recipe)
-    return replace(changed, demands=(*changed.demands, *own.words))
+def with_paper_settings(draft: Draft, train: Dataset) -> Draft:
+    """Return a draft that is trained as its loss declares where nobody chose, with as many images as before."""
+    own = on_own_terms(draft.recipe, train, draft.chosen)
+    return replace(draft, recipe=own.recipe, differences=(*draft.differences, *own.words))
 
 
-def _with_recipe(entry: Contestant, recipe: Recipe) -> Contestant:
-    """Return a contestant with another recipe; what it needs is said anew, since it may be other things now."""
-    former = needs(entry.recipe)
-    demands = [*needs(recipe), *(word for word in entry.demands if word not in former)]
-    return replace(entry, recipe=recipe, demands=tuple(demands))
-
-
-def notes_on_names(ways: Sequence[str], entries: Sequence[Contestant]) -> tuple[str, ...]:
+def notes_on_names(ways: Collection[str], drafts: Sequence[Draft]) -> tuple[str, ...]:
     """What names stand for where one might think otherwise: a loss without its miner, or not the folder of its name.
 
     Args:
-        ways: As they were asked for.
-        entries: One of each loss.
+        ways: Losses as they were asked for.
+        drafts: One of each loss.
     """
     folders = [way for way in ways if not is_recipe(way) and Path(way).is_dir()]
     notes = [f"{way} is the loss; the folder of that name is ./{way}." for way in folders]
-    mined = {entry.recipe.loss for entry in entries if entry.recipe.mining is not None}
+    mined = {draft.recipe.loss for draft in drafts if draft.recipe.mining is not None}
     notes += [
         note
-        for entry in entries
-        if entry.recipe.loss not in mined and (note := miner_note(entry.recipe, entry.said)) is not None
+        for draft in drafts
+        if draft.recipe.loss not in mined and (note := miner_note(draft.recipe, draft.chosen)) is not None
     ]
     return tuple(notes)
 
@@ -165,61 +163,80 @@ LONG, IN_VAIN = 20, 0.5
 
 
 def with_equal_images(
-    entries: Sequence[Contestant], images: int | None, said: Mapping[str, Any] | None = None
-) -> list[Contestant]:
-    """Return contestants all of which see the same number of images, whatever the size of their batches.
+    drafts: Sequence[Draft], images: int | None, chosen: Mapping[str, Any] | None = None
+) -> list[Draft]:
+    """Return drafts all of which see the same number of images, whatever the size of their batches.
 
     That number is the largest up to the wanted one of which every batch is a part; where batches are too different for
     one, the numbers differ by less than a batch.
 
     Args:
-        entries: One of each loss.
-        images: To be seen; None for those that the steps of the first loss in shared batches see.
-        said: Settings that were asked for; with `evaluate_every` not among them, evaluations suit the number of images.
-            None leaves evaluations as they are.
+        drafts: One of each loss.
+        images: Number to be seen; None for those that the steps of the first loss in shared batches see.
+        chosen: Settings that were asked for; with `evaluate_every` not among them, evaluations suit the number of
+            images. None leaves evaluations as they are.
     """
-    sizes = [images_per_step(entry.recipe) for entry in entries]
-    shared = next((entry.recipe for entry in entries if not TERMS["batch"] & entry.said), entries[0].recipe)
+    sizes = [images_per_step(draft.recipe) for draft in drafts]
+    shared = next((draft.recipe for draft in drafts if not TERMS["batch"] & draft.chosen), drafts[0].recipe)
     steps, size = shared.training.steps, images_per_step(shared)
     if images is None and (len(set(sizes)) == 1 or steps is None):
-        return list(entries)
+        return list(drafts)
     wanted = (steps or 0) * size if images is None else images
     whole = math.lcm(*sizes)
-    wanted -= wanted % whole if wanted >= whole else 0
+    if wanted >= whole:
+        wanted -= wanted % whole
     every = shared.training.evaluate_every
-    if said is not None and "evaluate_every" not in said:
+    if chosen is not None and "evaluate_every" not in chosen:
         every = evaluation_interval(wanted // size)
     ends = {} if images is None else {"seconds": None}  # images are the whole budget, whatever a recipe says
     return [
-        replace(
-            entry,
-            recipe=entry.recipe.changed(
-                **ends,
-                steps=steps_that_see(wanted, own),
-                evaluate_every=every if own == size else max(bool(every), round(every * size / own)),
-            ),
-        )
-        for entry, own in zip(entries, sizes, strict=True)
+        draft.changed(**ends, steps=steps_that_see(wanted, own), evaluate_every=_as_often(every, size, own))
+        for draft, own in zip(drafts, sizes, strict=True)
     ]
 
 
-def with_patience(entries: Sequence[Contestant]) -> list[Contestant]:
-    """Return contestants that end early where half of all evaluations in a row bring nothing, if those are many.
+def _as_often(every: int, size: int, own: int) -> int:
+    """Return after how many steps of another size a run is scored as often by images; 0 stays 0, which is never."""
+    return max(1, round(every * size / own)) if every else 0
+
+
+def with_patience(drafts: Sequence[Draft]) -> list[Draft]:
+    """Return drafts that end early where half of all evaluations in a row bring nothing, if those are many.
 
     A time is spent to its end: how many evaluations it has room for is not known before.
     """
-    training = entries[0].recipe.training
+    training = drafts[0].recipe.training
     if training.steps is None or not training.evaluate_every:
-        return list(entries)
+        return list(drafts)
     evaluations = training.steps // training.evaluate_every
     if evaluations < LONG:
-        return list(entries)
+        return list(drafts)
     patience = math.ceil(IN_VAIN * evaluations)
-    return [replace(entry, recipe=entry.recipe.changed(patience=patience)) for entry in entries]
+    return [draft.changed(patience=patience) for draft in drafts]
 
 
 # A loss as it is asked for: by name or recipe, as a function, or as a loss and its miner.
 Method = str | Path | Callable[..., Any] | tuple[str | Callable[..., Any], str | Callable[..., Any]]
+
+
+@final
+class Splits:
+    """The splits of a dataset that a comparison uses, each made once.
+
+    Args:
+        data: The whole dataset.
+    """
+
+    def __init__(self, data: Dataset) -> None:
+        self._data = data
+        self._made: dict[tuple[object, ...], Split] = {}
+
+    def of(self, recipe: Recipe) -> Split:
+        """Return the split of a recipe."""
+        wanted = recipe.protocol, recipe.training.seed, recipe.fold, recipe.folds, recipe.validation
+        if wanted not in self._made:
+            self._made[wanted] = recipe.split(self._data)
+        return self._made[wanted]
 
 
 @final
@@ -232,18 +249,20 @@ class Plan:
         grid: All runs, such that every loss has its first result before any has its second.
         shared: The recipe of one of them, for what all have in common.
         notes: What a reader of any of the scores has to know.
+        splits: Those of all seeds and folds.
     """
 
     data: Dataset
     grid: list[Contestant]
     shared: Recipe
     notes: tuple[str, ...]
+    splits: Splits
 
     @property
     def can_choose(self) -> bool:
         """Whether there are classes to choose learning rates by that are not tested on."""
         first = self.grid[0].recipe
-        return not first.select_on_test and first.split(self.data).chooser is not None
+        return not first.select_on_test and self.splits.of(first).chooser is not None
 
     @property
     def stays_here(self) -> list[str]:
@@ -281,8 +300,12 @@ def plan(
     same_batches: bool,
     budget: Budget,
     changes: Mapping[str, Any],
+    check: str = "content",
 ) -> Plan:
     """Return all runs of a comparison; the words are those of `vicinal.compare`.
+
+    Args:
+        check: What is remembered of image files when they are opened, as `vicinal.data.checks` has it.
 
     Raises:
         InputError: Listing all mistakes of all recipes.
@@ -298,26 +321,76 @@ def plan(
         raise InputError(
             f"A comparison runs all folds of its protocol; got fold = {flat(changes)['fold']}: leave it out."
         )
-    flags = changes if data is None else {**changes, "data": _name(data)}
-    entries = contestants(ways, base, flags)
-    whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
+    first = drafts(ways, base, changes if data is None else {**changes, "data": _name(data)})
+    whole = data if isinstance(data, Dataset) else _load(first[0].recipe, check)
     need_one_label(whole, "A comparison")
-    follows_data = not states_conditions(base, ways)
-    if follows_data:
-        said = {**flat(changes), **({"backbone": backbones[0]} if backbones else {})}
-        entries = contestants(ways, suited_settings(whole, said), flags)
-    cells = [cell.recipe.split(whole).train for cell in _grid(entries[:1], (), (), seeds)]
-    entries, notes = in_fitting_batches(in_fitting_groups(entries, cells), cells)
-    if follows_data:
-        entries = under_default_budget(entries, changes, cells[0])
-    entries = with_equal_images(entries, budget.images, flat(changes) if follows_data else None)
-    if follows_data and "patience" not in flat(changes):
-        entries = with_patience(entries)
-    if not same_batches:
-        entries = in_own_terms(entries, cells[0])
-    grid = _grid(entries, dims, backbones, seeds)
-    _check(grid, whole)
-    return Plan(whole, grid, entries[0].recipe, (*notes, *notes_on_names(ways, entries)))
+    wishes = Wishes(
+        chosen=flat(changes),
+        backbone=backbones[0] if backbones else None,
+        images=budget.images,
+        seeds=seeds,
+        follow_data=not states_conditions(base, ways),
+        same_batches=same_batches,
+    )
+    splits = Splits(whole)
+    completed, notes = complete(first, whole, splits, wishes)
+    grid = _grid([draft.contestant() for draft in completed], dims, backbones, seeds)
+    _check(grid, splits)
+    return Plan(whole, grid, completed[0].recipe, (*notes, *notes_on_names(ways, completed)), splits)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What a caller said about all losses of a comparison.
+
+    Attributes:
+        chosen: Settings that override those of all recipes.
+        backbone: The first network to compare with; None for that of the recipes, or of the data.
+        images: Budget of each run in images; None for a budget in steps or time.
+        seeds: Number of seeds.
+        follow_data: Whether no recipe states conditions, so that network and budget suit the data.
+        same_batches: Whether batches are composed alike for all losses.
+    """
+
+    chosen: Mapping[str, Any]
+    backbone: str | None
+    images: int | None
+    seeds: int
+    follow_data: bool
+    same_batches: bool
+
+
+def complete(first: Sequence[Draft], data: Dataset, splits: Splits, wishes: Wishes) -> tuple[list[Draft], list[str]]:
+    """Fill in what nobody chose, step by step; return the drafts with nothing left open, and notes on what shrank.
+
+    Args:
+        first: One draft of each loss.
+        data: The whole dataset.
+        splits: Its splits.
+        wishes: What the caller said about all of them.
+    """
+    ready = list(first)
+    # 1. The network, and how it is trained.
+    if wishes.follow_data:
+        named = {} if wishes.backbone is None else {"backbone": wishes.backbone}
+        suited = suited_settings(data, {**wishes.chosen, **named})
+        ready = [with_settings_of_the_data(draft, suited, wishes.chosen) for draft in ready]
+    # 2. Groups and batches that the training items of every seed and fold can fill.
+    cells = [splits.of(cell.recipe).train for cell in _grid([ready[0].contestant()], (), (), wishes.seeds)]
+    fitted = [with_batches_that_fit(with_groups_that_fit(draft, cells), cells) for draft in ready]
+    ready = [draft for draft, _ in fitted]
+    notes = list(dict.fromkeys(note for _, note in fitted if note is not None))
+    # 3. The budget: images that suit the data, the same number for all losses, and the same patience.
+    if wishes.follow_data:
+        ready = [with_default_budget(draft, wishes.chosen, cells[0]) for draft in ready]
+    ready = with_equal_images(ready, wishes.images, wishes.chosen if wishes.follow_data else None)
+    if wishes.follow_data and "patience" not in wishes.chosen:
+        ready = with_patience(ready)
+    # 4. What the paper of a loss says about itself.
+    if not wishes.same_batches:
+        ready = [with_paper_settings(draft, cells[0]) for draft in ready]
+    return ready, notes
 
 
 def _tables(recipe: Recipe | str | Path | Sequence[str | Path] | None) -> Mapping[str, Any]:
@@ -332,10 +405,11 @@ def _name(data: str | Path | Dataset | Callable[..., Dataset]) -> str:
     return str(data) if isinstance(data, Path) else name_of("dataset", data, READERS)
 
 
-def _load(recipe: Recipe) -> Dataset:
+def _load(recipe: Recipe, check: str) -> Dataset:
     if recipe.data is None:
-        raise InputError("What is to be compared on? Give a dataset, its name or its path, or a recipe that names one.")
-    return load(recipe.data, skip_bad=recipe.skip_bad)
+        raise InputError("No dataset is given. Pass one, its name or its path, or a recipe that names one.")
+    checks = "check" in inspect.signature(reader_of(recipe.data)).parameters  # of those that read files
+    return load(recipe.data, skip_bad=recipe.skip_bad, **({"check": check} if checks else {}))
 
 
 def _grid(entries: Sequence[Contestant], dims: Sequence[int], backbones: Sequence[str], seeds: int) -> list[Contestant]:
@@ -354,7 +428,7 @@ def _grid(entries: Sequence[Contestant], dims: Sequence[int], backbones: Sequenc
     ]
 
 
-def _check(grid: Sequence[Contestant], data: Dataset) -> None:
+def _check(grid: Sequence[Contestant], splits: Splits) -> None:
     """Build every loss on the data before anything runs, and report all that is wrong at once."""
     first = grid[0].recipe
     if first.select_on_test and first.protocol != "default":
@@ -362,7 +436,7 @@ def _check(grid: Sequence[Contestant], data: Dataset) -> None:
             f"Choosing steps by the test classes goes with protocol 'default', not {first.protocol!r}, which has "
             "validation classes for it."
         )
-    train = first.split(data).train
+    train = splits.of(first).train
     wrong: dict[str, None] = {}
     for contestant in {contestant.name: contestant for contestant in grid}.values():
         try:

@@ -16,14 +16,14 @@ from vicinal._util.progress import LiveBar
 from vicinal._util.text import counted, duration
 from vicinal.comparing.contestants import Contestant
 from vicinal.comparing.plan import PANEL, panel_in_words
-from vicinal.data import Dataset, leak_note
+from vicinal.data import Dataset, Split, leak_note
 from vicinal.runs import Record
 from vicinal.runs.draft import images_per_step
 from vicinal.runs.notes import budget_note, colour_note, random_network_note, share_note, validation_note
 from vicinal.runs.recipe import Recipe
 from vicinal.training.log import TIME_USED
 
-__all__ = ["Shown", "features_in_words", "opening_words", "time_in_words"]
+__all__ = ["Shown", "features_in_words", "opening_words"]
 
 
 LOOK = 1.0  # seconds between two looks at the logs of what is running
@@ -174,16 +174,17 @@ def last_facts(log: Path) -> dict[str, Any]:
 # What a comparison says before it begins: what is compared, on what, what to know, and how long it takes.
 
 
-def opening_words(first: Recipe, data: Dataset, notes: Sequence[str], *, panel: bool) -> Iterator[str]:
+def opening_words(first: Recipe, data: Dataset, split: Split, notes: Sequence[str], *, panel: bool) -> Iterator[str]:
     """Say what is run on what, and all that a reader of the scores will have to know; a line each.
 
     Args:
         first: The recipe of the first run.
         data: The whole of it.
+        split: That of the first run.
         notes: What the comparison knows already.
         panel: Whether the ways to compare were chosen by vicinal.
     """
-    split, training = first.split(data), first.training
+    training = first.training
     sides = {"train": split.train, "validate": split.chooser, "test": split.test}
     divided = ", ".join(f"{len(view.classes)} {side}" for side, view in sides.items() if view is not None)
     yield f"{data.name}: {counted(len(data), 'item')} of {counted(len(data.classes), 'class')}; of these {divided}."
@@ -209,11 +210,6 @@ def opening_words(first: Recipe, data: Dataset, notes: Sequence[str], *, panel: 
 def features_in_words(seconds: float) -> str:
     """How long features take that have to be computed first."""
     return f"The network's features are computed first, in {_about(seconds)}, and kept for the next time."
-
-
-def time_in_words(runs: int, seconds: float) -> str:
-    """How long the runs take together."""
-    return f"{counted(runs, 'run')} will take {_about(seconds)} on this machine."
 
 
 def _budget(recipe: Recipe) -> str:

@@ -18,15 +18,18 @@ from vicinal.data.files import (
     IMAGE_ERRORS,
     Watch,
     archive_of,
+    digest,
     fault_of_image,
     file_size,
     map_files,
     open_header,
     read_bytes,
 )
+from vicinal.data.lookalikes import MOST, look_at
 from vicinal.errors import DataError, InputError
 
 DIGITS = 18
+CHECKS = ("header", "decode", "content", "looks")
 Box = tuple[float, float, float, float]
 
 
@@ -70,7 +73,9 @@ def dataset_from(
         listing: What the reader found.
         name: Name of the data.
         check: "header" looks at every file's existence, size and image header; "decode" also
-            decodes every pixel, which finds truncated files and takes minutes on large sets.
+            decodes every pixel, which finds truncated files and takes minutes on large sets. For who goes on to hash
+            the data, "content" reads every file whole and remembers its hash, and "looks" remembers what it looks like,
+            too: the file is then read once for all three.
         skip_bad: Leave out the images that have a problem, with a warning, instead of raising. They are
             looked for with "decode", so that none is left to stop a training later.
         strict: Whether counts that differ from the official ones are a problem or only a note.
@@ -81,10 +86,10 @@ def dataset_from(
     Raises:
         DataError: With every problem, unless `skip_bad`.
     """
-    if check not in ("header", "decode"):
-        raise InputError(f"check must be 'header' or 'decode'; got {check!r}.")
+    if check not in CHECKS:
+        raise InputError(f"check must be {', '.join(map(repr, CHECKS[:-1]))} or {CHECKS[-1]!r}; got {check!r}.")
     order = list(listing.class_order) or in_order(set(listing.classes))
-    problems, bad = _problems_of(listing, "decode" if skip_bad else check, watch)
+    problems, bad = _problems_of(listing, check, watch, decode=skip_bad or check == "decode")
     notes = _count_problems(listing, order, official or {})
     if strict and not skip_bad:
         problems = [*notes, *problems]
@@ -162,7 +167,7 @@ def _count_problems(listing: Listing, order: Sequence[str], official: Mapping[st
     ]
 
 
-def _problems_of(listing: Listing, check: str, watch: Watch | None) -> tuple[list[str], set[int]]:
+def _problems_of(listing: Listing, check: str, watch: Watch | None, *, decode: bool) -> tuple[list[str], set[int]]:
     """Every problem in words, and the positions of the images that have one."""
     problems = list(listing.problems)
     bad: set[int] = set()
@@ -181,30 +186,46 @@ def _problems_of(listing: Listing, check: str, watch: Watch | None) -> tuple[lis
             labels = sorted({listing.classes[i] for i in places})
             problems.append(f"listed {len(places)} times as {', '.join(labels)}: {path}")
             bad.update(places if len(labels) > 1 else places[1:])
-    for path, fault in zip(listed, find_faults(list(listed), check, watch), strict=True):
+    for path, fault in zip(listed, find_faults(list(listed), check, watch, decode=decode), strict=True):
         if fault:
             problems.append(f"{fault}: {path}")
             bad.update(listed[path])
     return problems, bad
 
 
-def find_faults(paths: Sequence[str], check: str, watch: Watch | None = None) -> list[str | None]:
-    """What is wrong with each image file: "missing", "empty", "unreadable (why)" or None."""
-    return map_files(partial(_fault, decode=check == "decode"), paths, watch)
+def find_faults(
+    paths: Sequence[str], check: str = "header", watch: Watch | None = None, *, decode: bool = False
+) -> list[str | None]:
+    """What is wrong with each image file: "missing", "empty", "unreadable (why)" or None.
+
+    Args:
+        paths: Image files.
+        check: What is remembered of each, as in `dataset_from`.
+        watch: Callback, called after every file with the number of files that are done, and of all.
+        decode: Whether to decode every pixel.
+    """
+    looks = check == "looks" and len(paths) <= MOST  # more are not compared by their looks
+    whole = check in ("content", "looks")
+    return map_files(partial(_fault, decode=decode, whole=whole, looks=looks), paths, watch)
 
 
-def _fault(path: str, *, decode: bool) -> str | None:
+def _fault(path: str, *, decode: bool, whole: bool, looks: bool) -> str | None:
     try:
         archived = archive_of(path) is not None
         if not archived and (fault := fault_of_file(path)) is not None:
             return fault
         if file_size(path) == 0:
             return "empty"
-        with open_header(read_bytes(path) if archived else path) as image:
+        content = read_bytes(path) if archived or whole else None
+        with open_header(path if content is None else content) as image:
             if decode:
                 image.load()
             if image.mode == "LAB":
                 return "unreadable (colours in LAB, which cannot be turned into RGB)"
+        if whole:
+            digest(path, content)
+        if looks:
+            look_at(path, content)
     except FileNotFoundError:
         return "missing"
     except Image.DecompressionBombError as error:

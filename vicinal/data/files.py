@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -182,13 +182,26 @@ def map_files(function: Callable[[str], T], paths: Sequence[str], watch: Watch |
         return [result for run in pool.map(lambda run: [apply(path) for path in run], runs) for result in run]
 
 
-def digest(path: str) -> bytes:
-    """SHA-256 of a file's bytes, remembered while the size and time of change stay the same."""
+Version = tuple[str, int, int]
+# Hashes by version: the same files are hashed for a dataset, for its views and for the features of every class.
+_DIGESTS: dict[Version, bytes] = {}
+
+
+def version_of(path: str) -> Version:
+    """Path, size and time of change of a file: while they are the same, so is its content."""
     place = archive_of(path)
     status = os.stat(path if place is None else place[0])
-    return _digest(path, status.st_size, status.st_mtime_ns)
+    return path, status.st_size, status.st_mtime_ns
 
 
-@cache
-def _digest(path: str, size: int, changed: int) -> bytes:
-    return hashlib.sha256(read_bytes(path)).digest()
+def digest(path: str, content: bytes | None = None) -> bytes:
+    """SHA-256 of a file's bytes, remembered while the file does not change.
+
+    Args:
+        path: Of the file.
+        content: Bytes of the file, where it was just read.
+    """
+    version = version_of(path)
+    if version not in _DIGESTS:
+        _DIGESTS[version] = hashlib.sha256(read_bytes(path) if content is None else content).digest()
+    return _DIGESTS[version]

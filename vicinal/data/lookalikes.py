@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, final
 
@@ -16,16 +15,18 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vicinal.data.dataset import Dataset
-from vicinal.data.files import IMAGE_ERRORS, Watch, digest, map_files, open_header, read_bytes
+from vicinal.data.files import IMAGE_ERRORS, Version, Watch, digest, map_files, open_header, read_bytes, version_of
 from vicinal.data.splits import Split
 
 __all__ = [
+    "MOST",
     "THUMBNAIL",
     "Lookalikes",
     "crop_correlation",
     "find_leaks",
     "find_lookalikes",
     "leak_note",
+    "look_at",
     "lookalike_files",
 ]
 
@@ -135,6 +136,9 @@ def lookalike_files(paths: Sequence[str], watch: Watch | None = None) -> Lookali
         paths: Paths of image files; those that cannot be read look like nothing.
         watch: Callback, called after every file with the number of files that are done, and of all.
     """
+    if len(paths) <= MOST:
+        map_files(look_at, paths, watch)  # reads each file once, for its looks and for its bytes
+        watch = None
     places = defaultdict(list)
     for position, content in enumerate(map_files(_content, paths, watch)):
         places[content or str(position).encode()].append(position)
@@ -142,7 +146,7 @@ def lookalike_files(paths: Sequence[str], watch: Watch | None = None) -> Lookali
     if len(places) > MOST:
         return Lookalikes(same, (), False)
     firsts = np.array([group[0] for group in places.values()])
-    looks = map_files(_looks_now, [paths[position] for position in firsts], watch)
+    looks = map_files(look_at, [paths[position] for position in firsts], watch)
     seen = [(int(position), look) for position, look in zip(firsts, looks, strict=True) if look is not None]
     if len(seen) < 2:
         return Lookalikes(same, (), True)
@@ -157,7 +161,7 @@ def _content(path: str) -> bytes | None:
         return None
 
 
-class _Look(NamedTuple):
+class Look(NamedTuple):
     """What remains of a picture: where it gets brighter, its coarse looks, and a small grey copy."""
 
     brighter: NDArray[np.uint64]
@@ -165,16 +169,33 @@ class _Look(NamedTuple):
     small: NDArray[np.uint8]
 
 
-def _looks_now(path: str) -> _Look | None:
-    content = _content(path)
-    return None if content is None else _looks(path, content)
+# Looks by version: a comparison looks at its pictures when it opens them, and compares them later.
+_LOOKS: dict[Version, Look | None] = {}
 
 
-@cache
-def _looks(path: str, content: bytes) -> _Look | None:
-    """The looks of a picture, remembered while its content is the same; None for one that is blank or unreadable."""
+def look_at(path: str, content: bytes | None = None) -> Look | None:
+    """The looks of a picture, remembered while the file does not change; None for one that is blank or unreadable.
+
+    The file is read once for its looks and for its `digest`.
+
+    Args:
+        path: Of the file.
+        content: Bytes of the file, where it was just read.
+    """
     try:
-        image = open_header(read_bytes(path))
+        version = version_of(path)
+        if version not in _LOOKS:
+            content = read_bytes(path) if content is None else content
+            digest(path, content)
+            _LOOKS[version] = _looks(content)
+    except OSError:  # an index may list files that have gone
+        return None
+    return _LOOKS[version]
+
+
+def _looks(content: bytes) -> Look | None:
+    try:
+        image = open_header(content)
         image.draft("L", (THUMBNAIL, THUMBNAIL))
         grey = image.convert("L")
     except IMAGE_ERRORS:
@@ -184,10 +205,10 @@ def _looks(path: str, content: bytes) -> _Look | None:
     hashes = (imagehash.dhash(grey, SIDE), imagehash.dhash_vertical(grey, SIDE), imagehash.phash(grey, SIDE))
     right, down, coarse = (np.packbits(bits.hash).view(np.uint64)[0] for bits in hashes)
     small = np.asarray(grey.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX))
-    return _Look(np.array([right, down]), coarse, small)
+    return Look(np.array([right, down]), coarse, small)
 
 
-def _close(looks_of: Mapping[str, _Look], watch: Watch | None) -> list[tuple[int, int]]:
+def _close(looks_of: Mapping[str, Look], watch: Watch | None) -> list[tuple[int, int]]:
     """Pairs of pictures that look the same, by place: by fine hashes, or by coarse ones and a second look."""
     looks = list(looks_of.values())
     brighter, coarse = np.stack([look.brighter for look in looks]), np.array([look.coarse for look in looks])
@@ -206,7 +227,7 @@ def _close(looks_of: Mapping[str, _Look], watch: Watch | None) -> list[tuple[int
 
 
 def _same_at_a_second_look(
-    looks_of: Mapping[str, _Look], pairs: Sequence[tuple[int, int]], watch: Watch | None
+    looks_of: Mapping[str, Look], pairs: Sequence[tuple[int, int]], watch: Watch | None
 ) -> list[tuple[int, int]]:
     """The pairs of places whose pictures correlate, either of the two whole or cut a little.
 

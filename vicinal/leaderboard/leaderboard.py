@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
 from itertools import combinations
@@ -14,14 +15,16 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 from rich.console import Console
 
-from vicinal._util.text import counted, fraction
-from vicinal.errors import InputError
+from vicinal._util.text import counted, fraction, short
+from vicinal.data import Dataset
+from vicinal.errors import InputError, UnknownName
 from vicinal.leaderboard.advice import Advice, advise
 from vicinal.leaderboard.entry import Entry, shared_scores
 from vicinal.leaderboard.gain import Gain, gain_of, usable
 from vicinal.leaderboard.text import print_leaderboard
 from vicinal.runs.joined import JoinedFolds, join_folds
 from vicinal.runs.journal import Journal, read_journals
+from vicinal.runs.recipe import flat
 from vicinal.runs.record import Network, Record
 from vicinal.runs.run import Run
 from vicinal.stats import (
@@ -39,10 +42,12 @@ from vicinal.stats import (
 )
 from vicinal.stats.pair_tests import basis_in_words
 
-__all__ = ["Leaderboard", "leaderboards"]
+__all__ = ["Leaderboard", "boards_of", "leaderboards", "only_losses"]
 
 
 DEFAULT_SCORE = "MAP@R"
+NAMED = 3  # settings at most by which methods of one name are told apart
+OPTIONS = ("loss_options", "mining_options", "backbone_options")
 FEWEST_RANKED = 5  # methods with different validation scores, for a correlation of ranks
 SAME_BATCHES = ", THE SAME BATCHES FOR ALL, and not each loss's own"
 SELECTED = {
@@ -76,11 +81,13 @@ class Leaderboard:
         runs: Done and failed; at least one.
         folders: Of the comparisons they belong to, where joined folds are kept.
         progress: Whether to show how far it is with the folds, which take seconds each when they are first joined.
+        data: Dataset of the runs, where it is open; a report shows its pictures without reading it again.
     """
 
     runs: tuple[Run, ...]
     folders: tuple[Path, ...] = ()
     progress: bool = False
+    data: Dataset | None = None
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -263,6 +270,16 @@ class Leaderboard:
         names = [entry.name for entry in self.of_network(network)]
         return verdict(self.pairs(network), methods=names) if len(names) > 1 else None
 
+    def only(self, losses: Sequence[str]) -> Leaderboard | None:
+        """Return the leaderboard with some losses and all baselines; None where no run is of these losses.
+
+        Args:
+            losses: Names as the table shows them; spaces around "+" do not count.
+        """
+        wanted = set(map(_typed, losses))
+        runs = tuple(run for run in self.runs if run.record.role == "baseline" or _typed(run.record.name) in wanted)
+        return replace(self, runs=runs) if any(run.record.role != "baseline" for run in runs) else None
+
     def advice(self, number: Callable[..., str] = fraction, unit: str = "") -> list[Advice]:
         """What to use, whether training was worth it and what to do next, with scores written by `number`."""
         return advise(self, number, unit)
@@ -336,20 +353,15 @@ class Leaderboard:
 
 
 def leaderboards(
-    folders: Sequence[str | Path],
-    *,
-    keys: Collection[str] | None = None,
-    runs: Sequence[Run] = (),
-    progress: bool = False,
+    folders: Sequence[str | Path], *, runs: Sequence[Run] = (), progress: bool = False
 ) -> list[Leaderboard]:
-    """Read the journals of folders and sort their runs into questions.
+    """Read the journals of folders and sort all of their runs into questions.
 
     Runs are compared only where the content of the data, the protocol, its folds, what chose the reported step and
     whose batches they are (`same_batches`) are the same.
 
     Args:
         folders: That `vicinal compare` wrote; those of several machines are put together.
-        keys: Of the records to take, by default all.
         runs: More of them, which belong to no comparison: what `vicinal train` made.
         progress: Whether to show how far it is where folds are joined.
 
@@ -358,19 +370,111 @@ def leaderboards(
     """
     if not folders and not runs:
         raise InputError("A leaderboard needs at least one folder that `vicinal compare` wrote; got none.")
-    compared = [run for run in read_journals(folders) if keys is None or run.record.key in keys]
-    runs = [*(run for run in compared if run.record.role != "rung"), *runs]
-    if not runs:
+    return boards_of(read_journals(folders), folders, others=runs, progress=progress)
+
+
+def boards_of(
+    runs: Sequence[Run], folders: Sequence[str | Path], *, others: Sequence[Run] = (), progress: bool = False
+) -> list[Leaderboard]:
+    """Sort the runs of comparisons into questions, as `leaderboards` does.
+
+    - A run that was tried for its learning rate alone is left out.
+    - A run that failed is left out once the same method is done with that network, seed and fold.
+    - Runs of a method in the same network, seed and fold with different settings are rows of their own, named by what
+      differs: an edited loss is not averaged with what it was before.
+
+    Args:
+        runs: In the order of their journals, the newest record of each.
+        folders: Of the comparisons.
+        others: Runs that belong to no comparison.
+        progress: Whether to show how far it is where folds are joined.
+
+    Raises:
+        InputError: Where there is no run.
+    """
+    compared = _by_settings(_not_repaired([run for run in runs if run.record.role != "rung"]))
+    every = [*compared, *others]
+    if not every:
         raise InputError(f"No run has finished in {', '.join(map(str, folders))}: there is nothing to report yet.")
     groups: dict[tuple[object, ...], list[Run]] = {}
     # A run that failed early may know neither the content nor what would have chosen its step: it joins the others.
-    for run in sorted(runs, key=lambda run: run.record.status == "failed"):
+    for run in sorted(every, key=lambda run: run.record.status == "failed"):
         question = _question(run.record)
         if run.record.status == "failed" and question not in groups:
             alike = (known for known, members in groups.items() if _same_task(members[0].record, run.record))
             question = next(alike, question)
         groups.setdefault(question, []).append(run)
     return [Leaderboard(tuple(members), tuple(map(Path, folders)), progress) for members in groups.values()]
+
+
+def only_losses(boards: Sequence[Leaderboard], losses: Sequence[str]) -> list[Leaderboard]:
+    """Return leaderboards with some losses alone, without those that have none of them.
+
+    Raises:
+        UnknownName: Where no leaderboard has a loss of that name.
+    """
+    methods = [run.record.name for board in boards for run in board.runs if run.record.role != "baseline"]
+    available = {_typed(name): None for name in methods}
+    for loss in losses:
+        if _typed(loss) not in available:
+            raise UnknownName("loss of this comparison", loss, available)
+    return [board for board in (whole.only(losses) for whole in boards) if board is not None]
+
+
+def _typed(name: str) -> str:
+    """Return the name of a method as people type it: "triplet+semi_hard"."""
+    return re.sub(r"\s*\+\s*", "+", name.strip())
+
+
+def _not_repaired(runs: Sequence[Run]) -> list[Run]:
+    """Return runs without those that failed and were done later, with other settings or other code."""
+    last_done = {_cell(run.record): number for number, run in enumerate(runs) if run.record.status == "done"}
+    return [
+        run
+        for number, run in enumerate(runs)
+        if run.record.status == "done" or last_done.get(_cell(run.record), -1) < number
+    ]
+
+
+def _by_settings(runs: Sequence[Run]) -> list[Run]:
+    """Return runs whose names tell methods apart that differ in their settings within a network, seed and fold."""
+    methods: dict[tuple[object, ...], list[Record]] = {}
+    for run in runs:
+        if run.record.status == "done" and run.record.role == "run":
+            methods.setdefault((*_question(run.record), run.record.name, run.record.network), []).append(run.record)
+    names: dict[str, str] = {}
+    for records in methods.values():
+        if len({_cell(record) for record in records}) == len(records):
+            continue
+        settings = {record.key: _settings(record) for record in records}
+        differing = [
+            name
+            for name in dict.fromkeys(name for values in settings.values() for name in values)
+            if len({repr(values.get(name)) for values in settings.values()}) > 1
+        ]
+        distinct = {repr([values.get(name) for name in differing]) for values in settings.values()}
+        first = {repr([values.get(name) for name in differing[:NAMED]]) for values in settings.values()}
+        for record in records:
+            shown = differing[:NAMED] if len(first) == len(distinct) else differing
+            words = [f"{name} {short(settings[record.key].get(name))}" for name in shown]
+            names[record.key] = f"{record.name} ({'; '.join(words)})" if words else record.name
+    return [
+        replace(run, record=run.record.model_copy(update={"name": names.get(run.record.key, run.record.name)}))
+        for run in runs
+    ]
+
+
+def _settings(record: Record) -> dict[str, object]:
+    """Return all that a method is beside its name: options by their own names, and the hashes of its code."""
+    values = {name: value for name, value in flat(record.recipe).items() if name not in ("data", "seed", "fold")}
+    options = {name: value for table in OPTIONS for name, value in (values.pop(table, None) or {}).items()}
+    code = {f"code of {Path(name).name}": digest[:8] for name, digest in record.code.items()}
+    return {**values, **options, **code}
+
+
+def _cell(record: Record) -> tuple[object, ...]:
+    task = record.dataset, record.protocol, record.same_batches
+    return *task, record.role, record.name, record.network, record.seed, record.fold
 
 
 def _question(record: Record) -> tuple[object, ...]:

@@ -165,7 +165,7 @@ def foreign_batches(board: Leaderboard) -> list[str]:
 
 
 def gaps(board: Leaderboard) -> list[tuple[Entry, str]]:
-    """Which folds an entry lacks, which were not joined, and which of its runs are counted as one; a sentence each."""
+    """Which folds an entry lacks, and which were not joined; a sentence each."""
     said = []
     for entry in board.entries:
         folds = max(record.folds or 0 for record in entry.records)
@@ -174,9 +174,6 @@ def gaps(board: Leaderboard) -> list[tuple[Entry, str]]:
             done = f"{folds - len(missing)} of {folds} folds of seed {seed}"
             said.append((entry, f"{done}; {which} missing, and its score is the mean of the others."))
         said += [(entry, f"folds not joined, {reason}.") for reason in entry.not_joined]
-        if any(len(records) > 1 for records in entry.cells.values()):
-            text = "runs of the same seed and fold with different settings are averaged here. Report them apart."
-            said.append((entry, text))
     return said
 
 

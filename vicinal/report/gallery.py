@@ -82,25 +82,32 @@ class Album:
         """A small picture of one item."""
         if self.data is None:
             raise VicinalError("there are no pictures")
-        image = self.data.image(item)
-        image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-        buffer = BytesIO()
-        image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
-        uri = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-        return Thumbnail(uri, self.names[label], hit, self.short[label])
+        if item not in self._uris:
+            image = self.data.image(item)
+            image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+            buffer = BytesIO()
+            image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
+            self._uris[item] = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        return Thumbnail(self._uris[item], self.names[label], hit, self.short[label])
+
+    @cached_property
+    def _uris(self) -> dict[int, str]:
+        """Pictures that were shown already: many are neighbours of several items."""
+        return {}
 
 
-def open_album(run: Run) -> Album:
+def open_album(run: Run, data: Dataset | None = None) -> Album:
     """Open the data of a run as its recipe did, and make its split again.
 
     Args:
         run: Whose test items to show.
+        data: Dataset of the run, where it is open already.
     """
     record = run.record
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what is skipped was said when the run was made
-            data = load(record.dataset, skip_bad=run.recipe.skip_bad)
+            data = load(record.dataset, skip_bad=run.recipe.skip_bad) if data is None else data
         test = run.recipe.split(data).test
     except (VicinalError, OSError) as error:
         reason = str(error).splitlines()[0]

@@ -18,8 +18,9 @@ from rich.progress import Progress
 from vicinal._util.code import brought_along, find, name_of, told
 from vicinal._util.files import write_atomically
 from vicinal._util.text import capitalised, counted, in_words, percent
-from vicinal.errors import DataError
+from vicinal.errors import DataError, InputError
 from vicinal.leaderboard import Advice, Leaderboard, leaderboards
+from vicinal.leaderboard.leaderboard import only_losses
 from vicinal.leaderboard.text import network_in_words, scored_classes
 from vicinal.report.blocks import Chapter, Chart
 from vicinal.report.chapters import CHAPTERS
@@ -119,19 +120,23 @@ class Part:
 
 
 def write_report(
-    folders: Sequence[str | Path],
+    results: Leaderboard | str | Path | Sequence[Leaderboard] | Sequence[str | Path],
     out: str | Path | None = None,
     *,
+    losses: Sequence[str] | None = None,
     chapters: Sequence[str | Callable[[Leaderboard], list[Chapter]]] = (),
     progress: bool = True,
 ) -> Path:
     """Write one self-contained page about comparisons, and its twin in Markdown beside it.
 
     Args:
-        folders: That `vicinal compare` wrote; several machines' journals of one comparison are put together. Results
-            of different data or protocols get parts of their own.
+        results: A leaderboard, as `vicinal.compare` returns it, or several; or folders that `vicinal compare` wrote, of
+            which several machines' journals of one comparison are put together. Results of different data or protocols
+            get parts of their own.
         out: Where the page goes, by default `report.html` in the first folder. The twin has the same name and ends
             in `.md`; its figures are in a folder beside it.
+        losses: Names of the losses to report, as the leaderboard shows them ("triplet+semi_hard"); by default all.
+            Baselines are always reported.
         chapters: More of them at the end, after those of installed packages: functions from a leaderboard to a list of
             `vicinal.report.Chapter`, or "my_module:my_chapter".
         progress: Whether to show a bar.
@@ -140,12 +145,14 @@ def write_report(
         Where the page is.
 
     Raises:
-        InputError: Where a folder holds no comparison.
+        InputError: Where a folder holds no comparison, or leaderboards belong to no folder and `out` is not given.
+        UnknownName: Where no leaderboard has a loss of that name.
         DataError: Where the page cannot be written.
     """
-    places = [Path(folder) for folder in folders]
-    boards = leaderboards(places, progress=progress)
-    out = places[0] / "report.html" if out is None else Path(out)
+    boards = _boards(results, progress=progress)
+    if losses is not None:
+        boards = only_losses(boards, losses)
+    out = _beside(boards[0]) if out is None else Path(out)
     told(*chapters)
     named = {name: find("chapter", name, CHAPTERS) for name in (name_of("chapter", one, CHAPTERS) for one in chapters)}
     every: dict[str, Callable[[Leaderboard], list[Chapter]]] = CHAPTERS | brought_along("chapter") | named
@@ -175,6 +182,24 @@ def write_report(
             f"Could not write the report {out}: {error.strerror}.", hint="Choose another place with --out."
         ) from error
     return out
+
+
+def _boards(
+    results: Leaderboard | str | Path | Sequence[Leaderboard] | Sequence[str | Path], *, progress: bool
+) -> list[Leaderboard]:
+    """Return leaderboards as they are, and read those of folders."""
+    several = [results] if isinstance(results, Leaderboard | str | Path) else list(results)
+    boards = [result for result in several if isinstance(result, Leaderboard)]
+    folders = [result for result in several if not isinstance(result, Leaderboard)]
+    if boards and folders:
+        raise InputError("A report is about leaderboards or about folders; got both.")
+    return boards or leaderboards(folders, progress=progress)
+
+
+def _beside(board: Leaderboard) -> Path:
+    if not board.folders:
+        raise InputError("The leaderboard belongs to no folder: say with out= where its report goes.")
+    return board.folders[0] / "report.html"
 
 
 def _part(number: int, board: Leaderboard, chapters: list[Chapter]) -> Part:

@@ -67,7 +67,7 @@ def join_folds(
         if record.protocol == PROTOCOL and record.status == "done" and record.fold is not None:
             groups.setdefault((record.name, record.network, record.seed), []).append(run)
     journals = [Journal(folder / JOINED) for folder in folders]
-    kept = {record.key: record for journal in journals for record in journal.records()}
+    kept = {record.key: record for journal in journals for record in journal.records()} if groups else {}
     outcome: dict[tuple[str, Network], JoinedFolds] = {}
     with LiveBar(shown=progress and bool(groups), transient=True) as bar:
         task = bar.add_task("joining folds", total=len(groups))

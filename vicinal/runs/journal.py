@@ -18,7 +18,7 @@ from vicinal.errors import DataError, InputError
 from vicinal.runs.record import Record
 from vicinal.runs.run import Run
 
-__all__ = ["Journal", "read_journals"]
+__all__ = ["Journal", "OpenJournal", "read_journals"]
 
 JOURNAL, LOCK, RUNS = "journal.jsonl", ".journal.lock", "trials"
 
@@ -85,6 +85,40 @@ class Journal:
         return [run.record for run in read_journals([self.folder])] if self.path.exists() else []
 
 
+@final
+class OpenJournal:
+    """The journal of a comparison that is at work: read once, and then kept in memory beside the file.
+
+    Args:
+        folder: Folder of the comparison, in which no other process is at work.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._journal = Journal(folder)
+        self._records: dict[tuple[str, bool], Record] = {}
+        for record in self._journal.records():
+            _take(record, self._records)
+
+    def append(self, record: Record) -> None:
+        """Add a record to the file and to what is in memory.
+
+        Raises:
+            DataError: Where it cannot be written; the journal is then as it was.
+        """
+        self._journal.append(record)
+        _take(record, self._records)
+
+    @property
+    def records(self) -> list[Record]:
+        """The newest record of each run."""
+        return list(self._records.values())
+
+    @property
+    def runs(self) -> list[Run]:
+        """The same with the folders of the runs, as `read_journals` returns them."""
+        return [_run(record, [self._journal]) for record in self.records]
+
+
 def read_journals(folders: Sequence[str | Path]) -> list[Run]:
     """Read the journals of one or several folders (of several machines, say), the newest record of each run.
 
@@ -101,14 +135,20 @@ def read_journals(folders: Sequence[str | Path]) -> list[Run]:
             record = _record(journal.path, number, line)
             if record is None:
                 continue
-            run = record.key, record.same_batches  # the same run may belong to comparisons under both rules
-            if not (run in found and found[run].status == "done" and record.status == "failed"):
-                found[run] = record
-    runs = []
-    for record in found.values():
-        places = [journal.run_folder(record.key) for journal in journals]
-        runs.append(Run(record, next((place for place in places if place.is_dir()), None)))
-    return runs
+            _take(record, found)
+    return [_run(record, journals) for record in found.values()]
+
+
+def _take(record: Record, records: dict[tuple[str, bool], Record]) -> None:
+    """Put a record in the place of the former one of its run, unless that is done and this one failed."""
+    run = record.key, record.same_batches  # the same run may belong to comparisons under both rules
+    if not (run in records and records[run].status == "done" and record.status == "failed"):
+        records[run] = record
+
+
+def _run(record: Record, journals: Sequence[Journal]) -> Run:
+    folders = [journal.run_folder(record.key) for journal in journals]
+    return Run(record, next((folder for folder in folders if folder.is_dir()), None))
 
 
 def _record(path: Path, number: int, line: bytes) -> Record | None:
@@ -121,12 +161,21 @@ def _record(path: Path, number: int, line: bytes) -> Record | None:
     except ValidationError as error:
         if all(details["type"] != "json_invalid" for details in error.errors()):
             raise DataError(
-                f"Line {number} of {path} is not a record that this vicinal reads: {error.errors()[0]['msg']}.",
+                f"Line {number} of {path} is not a record that this vicinal reads: {_fault(error)}.",
                 hint="Read it with the vicinal that wrote it, or start the comparison anew in another folder.",
             ) from None
         if line.endswith(b'"}'):  # it was written to its end
             raise _damaged(path, number) from None
         return None
+
+
+def _fault(error: ValidationError) -> str:
+    """Return what is wrong with a record: its version above all."""
+    faults = {details["loc"]: details for details in error.errors()}
+    version = faults.get(("version",))
+    if version is None:
+        return error.errors()[0]["msg"]
+    return f"it has version {version['input']}, and this vicinal reads version {Record.model_fields['version'].default}"
 
 
 def _damaged(path: Path, number: int) -> DataError:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vicinal._util.files import write_atomically
 from vicinal.data import PROTOCOLS
@@ -24,7 +24,7 @@ class Record(BaseModel):
     """One run: what was run, how it measured, what it scored, and what it cost.
 
     Attributes:
-        version: Of this layout. Records of version 1 are read, too.
+        version: Of this layout; records of others are refused.
         key: Hash of all that defines the run; names its folder in a comparison.
         name: What tables call it: the method, or the name of its recipe's file.
         role: "run" for a trained method; "rung" for one that was tried for its learning rate alone; "baseline" for what
@@ -61,13 +61,12 @@ class Record(BaseModel):
         code: SHA-256 of the code that the recipe names and that does not come with vicinal, by its name.
         versions: Of everything that matters.
         command: What repeats the comparison.
-        call: The same in Python.
         finished: When, as ISO 8601 in UTC.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     key: str
     name: str
     role: Literal["run", "rung", "baseline"] = "run"
@@ -101,13 +100,7 @@ class Record(BaseModel):
     code: dict[str, str] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     command: str = ""
-    call: str = ""
     finished: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_version_1(cls, values: Any) -> Any:
-        return _upgraded(values) if isinstance(values, dict) and values.get("version") == 1 else values
 
     @property
     def dataset(self) -> str:
@@ -156,30 +149,6 @@ class Record(BaseModel):
         backbone, dim = self.network
         place = "" if self.fold is None else f", fold {self.fold}"
         return f"{self.dataset}, {self.protocol}, {backbone}-{dim}, seed {self.seed}{place}"
-
-
-def _upgraded(old: dict[str, Any]) -> dict[str, Any]:
-    """Return a record of version 1 as one of version 2, which states in its recipe what stood beside it."""
-    values = {name: value for name, value in old.items() if name not in ("dataset", "protocol", "seed", "fold")}
-    recipe = dict(old["recipe"])
-    training = dict(recipe.get("training", {}))
-    training["score"] = training.pop("metric", "MAP@R")
-    training["seed"] = old["seed"]
-    recipe |= {
-        "data": old["dataset"],
-        "protocol": old["protocol"],
-        "fold": old.get("fold"),
-        "folds": None,
-        "select_on_test": old.get("selected_on") == "test",
-        "training": training,
-    }
-    lengths_count = recipe.get("normalisation", "sphere") != "sphere"
-    return values | {
-        "version": 2,
-        "recipe": recipe,
-        "distance": "euclidean" if lengths_count else "cosine",
-        "gallery": old["protocol"] == "query-gallery",
-    }
 
 
 # What the searches for settings of a comparison came to, kept beside its journal.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vicinal.tuning._tune import tune
+from vicinal.tuning._tune import SearchOptions, tune
 from vicinal.tuning.spaces import Choice, Range, Space, search_space
 from vicinal.tuning.tuned import Attempt, Tuned
 
-__all__ = ["Attempt", "Choice", "Range", "Space", "Tuned", "search_space", "tune"]
+__all__ = ["Attempt", "Choice", "Range", "SearchOptions", "Space", "Tuned", "search_space", "tune"]

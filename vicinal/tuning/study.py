@@ -32,7 +32,7 @@ from vicinal.tuning.spaces import Space, start_of
 from vicinal.tuning.storage import ERROR, LostTrials, claim, explained, open_storage, running, signs_of_life, unclaimed
 from vicinal.tuning.tuned import Attempt, State, Tuned, best_of
 
-__all__ = ["NoTrialEnded", "TrialRuns", "run_study"]
+__all__ = ["Made", "NoTrialEnded", "TrialRuns", "Trials", "need_validation", "run_study"]
 
 POLL = 0.5  # seconds between two looks at what other workers do
 FEWEST = 5  # complete trials before anything is called hopeless, or important
@@ -80,20 +80,63 @@ class TrialRuns:
     watch: Callable[[int, int], Hook] | None = None
 
 
+@final
+@dataclass(frozen=True)
+class Trials:
+    """Which settings a search tries.
+
+    Attributes:
+        count: Number of trials.
+        sampler: One of `SAMPLERS`.
+        seed: Seed of the search.
+        title: What progress calls the trials.
+        before: Number of trials that were run already, and count.
+    """
+
+    count: int
+    sampler: str = "tpe"
+    seed: int = 0
+    title: str = "trials"
+    before: int = 0
+
+
+@final
+@dataclass(frozen=True)
+class Made:
+    """How a recipe follows from values of a space.
+
+    Attributes:
+        recipe: From values of the space to the recipe that is trained.
+        name: A word for it, by which the search is known in its storage.
+    """
+
+    recipe: Callable[[Mapping[str, Any]], Recipe]
+    name: str = ""
+
+
+def need_validation(view: Split) -> None:
+    """Check that there are classes to choose settings by.
+
+    Raises:
+        InputError: Where the split has fewer than three validation classes.
+    """
+    if view.chooser is None:
+        held = 0 if view.validation is None else len(view.validation.classes)
+        raise InputError(
+            f"Tuning needs at least three validation classes to choose by, and the split has {held or 'none'}: make it "
+            "with protocol 'fixed-validation' (of six training classes or more) or with fewer folds."
+        )
+
+
 def run_study(
     view: Split,
     recipe: Recipe,
     space: Space,
+    trials: Trials,
     how: TrialRuns,
     *,
-    trials: int,
-    sampler: str,
-    seed: int,
     start_curve: Mapping[int, float] | None = None,
-    made: Callable[[Mapping[str, Any]], Recipe] | None = None,
-    made_how: str = "",
-    title: str = "trials",
-    before: int = 0,
+    made: Made | None = None,
 ) -> Tuned:
     """Try settings of a space, on a split without test classes; see `tune` for what is said of them there.
 
@@ -101,29 +144,23 @@ def run_study(
         view: Classes to train on and to score by.
         recipe: What is not varied, and where the search starts.
         space: What to vary.
+        trials: Which settings are tried.
         how: How trials are carried out.
-        trials: How many there are.
-        sampler: One of `SAMPLERS`.
-        seed: Of the search.
         start_curve: Steps and validation scores of the recipe as it is, where they are known.
-        made: From values of the space to the recipe that is trained; by default the recipe with those values.
-        made_how: A word for it, by which the search is known.
-        title: What progress calls the trials.
-        before: Trials that were run already, and count.
+        made: How recipes follow from values of the space; by default they are the recipe with those values.
     """
     storage = how.storage
+    made = Made(recipe.changed) if made is None else made
     start = start_of(recipe, space)
     space = {name: entry.including(start[name]) for name, entry in space.items()}
-    chooser = InTurn(sampler, space, start, seed=seed, trials=trials)
-    limit = trials if chooser.places is None else chooser.places
-    made = recipe.changed if made is None else made
-
-    name = _name(view, recipe, space, sampler, seed, trials, made_how)
+    chooser = InTurn(trials.sampler, space, start, seed=trials.seed, trials=trials.count)
+    limit = trials.count if chooser.places is None else chooser.places
+    name = _name(view, recipe, space, trials, made.name)
     steps = recipe.training.steps  # without a number of them there is no telling when trials can be compared
     pruner = MedianPruner(FEWEST, steps // 3) if how.prune and steps is not None else NopPruner()
     watch = None if how.watch is None else partial(_watched, how.watch, limit)
-    attempt = _attempt(view, recipe, space, made, how.cache, watch, start_curve or {})
-    with _quiet(), explained(storage), _bar(title, before, limit, how.progress) as show:
+    attempt = _attempt(view, recipe, space, made.recipe, how.cache, watch, start_curve or {})
+    with _quiet(), explained(storage), _bar(trials.title, trials.before, limit, how.progress) as show:
         study = optuna.create_study(
             storage=open_storage(storage),
             study_name=name,
@@ -138,7 +175,7 @@ def run_study(
         except (Interrupted, KeyboardInterrupt):
             kept = f"are kept in {masked(storage)}: start the same search to go on" if storage else "are lost"
             raise Interrupted(f"The search was stopped. Its finished trials {kept}.") from None
-        return _tuned(study, recipe, space, made, sampler, limit)
+        return _tuned(study, recipe, space, made.recipe, trials.sampler, limit)
 
 
 def _search(study: Study, attempt: Callable[[optuna.Trial], float], limit: int, show: Callable[[Study], None]) -> None:
@@ -205,10 +242,11 @@ def _attempt(
     return attempt
 
 
-def _name(view: Split, recipe: Recipe, space: Space, sampler: str, seed: int, trials: int, made_how: str) -> str:
+def _name(view: Split, recipe: Recipe, space: Space, trials: Trials, made_how: str) -> str:
     """Name a search by all that defines it, so that different ones never mix in a storage."""
     # A grid is made to fit the number of trials; the others can go on.
-    parts = [view.hash(), recipe.toml(), repr(space), sampler, seed, trials if sampler == "grid" else None]
+    count = trials.count if trials.sampler == "grid" else None
+    parts = [view.hash(), recipe.toml(), repr(space), trials.sampler, trials.seed, count]
     parts += [recipe.code()] if recipe.code() else []
     parts += [made_how] if made_how else []
     return f"{short_name(recipe.loss)}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]}"

@@ -11,6 +11,7 @@ from vicinal.leaderboard.effort import budget_in_words, rate_in_words, rising_in
 from vicinal.leaderboard.text import foreign_batches, network_in_words, scored_classes
 from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
 from vicinal.runs import Record
+from vicinal.runs.recipe import flat
 
 __all__ = ["conditions", "failures"]
 
@@ -20,10 +21,9 @@ CHOSEN = {
     "too high. Use them only beside papers that do the same.",
     "last": "The reported step is the last one; nothing was chosen.",
 }
-# What names a loss rather than the conditions it ran under.
 # What the demands of a loss say in words, or the tables elsewhere.
 SAID = (
-    "training.learning_rate",
+    "learning_rate",
     "backbone",
     "dim",
     "mining",
@@ -35,14 +35,15 @@ SAID = (
     "samples_per_class",
     "fold",
 )
+# What names a loss or a run rather than the conditions it ran under.
+OWN = ("loss", "loss_options", "seed")
 NAMED = 5  # classes at most, of those left out
-OWN = ("loss", "loss_options", "training.seed")
 
 
 def conditions(board: Leaderboard) -> list[Chapter]:
     """Data, protocol and settings; then a table of what losses demanded."""
     first, records = board.first, board.records
-    settings = {record.key: _flat(record.recipe) for record in records}
+    settings = {record.key: flat(record.recipe) for record in records}
     names = list(dict.fromkeys(name for values in settings.values() for name in values))
     alike = [name for name in names if len({repr(values.get(name)) for values in settings.values()}) == 1]
     shared = {name: next(iter(settings.values())).get(name) for name in alike if name not in OWN}
@@ -105,9 +106,9 @@ def _demands(board: Leaderboard, settings: dict[str, dict[str, Any]], differing:
         values = settings[record.key]
         own = [f"{name} {short(value)}" for name, value in record.recipe.get("loss_options", {}).items()]
         unlike = [
-            f"{name.removeprefix('training.')} {short(values.get(name))}"
+            f"{name} {short(values.get(name))}"
             for name in differing
-            if not name.startswith(OWN) and name not in SAID and _unusual(name, values, settings)
+            if name not in (*OWN, *SAID) and _unusual(name, values, settings)
         ]
         rows.append(
             (
@@ -139,16 +140,6 @@ def _unusual(name: str, values: dict[str, Any], settings: dict[str, dict[str, An
     """Whether a setting is not what most runs had."""
     common = Counter(repr(other.get(name)) for other in settings.values()).most_common(1)[0][0]
     return repr(values.get(name)) != common
-
-
-def _flat(recipe: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in recipe.items():
-        if isinstance(value, dict) and name == "training":
-            found |= _flat(value, f"{name}.")
-        else:
-            found[prefix + name] = value
-    return found
 
 
 def _test_classes(board: Leaderboard) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 
 from vicinal._util.text import NONE, duration
@@ -42,17 +44,15 @@ def cost(board: Leaderboard) -> list[Chapter]:
 
 
 def repeat(board: Leaderboard) -> list[Chapter]:
-    """Commands, the same in Python, and versions."""
+    """Commands, the recipes of the best run of each loss, and versions."""
     commands = list(dict.fromkeys(record.command for record in board.records if record.command))
-    calls = list(dict.fromkeys(record.call for record in board.records if record.call))
     versions = list(
         dict.fromkeys(tuple(sorted(record.versions.items())) for record in board.records if record.versions)
     )
     blocks: list[Block] = []
     if commands:
         blocks.append(Code("\n".join(commands)))
-    if calls:
-        blocks += [Prose("The same in Python:" if commands else "In Python:"), *map(Code, calls)]
+    blocks += _recipe(board)
     if versions:
         together = {name: sorted({dict(found).get(name, NONE) for found in versions}) for name, _ in versions[0]}
         blocks.append(
@@ -68,6 +68,16 @@ def repeat(board: Leaderboard) -> list[Chapter]:
     if finished:
         blocks.append(Prose(f"Finished between {finished[0]} and {finished[-1]}.", kind="note"))
     return [Chapter("Repeat it", tuple(blocks))] if blocks else []
+
+
+def _recipe(board: Leaderboard) -> list[Block]:
+    """How to train the best trained run again: with the recipe file in its folder."""
+    run = board.best_trained.best_validated(board.score)
+    if run.folder is None or not run.files.recipe.is_file():
+        return []
+    words = ["vicinal", "train", "--recipe", str(run.files.recipe), "--out", "runs/again"]
+    said = f"Every run keeps its recipe in its folder. To train {run.record.name} alone once more:"
+    return [Prose(said), Code(shlex.join(words))]
 
 
 # How many bytes an item needs: shorter prefixes and fewer bits of the winner's embeddings, and what they score.

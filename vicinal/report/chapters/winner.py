@@ -175,7 +175,7 @@ def pictures(board: Leaderboard) -> list[Chapter]:
     run = winner.typical(board.score)
     if not run.has_test_items:
         return [Chapter("What it finds", (Prose("The embeddings of the test items were not kept.", kind="note"),))]
-    album = open_album(run)
+    album = open_album(run, board.data)
     if run.record.gallery and run.test_items().roles is None and album.roles is None:
         return [Chapter("What it finds", (Prose(album.note, kind="note"),))]
     found = search(run, album.roles)
