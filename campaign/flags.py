@@ -22,10 +22,9 @@ import numpy as np
 import torch
 from common import RAW, REFUSED, SOUND, Tally, finish, little_memory, options, timed, told_of
 from PIL import Image
-from typer.main import get_command
 from typer.testing import CliRunner
 
-from vicinal.cli.main import VERBS, app
+from vicinal.cli.main import VERBS, app, command_of
 from vicinal.embedder import Embedder
 from vicinal.errors import VicinalError
 from vicinal.index import Index
@@ -74,19 +73,34 @@ def small_inputs(folder: Path) -> dict[str, list[str]]:
         "mislabelled": ["small.index"],
         "outliers": ["small.index"],
         "clusters": ["small.index"],
-        "index": ["small.index"],
+        "index info": ["small.index"],
+        "index build": ["model", "photos", "--out", "small.index"],
+        "index refresh": ["small.index", "photos"],
+        "index remove": ["small.index", "label = 'a'"],
+        "index improve": ["small.index", "--augment", "1"],
+        "index import": ["new.index", "e.npz"],
+        "index export": ["small.index", "out.npz"],
+        "index map": ["small.index"],
+        "index verify": ["small.index"],
+        "index compact": ["small.index"],
         "classify": ["small.index", "photos/a/0.png"],
         "search": ["small.index", "photos/a/0.png"],
         "embed": ["model", "photos"],
     }
     never = {"demo": ["--steps", "0"], "calibrate": [MISSING, MISSING], "report": [MISSING]}
-    return {verb: quick.get(verb) or never.get(verb, [] if verb in quick else [MISSING]) for verb in VERBS}
+    return {verb: quick.get(verb) or never.get(verb, [] if verb in quick else [MISSING]) for verb in every_command()}
+
+
+def every_command() -> list[str]:
+    """All verbs; in place of one that has commands, each of these ("index build")."""
+    verbs = {verb: list(getattr(command_of(verb), "commands", ())) for verb in VERBS}
+    return [name for verb, commands in verbs.items() for name in ([f"{verb} {each}" for each in commands] or [verb])]
 
 
 def options_of(verb: str) -> list[Any]:
-    """The options of a verb, as the command line knows them."""
-    group: Any = get_command(app)
-    _, command, _ = group.resolve_command(group.make_context("vicinal", [verb], resilient_parsing=True), [verb])
+    """The options of a verb or of one of its commands, as the command line knows them."""
+    name, _, part = verb.partition(" ")
+    command = command_of(name).commands[part] if part else command_of(name)
     known = [option for option in command.params if option.param_type_name == "option"]
     assert known or verb in PLAIN, f"{verb} has lost its options"
     return known
@@ -104,7 +118,7 @@ def drawn(verb: str, base: list[str], known: list[Any], rng: np.random.Generator
         if not option.is_flag:
             words.append(_value(rng))
     # The last value of an option counts: whatever was drawn, a demo of no steps is refused before it begins.
-    return [verb, *words, *(base if verb == "demo" else ())]
+    return [*verb.split(" "), *words, *(base if verb == "demo" else ())]
 
 
 def _value(rng: np.random.Generator) -> str:
@@ -149,7 +163,7 @@ def every(trials: int, seed: int) -> list[Tally]:
     tally = Tally("flags")
     here = Path.cwd()
     with timed(tally), little_memory(4 << 30):
-        for verb in VERBS:
+        for verb in every_command():
             with tempfile.TemporaryDirectory() as place:
                 base, known = small_inputs(Path(place))[verb], options_of(verb)
                 for trial in range(seed, seed + trials):

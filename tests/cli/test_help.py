@@ -9,24 +9,25 @@ import os
 import re
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from vicinal.cli.main import VERBS
-from vicinal.cli.options import METAVARS, VerbCommand, todays_words
+from vicinal.cli.main import VERBS, command_of
+from vicinal.cli.options import METAVARS, todays_words
 
 COMMAND_LINE = Path(__file__).parents[2] / "docs" / "command-line.md"
 HELP = Path(__file__).with_name("help.txt")
 ALL = """
 import sys
-from vicinal.cli.main import VERBS, app
-for name in [None, *VERBS]:
+from vicinal.cli.main import VERBS, app, command_of
+calls = [[]]
+for name in VERBS:
+    calls += [[name], *([name, each] for each in getattr(command_of(name), "commands", ()))]
+for words in calls:
     try:
-        app(["--help"] if name is None else [name, "--help"], prog_name="vicinal")
+        app([*words, "--help"], prog_name="vicinal")
     except SystemExit:
         pass
 print("torch" in sys.modules)
@@ -41,11 +42,10 @@ def said(code: str, **environment: str) -> str:
 
 
 def options_of(verb: str) -> list[Any]:
-    function = verb.replace("-", "_")
-    single = typer.Typer(add_completion=False)
-    single.command(verb, cls=VerbCommand)(getattr(import_module(f"vicinal.cli.{function}"), function))
-    command = typer.main.get_command(single)
-    shown = command.get_params(command.make_context(verb, [], resilient_parsing=True))
+    """Options of a verb, those of its commands together."""
+    command = command_of(verb)
+    parts = (command, *getattr(command, "commands", {}).values())
+    shown = [each for part in parts for each in part.get_params(part.make_context(verb, [], resilient_parsing=True))]
     return [each for each in shown if each.param_type_name == "option" and each.name != "help"]
 
 
@@ -66,7 +66,7 @@ def test_what_several_verbs_take_is_in_a_panel_of_the_same_name() -> None:
     for verb in VERBS:
         for option in options_of(verb):
             panels.setdefault(max(option.opts, key=len), []).append(option.rich_help_panel)
-    elsewhere_scores = {"--geometry", "--k", "--verify"}  # of `evaluate`; other verbs mean something else by them
+    elsewhere_scores = {"--geometry", "--k"}  # of `evaluate`; other verbs mean something else by them
     shared = {flag: set(of) for flag, of in panels.items() if len(of) > 1 and flag not in elsewhere_scores}
     assert not [flag for flag, of in shared.items() if None in of]
     assert not [flag for flag, of in shared.items() if len(of) > 1]
@@ -74,6 +74,7 @@ def test_what_several_verbs_take_is_in_a_panel_of_the_same_name() -> None:
 
 def test_the_page_names_the_verbs_without_json() -> None:
     without = {verb for verb in VERBS if not any("--json" in option.opts for option in options_of(verb))}
+    assert all(any("--json" in each.opts for each in part.params) for part in command_of("index").commands.values())
     row = next(line for line in COMMAND_LINE.read_text(encoding="utf-8").splitlines() if line.startswith("| `--json`"))
     assert set(re.findall("`([a-z-]+)`", row.partition("every verb but")[2].partition(";")[0])) == without
 

@@ -20,7 +20,6 @@ from vicinal.cli.classify import classify
 from vicinal.cli.embed import embed
 from vicinal.cli.index import index
 from vicinal.cli.main import app
-from vicinal.cli.options import todays_words
 from vicinal.cli.search import search
 from vicinal.cli.serve import serve
 from vicinal.embedder import Embedder
@@ -47,8 +46,9 @@ def work(tmp_path, monkeypatch):
 
 
 def run(verb, *arguments):
-    app = typer.Typer()
-    app.command()(verb)
+    app = verb if isinstance(verb, typer.Typer) else typer.Typer()
+    if app is not verb:
+        app.command()(verb)
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     return re.sub(r"[ \n]+", " ", result.output), result.exit_code
 
@@ -60,7 +60,7 @@ def test_index_and_search(work):
     assert "3 added" in said
     (work / "photos" / "a" / "2.png").unlink()
     (work / "photos" / "b" / "bad.png").write_bytes(b"no")
-    said, _ = run(index, "x.index", "photos", "--no-progress")
+    said, _ = run(index, "refresh", "x.index", "photos", "--no-progress")
     assert "1 removed, 2 unchanged, 1 item skipped" in said
     assert said.count("bad.png") == 1
     assert "bad.png: cannot be read" in said
@@ -116,7 +116,7 @@ def test_an_item_without_a_label_has_an_empty_field_and_an_empty_index_says_so(w
 
 def test_json_says_what_was_done(work):
     def told(*arguments):
-        result = CliRunner().invoke(app, ["index", *arguments, "--json", "--no-progress"])
+        result = CliRunner().invoke(app, ["index", *arguments, "--json"])
         assert result.stderr == ""
         return json.loads(result.stdout), result.exit_code
 
@@ -130,13 +130,18 @@ def test_json_says_what_was_done(work):
     assert made == {**about, "items": 3, "added": 3, "updated": 0, "removed": 0, "unchanged": 0}
     (work / "photos" / "b" / "bad.png").unlink()
     (work / "photos" / "a" / "2.png").unlink()
-    changed, _ = told("x.index", "photos", "--remove", "label = 'b'", "--compact", "--export", "x.npz", "--verify")
-    counts = {"added": 0, "updated": 0, "removed": 2, "unchanged": 2, "skipped": []}
-    assert changed == {**about, "items": 1, **counts, "given_back": 2, "exported": 1, "problems": []}
-    assert told("x.index", "--measure")[0]["measured"]["items"] == 1
+    counts = {"added": 0, "updated": 0, "removed": 1, "unchanged": 2, "skipped": []}
+    assert told("refresh", "x.index", "photos")[0] == {**about, "items": 2, **counts}
+    about["items"] = 1
+    assert told("remove", "x.index", "label = 'b'")[0] == {**about, "removed": 1}
+    assert told("compact", "x.index")[0] == {**about, "given_back": 2}
+    assert told("export", "x.index", "x.npz")[0] == {**about, "exported": 1}
+    assert told("verify", "x.index") == ({**about, "problems": []}, 0)
+    assert told("measure", "x.index")[0]["measured"]["items"] == 1
+    assert told("info", "x.index")[0]["columns"]["path"] == "text"
     for rows in work.glob("x.index/generation-*/vectors.f32"):
         rows.write_bytes(bytes(rows.stat().st_size))
-    damaged, code = told("x.index", "--verify")
+    damaged, code = told("verify", "x.index")
     assert (len(damaged["problems"]) > 0, code) == (True, 1)
 
 
@@ -146,16 +151,16 @@ def test_what_cannot_be_read_is_an_error_where_that_is_asked_for(work):
     assert isinstance(result.exception, DataError)
     assert "1 item cannot be read; the others are in x.index" in str(result.exception)
     assert (result.output + str(result.exception)).count("bad.png") == 1
-    assert run(index, "x.index", "photos", "--skip-bad", "--no-progress")[1] == 0
-    assert "3 items" in run(index, "x.index")[0]
+    assert run(index, "refresh", "x.index", "photos", "--skip-bad", "--no-progress")[1] == 0
+    assert "3 items" in run(index, "info", "x.index")[0]
 
 
 @pytest.mark.parametrize(
     ("extra", "verb", "arguments"),
     [
         ("vicinal.index.server", serve, ["missing.index"]),
-        ("faiss", index, ["missing.index", "--export", "x.faiss"]),
-        ("pyarrow", index, ["missing.index", "--export", "x.parquet"]),
+        ("faiss", index, ["export", "missing.index", "x.faiss"]),
+        ("pyarrow", index, ["export", "missing.index", "x.parquet"]),
     ],
 )
 def test_that_there_is_no_index_is_said_before_a_missing_extra(work, monkeypatch, extra, verb, arguments):
@@ -174,75 +179,87 @@ def test_that_there_is_no_data_is_said_before_a_missing_extra(work, monkeypatch)
 def test_fast_search_does_not_call_itself_exact(work):
     pytest.importorskip("faiss")
     np.save("many.npy", np.repeat(np.eye(40, dtype=np.float32), 10, axis=0))
-    run(index, "fast.index", "--import", "many.npy")
+    run(index, "import", "fast.index", "many.npy")
     assert re.search(
         r"fast, recall [01]\.\d{4} \(measured 20..-", run(search, "fast.index", "--vector", "many.npy", "--fast")[0]
     )
-    with pytest.raises(InputError, match="give both"):
-        run(index, "fast.index", "--half")
-    with pytest.raises(InputError, match="in its own folder"):
-        run(index, "fast.index", "--prepare-fast")
+    with pytest.raises(InputError, match="needs no preparation"):
+        run(index, "prepare-fast", "fast.index")
 
 
 def test_looking_after_an_index(work):
     run(index, "model", "photos", "--out", "x.index", "--no-progress")
-    assert "every byte is as it was written" in run(index, "x.index", "--verify")[0]
-    assert "all.parquet: 3 items" in run(index, "x.index", "--export", "all.parquet")[0]
-    said, _ = run(index, "fresh.index", "--import", "all.parquet")
+    assert "every byte is as it was written" in run(index, "verify", "x.index")[0]
+    assert "all.parquet: 3 items" in run(index, "export", "x.index", "all.parquet")[0]
+    said, _ = run(index, "import", "fresh.index", "all.parquet")
     assert "3 added" in said
     with pytest.raises(InputError, match=r"knows its embedder \w{12} by name alone.*--out fresh\.index"):
         run(search, "fresh.index", "photos/b/1.png")
-    assert "every byte" in run(index, "fresh.index", "--verify")[0]
-    run(index, "fresh.index", "--compact")
+    assert "every byte" in run(index, "verify", "fresh.index")[0]
+    run(index, "compact", "fresh.index")
     run(index, "model", "--out", "fresh.index")
     assert "1.000000\tb\t" in run(search, "fresh.index", "photos/b/1.png", "-k", "1")[0]
-    assert "3 unchanged" in run(index, "fresh.index", "photos", "--no-progress")[0]  # nothing is embedded again
-    run(index, "model", "--import", "all.parquet", "--out", "whole.index")
+    assert (
+        "3 unchanged" in run(index, "refresh", "fresh.index", "photos", "--no-progress")[0]
+    )  # nothing is embedded again
+    run(index, "import", "whole.index", "all.parquet", "--model", "model")
     assert "1.000000\tb\t" in run(search, "whole.index", "photos/b/1.png", "-k", "1")[0]
     with pytest.raises(InputError, match="has the vectors of the embedder"):
-        run(index, "new", "--import", "all.parquet", "--out", "other.index")
-    with pytest.raises(InputError, match=r"--model new \("):
+        run(index, "import", "other.index", "all.parquet", "--model", "new")
+    with pytest.raises(InputError, match=r"vicinal index reembed x\.index new \("):
         run(index, "new", "photos", "--out", "x.index")
-    assert "3 updated" in run(index, "x.index", "--model", "new", "--no-progress")[0]
-    with pytest.raises(InputError, match="--model FOLDER"):  # vectors of the former model
-        run(index, "x.index", "--import", "all.parquet")
-    run(index, "x.index", "--rollback")
-    assert "3 updated" in run(index, "x.index", "--import", "all.parquet")[0]
-    assert "1 item removed" in run(index, "x.index", "--remove", "label = 'b'")[0]
-    assert "rows given back" in run(index, "x.index", "--compact")[0]
-    assert "recall" in run(index, "x.index", "--measure")[0]
+    assert "3 updated" in run(index, "reembed", "x.index", "new", "--no-progress")[0]
+    with pytest.raises(InputError, match="vicinal index reembed"):  # vectors of the former model
+        run(index, "import", "x.index", "all.parquet")
+    run(index, "rollback", "x.index")
+    assert "3 updated" in run(index, "import", "x.index", "all.parquet")[0]
+    assert "1 item removed" in run(index, "remove", "x.index", "label = 'b'")[0]
+    assert "rows given back" in run(index, "compact", "x.index")[0]
+    assert "recall" in run(index, "measure", "x.index")[0]
     for vectors in (work / "x.index").glob("generation-*/vectors.f32"):
         vectors.write_bytes(b"\0" * vectors.stat().st_size)
-    said, code = run(index, "x.index", "--verify")
+    said, code = run(index, "verify", "x.index")
     assert code == 1
     assert "are not what was written" in said
 
 
-def test_what_makes_no_sense_is_refused(work):
-    with pytest.raises(InputError, match="say what to index and where"):
-        run(index, "model")
-    with pytest.raises(DataError, match="is not an index"):
-        run(index, "photos")
+def test_what_makes_no_sense_is_refused_in_one_sentence(work):
     run(index, "model", "photos", "--out", "x.index", "--no-progress")
-    with pytest.raises(InputError, match="--out is for a new index"):
+    for arguments, sentence in [
+        (("model", "photos"), "no command 'model'. For an existing index, name a command first"),
+        (("veriffy", "x.index"), "no command 'veriffy'; did you mean 'verify'?"),
+        (("x.index", "--verify"), "vicinal index info x.index"),
+        (("build", "model", "photos"), "Missing option '--out'"),
+        (("export", "x.index"), "Missing argument 'FILE'"),
+        (("verify", "x.index", "--half"), "No such option: --half"),
+    ]:
+        said, code = run(index, *arguments)
+        assert code == 2
+        assert sentence in said.replace("│ ", "")
+    assert run(index)[0].count("Look after") == 1  # the list of commands
+    with pytest.raises(DataError, match="is not an index"):
+        run(index, "info", "photos")
+    with pytest.raises(InputError, match=r"There is no index y\.index yet"):
+        run(index, "model", "--out", "y.index")
+    with pytest.raises(InputError, match=r"x\.index is an index, not a model.*vicinal index refresh x\.index photos"):
         run(index, "x.index", "photos", "--out", "y.index")
 
 
-def test_what_would_be_passed_over_is_refused(work):
-    run(index, "model", "photos", "--out", "x.index", "--no-progress")
+def test_what_was_settled_when_an_index_was_made_is_not_changed(work):
+    run(index, "--out=x.index", "model", "photos", "--no-progress")  # the short form, in any order
     np.savez("v.npz", embeddings=np.eye(3, dtype=np.float32), ids=["p", "q", "r"])
-    for arguments, said in [
-        (("y.index", "--import", "v.npz", "--verify", "--compact"), r"--verify, --compact cannot go with --import"),
-        (("y.index", "photos", "--import", "v.npz"), "DATA cannot go with --import"),
-        (("x.index", "--import", "v.npz", "--distance", "cosine"), "--distance cannot go with x.index"),
-        (("photos", "--import", "v.npz", "--out", "y.index"), "whose first argument is a model; photos is none"),
-        (("model", "--import", "v.npz"), "--out FOLDER"),
-        (("model", "photos", "--out", "y.index", "--export", "a.npz"), "--export cannot go with making an index"),
-        (("x.index", "--store", "milvus://host:1"), "--store cannot go with an index"),
-    ]:
-        with pytest.raises(InputError, match=said):
-            run(index, *arguments)
-    assert todays_words("index", ["-o", "y.index"]) == ["--out", "y.index"]
+    with pytest.raises(InputError, match="compares vectors by cosine; leave out distance="):
+        run(index, "import", "x.index", "v.npz", "--distance", "euclidean")
+    for words in (("model", "photos", "--out", "x.index"), ("import", "x.index", "v.npz")):
+        with pytest.raises(InputError, match="its store cannot be changed"):
+            run(index, *words, "--store", "milvus://host:1")
+
+
+def test_add_removes_nothing(work):
+    run(index, "model", "photos/a", "--out", "x.index", "--no-progress")
+    said, _ = run(index, "add", "x.index", "photos/b", "--no-progress")
+    assert "3 items" in said
+    assert "1 added" in said
 
 
 def test_outputs_are_checked_before_the_work(work, monkeypatch):
@@ -254,10 +271,9 @@ def test_outputs_are_checked_before_the_work(work, monkeypatch):
     with pytest.raises(InputError, match="--sheet must end in"):
         run(search, "x.index", "photos/b/1.png", "--sheet", "hits.docx")
     for place in ("all.npz", "all.faiss", "map.parquet"):
-        flag = "--export-map" if place == "map.parquet" else "--export"
+        words = ["map", "x.index", "--out"] if place == "map.parquet" else ["export", "x.index"]
         with pytest.raises(DataError, match="Cannot write"):
-            run(index, "x.index", "--remove", "label = 'a'", flag, f"file/{place}")
-    assert "3 items" in run(index, "x.index")[0]  # nothing had been removed
+            run(index, *words, f"file/{place}")
     with pytest.raises(DataError, match=r"file/y\.index cannot be written"):
         run(index, "model", "photos", "--out", "file/y.index", "--no-progress")
     monkeypatch.setattr("vicinal.embedder.Embedder.encode", lambda *_, **__: pytest.fail("the work had begun"))
@@ -271,17 +287,17 @@ def test_vectors_of_another_model_are_refused(work):
     for name in ("model", "new"):
         run(embed, name, "photos", "--out", f"{name}.npz", "--no-progress")
     assert "3 found" in run(search, "x.index", "--vector", "model.npz")[0]
-    with pytest.raises(InputError, match="--model FOLDER"):
+    with pytest.raises(InputError, match="vicinal index reembed"):
         run(search, "x.index", "--vector", "new.npz")
-    assert "3 updated" in run(index, "x.index", "--import", "model.npz")[0]  # under the same ids
-    with pytest.raises(InputError, match="--model FOLDER"):
-        run(index, "x.index", "--import", "new.npz")
+    assert "3 updated" in run(index, "import", "x.index", "model.npz")[0]  # under the same ids
+    with pytest.raises(InputError, match="vicinal index reembed"):
+        run(index, "import", "x.index", "new.npz")
 
 
 def test_the_map_is_exported(work):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra 'parquet')")
     run(index, "model", "photos", "--out", "i")
-    text, code = run(index, "i", "--export-map", "map.parquet")
+    text, code = run(index, "map", "i", "--out", "map.parquet")
     assert (text.strip(), code) == ("map.parquet: 3 items", 0)
     assert parquet.read_table("map.parquet")["label"].to_pylist() == ["a", "a", "b"]
 
@@ -295,7 +311,7 @@ def test_the_map_is_made_with_the_index_and_found_by_whoever_looks(work, monkeyp
         expected = lay_out(opened.get()[1]).places
     with monkeypatch.context() as patched:
         patched.setattr("vicinal.index.map.lay_out", None)  # nobody makes it again
-        said, _ = run(index, "x.index", "--map", "--no-progress")
+        said, _ = run(index, "map", "x.index", "--no-progress")
         assert "the map of 3 items is kept" in said
         with Index.open("x.index") as opened, TestClient(create_app(opened, ServerSettings()), **LOCAL) as client:
             while (head := client.get("/map")).status_code == 202:
@@ -303,18 +319,18 @@ def test_the_map_is_made_with_the_index_and_found_by_whoever_looks(work, monkeyp
             assert head.json()["count"] == 3
             assert client.get("/map/points").content[:24] == expected.tobytes()
     (work / "photos" / "a" / "2.png").unlink()
-    said, _ = run(index, "x.index", "photos", "--map", "--no-progress")
+    said, _ = run(index, "refresh", "x.index", "photos", "--map", "--no-progress")
     assert "the map of 2 items is kept" in said
 
 
 def test_a_map_that_cannot_be_kept_is_said(work, monkeypatch):
     run(index, "model", "photos", "--out", "x.index", "--map", "--no-progress")
     (work / "photos" / "a" / "2.png").unlink()  # and the map that is there is of other items
-    run(index, "x.index", "photos", "--no-progress")
+    run(index, "refresh", "x.index", "photos", "--no-progress")
 
     def refuse(path):
         raise DataError(f"{path} cannot be written.")
 
-    monkeypatch.setattr("vicinal.index.map.replacing", refuse)
+    monkeypatch.setattr("vicinal._util.files.replacing", refuse)
     with pytest.raises(DataError, match="The map cannot be kept in "):
-        run(index, "x.index", "--map", "--no-progress")
+        run(index, "map", "x.index", "--no-progress")

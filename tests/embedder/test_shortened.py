@@ -91,7 +91,7 @@ def test_a_point_of_the_curve(
     by_model = evaluate(Embedder.load(tmp_path / "short"), arrays(rows, labels), intervals=None)
     assert {name: by_model[name] for name in expected.scores} == pytest.approx(expected.scores, abs=1e-12)
 
-    run("index", str(tmp_path / "short"), "--import", str(tmp_path / "short.npz"), "--out", str(tmp_path / "x.index"))
+    run("index", "import", str(tmp_path / "x.index"), str(tmp_path / "short.npz"), "--model", str(tmp_path / "short"))
     with Index.open(tmp_path / "x.index") as index:
         assert index.numbers == ("float32" if numbers == "float32" else "int8")
         hits = index.search(rows[3], k=2)

@@ -12,7 +12,7 @@ from vicinal.cli.main import app
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import Neighbourhood, evaluate
 from vicinal.index import Index, classify
-from vicinal.index.improve import ABOUT, FILE, ROWS
+from vicinal.index.improve import FILE, ROWS
 from vicinal.neighbours import Reranker, Reranking, augment_references, expand_queries, find_neighbours, learn_whitening
 
 ITEMS, DIM = 48, 5
@@ -129,10 +129,10 @@ def test_a_damaged_cache_is_made_anew(index: Index, rows, training, damage: str)
     elif damage == "gone":
         (folder / ROWS).unlink()
     elif damage == "nonsense":
-        (folder / ABOUT).write_text("[")
+        (folder / "improved.json").write_text("[")
     else:
-        about = json.loads((folder / ABOUT).read_text())
-        (folder / ABOUT).write_text(json.dumps(about | {"state": "generation-1, 0, "}))
+        about = json.loads((folder / "improved.json").read_text())
+        (folder / "improved.json").write_text(json.dumps(about | {"state": "generation-1, 0, "}))
     again = Index.open(index.path)
     assert found(again) == expected_ids(rows, training, 3)
     assert (folder / ROWS).read_bytes() == right
@@ -216,7 +216,8 @@ def test_a_second_handle_follows(index: Index, rows, training) -> None:
 def test_from_the_terminal(index: Index, rows, training, tmp_path: Path, capfd) -> None:
     np.savez(tmp_path / "train.npz", embeddings=training, labels=np.zeros(60))
     np.save(tmp_path / "queries.npy", QUERIES)
-    app(["index", str(index.path), "--whiten", str(tmp_path / "train.npz"), "--augment", "3"], standalone_mode=False)
+    whitened = ["--whiten", str(tmp_path / "train.npz")]
+    app(["index", "improve", str(index.path), *whitened, "--augment", "3"], standalone_mode=False)
     assert "searched whitened to 5 dimensions, augmented by 3" in capfd.readouterr().err
     search = ["search", str(index.path), "--vector", str(tmp_path / "queries.npy"), "--k", "7"]
     app([*search, "--json"], standalone_mode=False)
@@ -225,7 +226,7 @@ def test_from_the_terminal(index: Index, rows, training, tmp_path: Path, capfd) 
     assert replies[0]["improved"] == "whitened to 5 dimensions, augmented by 3"
     app(search, standalone_mode=False)
     assert "exact, whitened to 5 dimensions, augmented by 3" in capfd.readouterr().err
-    with pytest.raises(InputError, match="--augment cannot go with --plain"):
-        app(["index", str(index.path), "--plain", "--augment", "3"], standalone_mode=False)
-    app(["index", str(index.path), "--plain"], standalone_mode=False)
+    with pytest.raises(InputError, match="vicinal index plain"):
+        app(["index", "improve", str(index.path)], standalone_mode=False)
+    app(["index", "plain", str(index.path)], standalone_mode=False)
     assert "searched" not in capfd.readouterr().err

@@ -112,15 +112,15 @@ def test_a_dataset_in_memory_and_items_without_labels(tmp_path, model, photos):
 def test_another_embedder_is_refused_with_the_command_that_changes_it(built, photos, tmp_path):
     torch.manual_seed(1)
     other = Embedder("convnet", dim=3, options={"widths": [4, 8], "size": 16})
-    with pytest.raises(InputError, match=r"vicinal index .*x\.index --model FOLDER"):
+    with pytest.raises(InputError, match=r"vicinal index reembed .*x\.index MODEL"):
         Index.build(tmp_path / "x.index", other, photos)
     other.save(tmp_path / "other")
-    with pytest.raises(InputError, match=r"--model \S+/other \("):
+    with pytest.raises(InputError, match=r"reembed \S+ \S+/other \("):
         Index.build(tmp_path / "x.index", tmp_path / "other", photos)
     row = np.ones((1, 3))
     with pytest.raises(InputError, match="must say which one made them"):
         built.add(vectors=row, ids=["x"])
-    with pytest.raises(InputError, match="--model FOLDER"):
+    with pytest.raises(InputError, match="vicinal index reembed"):
         built.add(vectors=row, ids=["x"], embedder=other)
     assert built.add(vectors=row, ids=["x"], embedder=built.embedder_hash).added == 1
 
@@ -241,7 +241,7 @@ def test_it_measures_itself(tmp_path):
         hits = index.search(index.get()[1][0], k=3, fast=True)
         assert not hits.exact  # whatever its recall
         assert hits.measured
-        with pytest.raises(InputError, match="in its own folder"):
+        with pytest.raises(InputError, match="needs no preparation"):
             index.prepare_fast()
 
 

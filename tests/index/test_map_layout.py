@@ -102,7 +102,7 @@ def test_a_layout_of_something_else_or_a_damaged_one_is_made_anew(tmp_path, chan
     elif change == "cut":
         file.write_bytes(content[: len(content) // 2])
     else:
-        np.savez(file, places=made.places)
+        file.with_suffix(".json").write_text('{"version": 2, "sha256": "", "key": 1}')
     expected = lay_out(vectors, distance=distance)
     assert kept_layout(tmp_path, vectors, distance=distance).places.tobytes() == expected.places.tobytes()
     assert kept_layout(tmp_path, vectors, distance=distance).places.tobytes() == expected.places.tobytes()

@@ -100,7 +100,7 @@ def test_lists_are_for_fast_search_and_exact_search_reads_all_of_them(url, tmp_p
             index.prepare_fast(half=True)
         found = index.measure(k=3)
         assert found.disk is None
-        assert "not told by the server" in str(found)
+        assert "unknown (not reported by the store)" in str(found)
 
 
 def test_addresses():

@@ -167,7 +167,7 @@ def test_tables_of_old_generations_go_unless_somebody_has_them_open(server, tmp_
         generation = index.generation
         index.update("label = 'a'", {"label": "c"})
         assert index.generation != generation
-        with pytest.raises(InputError, match="--model FOLDER"):
+        with pytest.raises(InputError, match="vicinal index reembed"):
             Index.build(path, models[1], photos)
         for model in models[1:4]:
             index.reembed(model)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vicinal._util.machine import is_gone, this_process
 from vicinal.errors import DataError
 
 __all__ = [
+    "CachedFile",
     "prepare_output",
     "remove_partial_files",
     "rename",
@@ -97,13 +104,21 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on disk: a file that was renamed is not there after a power cut before they are."""
-    with suppress(OSError):  # not every system lets a folder be opened
+    """Put the names in a folder on disk: a file that was renamed is not there after a power cut before they are.
+
+    Where a system cannot do that (Windows, some network file systems) nothing is done; a disk that fails is an error.
+    """
+    try:
         descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    except PermissionError:  # Windows opens no folders, and syncs names by itself
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def remove_partial_files(folder: Path) -> None:
@@ -139,13 +154,13 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error).rstrip(".")
 
 
-# The few ways in which an index changes files, each of which is over when it returns: on the disk, not on its way.
+# Files of an index: changes that are on the disk when a call returns, and caches that can be computed again.
 
 CHUNK = 1 << 30  # systems write at most 2 GB at a time
 
 
 def write_at(path: Path, offset: int, content: bytes | memoryview) -> None:
-    """Write bytes at a place of a file, which is made if it is not there; nothing is synced yet."""
+    """Write bytes at a position of a file, which is made if it is not there; nothing is synced yet."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
     try:
         os.lseek(descriptor, offset, os.SEEK_SET)
@@ -157,15 +172,67 @@ def write_at(path: Path, offset: int, content: bytes | memoryview) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Have a file's content on the disk."""
+    """Flush a file to disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def rename(source: Path, target: Path) -> None:
-    """Give a file or folder its name, in place of what has it, and have that on the disk."""
+    """Give a file or folder its name, in place of what has it, and flush that to disk."""
     os.replace(source, target)
     sync_folder(target.parent)
+
+
+@final
+@dataclass(frozen=True)
+class CachedFile:
+    """A file that can be computed again, beside a JSON file that says what it was computed from.
+
+    A file that is missing, damaged, of another version or of other data is not read: its owner computes it again. A
+    folder that cannot be written to keeps nothing.
+
+    Attributes:
+        path: Path of the file; the JSON file has the same name and ends in .json.
+        version: Version of the format.
+    """
+
+    path: Path
+    version: int
+
+    def read(self, fits: Callable[[Mapping[str, Any]], bool]) -> tuple[NDArray[np.uint8], Mapping[str, Any]] | None:
+        """Return the bytes, mapped from the file, and the fields that were written with them; None if they do not fit.
+
+        Args:
+            fits: Whether the fields are those of the present data.
+        """
+        try:
+            about = json.loads(self._beside.read_text(encoding="utf-8"))
+            checksum, version = about.pop("sha256"), about.pop("version")
+            if version != self.version or not fits(about):
+                return None
+            size = self.path.stat().st_size
+            content = np.memmap(self.path, np.uint8, "r") if size else np.empty(0, np.uint8)
+            return (content, about) if _checksum(about, content.data) == checksum else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+
+    def write(self, content: bytes | memoryview, about: Mapping[str, Any]) -> None:
+        """Keep bytes with fields that say what they were computed from."""
+        fields = {**about, "version": self.version, "sha256": _checksum(about, content)}
+        with suppress(DataError):  # the next process computes it again
+            with replacing(self.path) as file:
+                file.write(content)
+            write_atomically(self._beside, json.dumps(fields) + "\n")
+
+    @property
+    def _beside(self) -> Path:
+        return self.path.with_suffix(".json")
+
+
+def _checksum(about: Mapping[str, Any], content: bytes | memoryview) -> str:
+    total = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    total.update(content)
+    return total.hexdigest()
 
 
 # JSON objects whose last field is a checksum of the rest: damage that leaves them valid JSON is seen.

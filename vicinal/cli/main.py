@@ -23,7 +23,7 @@ from vicinal._util.warnings import warn_plainly
 from vicinal.cli.options import VerbCommand, in_panels, todays_words
 from vicinal.errors import Interrupted, VicinalError
 
-__all__ = ["VERBS", "app", "main"]
+__all__ = ["VERBS", "app", "command_of", "main"]
 
 INTERRUPTED, UNFORESEEN = 130, 70  # as shells have it for Ctrl-C, and sysexits.h for an error of the software
 START, COMPARE, INSIDE, WORK = "Start here", "Compare", "Look inside", "Put to work"
@@ -37,7 +37,7 @@ class Verb(NamedTuple):
     example: str = ""
 
 
-# Each is the function of that name (with _ for -) in the module of that name in `vicinal.cli`.
+# Each is the function of that name (with _ for -), or a Typer of commands, in the module of that name in `vicinal.cli`.
 VERBS = {
     "demo": Verb(START, "Compare five losses on drawn characters, in a few minutes.", "vicinal demo"),
     "data": Verb(START, "Read data, check it, and say what is in it.", "vicinal data photos/ --preview sheet.png"),
@@ -161,14 +161,24 @@ class Verbs(TyperGroup):
         name, shown, rest = super().resolve_command(ctx, args)
         if name is None or shown is None:
             return name, shown, rest
-        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        example = VERBS[name].example
-        function = name.replace("-", "_")
-        verb = getattr(import_module(f"vicinal.cli.{function}"), function)
-        single.command(name, cls=VerbCommand, epilog=f"Example: {example}" if example else None)(verb)
         # While a shell completes a word nothing is to be said.
         words = rest if ctx.resilient_parsing else todays_words(name, rest)
-        return name, typer.main.get_command(single), words
+        return name, command_of(name), words
+
+
+def command_of(name: str) -> Any:
+    """Return a verb as the command line runs it: one command, or the group of those that it has."""
+    example = VERBS[name].example
+    epilog = f"Example: {example}" if example else None
+    function = name.replace("-", "_")
+    verb = getattr(import_module(f"vicinal.cli.{function}"), function)
+    if isinstance(verb, typer.Typer):
+        group = typer.main.get_command(verb)
+        group.name, group.epilog = name, epilog
+        return group
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(name, cls=VerbCommand, epilog=epilog)(verb)
+    return typer.main.get_command(single)
 
 
 app = typer.Typer(

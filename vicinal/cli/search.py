@@ -77,7 +77,7 @@ def search(
         else:
             _show(name, hits, numbers)
     if not items:
-        say_notes([f"{index} is empty: put items into it with vicinal index {index} DATA."])
+        say_notes([f"{index} is empty: put items into it with vicinal index refresh {index} DATA."])
     if sheet is not None:
         save_picture(draw_hits(pictures, answers), sheet)
 
@@ -95,12 +95,15 @@ def _answers(
     if vector is not None:
         found = read_vectors(vector)
         names = [f"{vector}[{row}]" for row in range(len(found.vectors))]
-        return [(name, None) for name in names], opened.search(
-            vector=found.vectors, embedder=found.embedder or None, **how
-        )
+        answers = opened.search(vector=found.vectors, embedder=found.embedder or None, **how)
+        return [(name, None) for name in names], _several(answers)
     assert query is not None
     paths, embedded = query_images(opened, query, skip_bad)
-    return [(path, path) for path in paths], opened.search(**embedded, **how)
+    return [(path, path) for path in paths], _several(opened.search(**embedded, **how))
+
+
+def _several(answers: Hits | list[Hits]) -> list[Hits]:
+    return answers if isinstance(answers, list) else [answers]
 
 
 def _show(name: str, hits: Hits, numbers: str) -> None:

@@ -138,15 +138,14 @@ def lookalike_files(paths: Sequence[str], watch: Watch | None = None) -> Lookali
     """
     if len(paths) <= MOST:
         map_files(look_at, paths, watch)  # reads each file once, for its looks and for its bytes
-        watch = None
     places = defaultdict(list)
-    for position, content in enumerate(map_files(_content, paths, watch)):
+    for position, content in enumerate(map_files(_content, paths, None if len(paths) <= MOST else watch)):
         places[content or str(position).encode()].append(position)
     same = tuple(tuple(group) for group in places.values() if len(group) > 1)
     if len(places) > MOST:
         return Lookalikes(same, (), False)
     firsts = np.array([group[0] for group in places.values()])
-    looks = map_files(look_at, [paths[position] for position in firsts], watch)
+    looks = map_files(look_at, [paths[position] for position in firsts])
     seen = [(int(position), look) for position, look in zip(firsts, looks, strict=True) if look is not None]
     if len(seen) < 2:
         return Lookalikes(same, (), True)

@@ -65,7 +65,7 @@ def read_table(path: Path, labels: Path | None = None) -> Table:
     Args:
         path: `.npz` with the arrays `embeddings` and `labels` (and perhaps `sequences`, and `class_names` that
             the labels count), `.npy` with the embeddings alone, or `.parquet` with the columns `embedding` (a
-            list of numbers) and `label` (and perhaps `sequence`). What `vicinal embed` and `vicinal index --export`
+            list of numbers) and `label` (and perhaps `sequence`). What `vicinal embed` and `vicinal index export`
             write also says how embeddings are compared.
         labels: A file of labels for `read_labels`; instead of those in `path`, and necessary for `.npy`.
     """

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar, final, overload
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import numpy as np
@@ -232,6 +232,30 @@ class RemoteIndex:
         """Close the connections; those that are in use, when they have been answered."""
         self._connections.close()
 
+    @overload
+    def search(
+        self,
+        query: None = None,
+        k: int = 10,
+        where: Where | None = None,
+        *,
+        item: Id,
+        fast: bool = False,
+        expand: int = 0,
+        rerank: Reranking | bool | None = None,
+    ) -> Hits: ...
+    @overload
+    def search(
+        self,
+        query: Any = None,
+        k: int = 10,
+        where: Where | None = None,
+        *,
+        vector: Any = None,
+        fast: bool = False,
+        expand: int = 0,
+        rerank: Reranking | bool | None = None,
+    ) -> Hits | list[Hits]: ...
     def search(
         self,
         query: Any = None,
@@ -243,7 +267,7 @@ class RemoteIndex:
         fast: bool = False,
         expand: int = 0,
         rerank: Reranking | bool | None = None,
-    ) -> Any:
+    ) -> Hits | list[Hits]:
         """Find the k items nearest to a query, as `Index.search` does.
 
         Args:
@@ -290,7 +314,8 @@ class RemoteIndex:
         """Find the ids of the items nearest to vectors, and their similarities: arrays in, arrays out."""
         array = as_array(queries, "queries")
         rows = checked_rows(array[None] if array.ndim == 1 else array, "queries")
-        answers: list[Hits] = self.search(vector=rows, k=k, where=where, fast=fast)
+        answers = self.search(vector=rows, k=k, where=where, fast=fast)
+        assert isinstance(answers, list)  # there are rows
         ids = np.array([[hit.id for hit in hits] for hits in answers])
         return ids, np.array([[hit.similarity for hit in hits] for hits in answers], dtype=np.float64)
 

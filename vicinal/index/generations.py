@@ -25,7 +25,7 @@ from vicinal.index.item import Header, Item
 from vicinal.index.model import header_for, keep_model, kept_in
 from vicinal.index.refresh import embed_into
 from vicinal.index.sources import Source, add_rows, as_source
-from vicinal.index.stores import begin_store, open_store, server_of
+from vicinal.index.stores import begin_store, open_store
 from vicinal.index.stores.embedded import EmbeddedStore
 from vicinal.index.stores.store import Store
 from vicinal.neighbours.rounding import check_numbers
@@ -63,7 +63,7 @@ class Generation:
         return self.store.header.embedder
 
     def state(self) -> str:
-        """A name of what is in it now: another after every change."""
+        """Version of the content; changes with every write."""
         return f"{self.folder.name.rpartition('-')[2]}.{self.store.version()}"
 
 
@@ -141,9 +141,8 @@ def write_reembedded(store: Store, building: Path, path: Path, model: Embedder, 
     items, _ = store.get(vectors=False)
     source = _again(items, data)
     header = header_for(model)
-    with closing(begin_store(building, header, server_of(store), name_in_server(path))) as target:
-        if isinstance(target, EmbeddedStore):
-            target.declare(store.columns())
+    with closing(begin_store(building, header, store.url, name_in_server(path))) as target:
+        target.declare(store.columns())
         wanted = {item.id: item for item in items}
         done = {item.id for item in target.get(vectors=False)[0] if item == wanted.get(item.id)}
         places = [place for place, key in enumerate(source.ids) if key in wanted and key not in done]
@@ -284,5 +283,5 @@ def other_embedder(how: str, known: str, path: Path, folder: object = None) -> I
     mine = f"the embedder {known[:12]}" if known else "no embedder, its vectors come from elsewhere"
     return InputError(
         f"{path} {how} {mine}; what another embedder makes cannot be compared with that. To change all of "
-        f"it to the other one: vicinal index {path} --model {folder or 'FOLDER'} (or index.reembed(embedder))."
+        f"it to the other one: vicinal index reembed {path} {folder or 'MODEL'} (or index.reembed(embedder))."
     )

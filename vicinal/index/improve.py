@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -17,13 +15,12 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64
 from numpy.typing import NDArray
 
-from vicinal._util.files import replacing, write_atomically
+from vicinal._util.files import CachedFile, replacing
 from vicinal._util.reading import reading
 from vicinal.errors import DataError, InputError
 from vicinal.index.filters import Condition
 from vicinal.index.item import Header, Id, Item
 from vicinal.index.stores.store import Answer, Store
-from vicinal.index.stores.vectors import map_rows
 from vicinal.neighbours import Searcher, Whitening, augment_references, learn_whitening
 
 __all__ = ["ImprovedStore", "ImprovedStores", "Improvement", "as_improvement", "carry_over"]
@@ -145,8 +142,8 @@ class KeptImprovement:
 
 def _from_file(path: Path) -> tuple[Improvement, str]:
     hint = (
-        "Restore it from a copy, or say anew what searches should do: index.improve(...), or vicinal index FOLDER with "
-        "--whiten, --augment or --plain."
+        "Restore it from a copy, or say again what searches should do: index.improve(...), vicinal index improve "
+        "FOLDER, or vicinal index plain FOLDER."
     )
     with reading(path, "what searches do for better neighbours", hint):
         content = path.read_bytes()
@@ -160,11 +157,10 @@ def _from_file(path: Path) -> tuple[Improvement, str]:
 
 # Search by improved vectors: those of all items, computed once for each state of a store and kept beside it.
 #
-# improved.f32 is a cache: improved.json names the state and the improvement that it was made of, and its checksum.
-# What is missing, damaged or of another state is made anew by the first search that needs it.
+# improved.f32 is a cache: improved.json names the state and the improvement that it was made of.
 
-ROWS, ABOUT = "improved.f32", "improved.json"
-VERSION = 1
+ROWS = "improved.f32"
+VERSION = 2
 ATTEMPTS = 5
 
 
@@ -276,26 +272,13 @@ class ImprovedStores:
 
 
 def _read(folder: Path, state: str) -> NDArray[np.float32] | None:
-    """The rows that were kept of this state; None if there are none, or others, or damaged ones."""
-    try:
-        about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        if (about["version"], about["state"]) != (VERSION, state):
-            return None
-        rows = map_rows(folder / ROWS, int(about["rows"]), int(about["dim"]))
-        return rows if _checksum(rows) == about["sha256"] else None
-    except (OSError, ValueError, KeyError, TypeError, DataError):
-        return None
+    """The rows that are cached for this state; None if there are none, or others, or damaged ones."""
+    cached = CachedFile(folder / ROWS, VERSION).read(lambda about: about["state"] == state)
+    return None if cached is None else cached[0].view("<f4").reshape(cached[1]["rows"], cached[1]["dim"])
 
 
 def _write(folder: Path, state: str, rows: NDArray[np.float32]) -> None:
-    if isinstance(rows, np.memmap):  # as it was read
-        return
-    about = {"version": VERSION, "state": state, "rows": len(rows), "dim": rows.shape[1], "sha256": _checksum(rows)}
-    with suppress(DataError):  # a folder that cannot be written to: the next process makes them anew
-        with replacing(folder / ROWS) as file:
-            file.write(np.ascontiguousarray(rows, dtype="<f4").data)
-        write_atomically(folder / ABOUT, json.dumps(about) + "\n")
-
-
-def _checksum(rows: NDArray[np.float32]) -> str:
-    return hashlib.sha256(np.ascontiguousarray(rows, dtype="<f4").data).hexdigest()
+    if not isinstance(rows, np.memmap):  # as it was read
+        content = np.ascontiguousarray(rows, dtype="<f4").data
+        about = {"state": state, "rows": len(rows), "dim": rows.shape[1]}
+        CachedFile(folder / ROWS, VERSION).write(content, about)

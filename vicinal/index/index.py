@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, final, overload
 
 import numpy as np
 from jaxtyping import Float32, Float64
@@ -29,7 +29,7 @@ from vicinal.index.generations import (
     write_compacted,
     write_reembedded,
 )
-from vicinal.index.hits import Changes, as_hits
+from vicinal.index.hits import Changes, Hits, as_hits
 from vicinal.index.improve import Improvement, as_improvement, carry_over
 from vicinal.index.item import Id, Item
 from vicinal.index.measurement import Measurement, measure_store
@@ -37,9 +37,6 @@ from vicinal.index.model import KeptModel, has_model, header_for, keep_model
 from vicinal.index.refresh import check_file, follow_source, plain_values, put_rows, put_values, take_in, to_remove
 from vicinal.index.search import KeptForSearch, embedded, find_nearest, vector_of
 from vicinal.index.sources import Source, as_rows, as_source, check_directions, checked_rows, source_of_rows
-from vicinal.index.stores.embedded import EmbeddedStore
-from vicinal.index.stores.milvus import MilvusStore
-from vicinal.index.stores.postgres import PostgresStore
 from vicinal.index.stores.store import Store
 from vicinal.neighbours.inputs import as_array, checked_count
 from vicinal.neighbours.reranking import Reranking, as_reranking
@@ -61,6 +58,9 @@ class Index:
         follow: Whether to go on in a new generation (after `compact`, `reembed`, `rollback`) once there is one;
             otherwise everything is asked of the one that served when it was opened.
 
+    Attributes:
+        changes: What `build` or `import_file` changed; nothing after `open`.
+
     Example:
         >>> import tempfile
         >>> folder = tempfile.mkdtemp()
@@ -76,6 +76,7 @@ class Index:
         self._generations = Generations(path, follow)
         self._model = KeptModel(self.path)
         self._kept = KeptForSearch()
+        self.changes = Changes()
 
     @classmethod
     def open(cls, path: str | Path, *, follow: bool = True) -> Index:
@@ -112,6 +113,7 @@ class Index:
         known = model.identity()
         if is_index(path):
             index = cls(path)
+            _check_settled(index, store)
             if index.embedder_hash != known:
                 folder = None if isinstance(embedder, Embedder) else embedder
                 raise other_embedder("was built with", index.embedder_hash, index.path, folder)
@@ -196,6 +198,7 @@ class Index:
         source = source_of_rows(rows, found.ids, found.labels, found.metadata)
         if is_index(path):
             index = cls(path)
+            _check_settled(index, store, distance)
             check_file(file, found, index.distance, index.path)
             index.changes = index._add_rows(source, rows, found.files, model or found.embedder or None)
             return index
@@ -206,16 +209,14 @@ class Index:
         index.changes = Changes(added=len(rows))
         return index
 
-    changes = Changes()  # of the last `build` or `import_file`
-
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Folder of the index."""
         return self._generations.index.path
 
     @property
     def dim(self) -> int:
-        """Numbers in a vector."""
+        """Dimension of the vectors."""
         return self.store.header.dim
 
     @property
@@ -241,17 +242,17 @@ class Index:
 
     @property
     def store(self) -> Store:
-        """Where its items are kept."""
+        """Store of the generation that serves now."""
         return self._generations.latest().store
 
     @property
     def generation(self) -> str:
-        """A name of what is in it now: another after every change."""
+        """Version of the content; changes with every write."""
         return self._generations.latest().state()
 
     @property
     def columns(self) -> dict[str, str | None]:
-        """What can be asked for in a filter, and what kind of values each column holds."""
+        """Columns that a filter may name, and the kind of value that each holds."""
         return dict(self.store.columns())
 
     def __len__(self) -> int:
@@ -270,7 +271,7 @@ class Index:
         self.close()
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Close files and connections."""
         self._generations.close()
 
     def embedder(self) -> Embedder:
@@ -322,6 +323,31 @@ class Index:
             self._kept.improved.improvement.keep(folder, wanted)
             self._kept.improved.of(store, folder)
 
+    @overload
+    def search(
+        self,
+        query: None = None,
+        k: int = 10,
+        where: Where | None = None,
+        *,
+        item: Id,
+        fast: bool = False,
+        expand: int = 0,
+        rerank: Reranking | bool | None = None,
+    ) -> Hits: ...
+    @overload
+    def search(
+        self,
+        query: Any = None,
+        k: int = 10,
+        where: Where | None = None,
+        *,
+        vector: Any = None,
+        embedder: Embedder | str | None = None,
+        fast: bool = False,
+        expand: int = 0,
+        rerank: Reranking | bool | None = None,
+    ) -> Hits | list[Hits]: ...
     def search(
         self,
         query: Any = None,
@@ -334,7 +360,7 @@ class Index:
         fast: bool = False,
         expand: int = 0,
         rerank: Reranking | bool | None = None,
-    ) -> Any:
+    ) -> Hits | list[Hits]:
         """Find the k items nearest to a query, nearest first, ties by id.
 
         Args:
@@ -513,11 +539,7 @@ class Index:
 
     def measure(self, k: int = 10, seed: int = 0) -> Measurement:
         """Time exact and fast search on the index's own items, and say how often the fast way is right."""
-        k = checked_count(k, "k")
-        store = self.store
-        if not isinstance(store, EmbeddedStore | PostgresStore | MilvusStore):
-            raise InputError(f"The store of {self.path} does not say what it takes; there is nothing to measure it by.")
-        return measure_store(store, k, seed)
+        return measure_store(self.store, checked_count(k, "k"), seed)
 
     def prepare_fast(self, *, half: bool = False) -> float:
         """Have a server make what `fast=True` searches by: HNSW in PostgreSQL, lists (IVF_FLAT) in Milvus.
@@ -531,13 +553,7 @@ class Index:
             The recall of the fast way, as measured on the index's own items.
         """
         with self._generations.writing() as generation:
-            store = generation.store
-            if not isinstance(store, PostgresStore | MilvusStore):
-                raise InputError(
-                    f"The items of {self.path} are in its own folder, where the first search with fast=True makes "
-                    "what it needs."
-                )
-            return store.prepare_fast(half=half)
+            return generation.store.prepare_fast(half=half)
 
     def export(self, path: str | Path, where: Where | None = None) -> int:
         """Write items and vectors to a .parquet, .npz or .faiss file.
@@ -558,9 +574,9 @@ class Index:
         """
         with self._generations.writing() as generation:
             store = generation.store
-            if not isinstance(store, EmbeddedStore):
-                raise InputError(f"The items of {self.path} are kept by a server, which looks after them itself.")
             dead = store.dead()
+            if dead is None:
+                raise InputError(f"The items of {self.path} are kept by a server, which looks after them itself.")
             building = self._generations.index.building("compact", anew=True)
             write_compacted(store, building)
             self._model.carry_over(generation.folder, generation.embedder, building)
@@ -609,3 +625,13 @@ class Index:
         with self._generations.writing() as generation:
             check_made_by(embedder, generation.embedder, self.path)
             return put_rows(generation.store, source, rows, files)
+
+
+def _check_settled(index: Index, store: str, distance: str | None = None) -> None:
+    """Refuse a store or a distance that is not the one with which an index was made."""
+    if store and store != index.store.url:
+        raise InputError(f"{index.path} exists already, and its store cannot be changed; leave out store= (--store).")
+    if distance is not None and distance != index.distance:
+        raise InputError(
+            f"{index.path} exists already and compares vectors by {index.distance}; leave out distance= (--distance)."
+        )

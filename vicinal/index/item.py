@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -67,13 +67,6 @@ class Header:
     distance: str = "cosine"
     embedder: str = ""
     numbers: str = "float32"
-
-    def as_dict(self) -> dict[str, int | str]:
-        """All of it but what is as it always was, so that former versions read what they can."""
-        fields = asdict(self)
-        if self.numbers == "float32":
-            del fields["numbers"]
-        return fields
 
 
 def check_dim(rows: NDArray[np.float32], dim: int) -> None:

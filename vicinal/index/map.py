@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float32, Float64
-from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from vicinal._util.files import prepare_output, replacing
+from vicinal._util.files import CachedFile, prepare_output, replacing
 from vicinal._util.progress import LiveBar
-from vicinal._util.reading import read_arrays
 from vicinal.errors import DataError, InputError, MissingExtra
 from vicinal.index.folder import IndexFolder
 from vicinal.index.index import Index
@@ -30,17 +28,16 @@ from vicinal.neighbours import find_neighbours
 if TYPE_CHECKING:
     from vicinal.index.index import Index
 
-__all__ = ["MapLayout", "export_map", "keep_map", "kept_layout", "lay_out", "map_table", "prepare_map"]
+__all__ = ["MapLayout", "export_map", "keep_map", "kept_layout", "lay_out", "map_table"]
 
 
-FILE = "map.npz"
-VERSION = 1
+FILE = "map.f32"
+VERSION = 2
 LANDMARKS = 3_000  # t-SNE takes seconds for these
 NEAREST = 8  # landmarks that an item lies between
 SHARPNESS = 3.0  # the farthest of them counts exp(-3) of the nearest
 FEWEST, MOST = 12, 2_000_000  # items for t-SNE
 BLOCK = 1 << 16  # items placed at a time
-METHODS = ("PCA", "t-SNE")
 
 
 @dataclass(frozen=True)
@@ -113,49 +110,33 @@ def kept_layout(
         seed: Of the choice of landmarks.
         placed: See `lay_out`.
     """
-    key = _key(vectors, distance, seed)
-    kept = _read(folder / FILE, key, len(vectors))
-    if kept is not None:
-        return kept
+    cached = _read(folder, vectors, distance, seed)
+    if cached is not None:
+        return cached
     layout = lay_out(vectors, distance=distance, seed=seed, placed=placed)
-    about = np.array([METHODS.index(layout.method), layout.landmarks], np.int64)
-    try:
-        with replacing(folder / FILE) as file:
-            np.savez(file, key=key, places=layout.places, about=about, seal=_seal(key, layout.places, about))
-    except DataError:  # a cache: the map is there all the same
-        pass
+    about = {"key": _key(vectors, distance, seed), "method": layout.method, "landmarks": layout.landmarks}
+    CachedFile(folder / FILE, VERSION).write(np.ascontiguousarray(layout.places, dtype="<f4").data, about)
     return layout
 
 
 def has_layout(folder: Path, vectors: Float32[np.ndarray, "n d"], *, distance: str = "cosine", seed: int = 0) -> bool:
     """Whether a folder keeps the layout of these vectors."""
-    return _read(folder / FILE, _key(vectors, distance, seed), len(vectors)) is not None
+    return _read(folder, vectors, distance, seed) is not None
 
 
-def _key(vectors: Float32[np.ndarray, "n d"], distance: str, seed: int) -> NDArray[np.uint8]:
-    content = hashlib.sha256(f"{VERSION} {distance} {seed} {vectors.shape}".encode())
+def _key(vectors: Float32[np.ndarray, "n d"], distance: str, seed: int) -> str:
+    content = hashlib.sha256(f"{distance} {seed} {vectors.shape}".encode())
     content.update(np.ascontiguousarray(vectors).data)
-    return np.frombuffer(content.digest(), np.uint8)
+    return content.hexdigest()
 
 
-def _read(path: Path, key: NDArray[np.uint8], many: int) -> MapLayout | None:
-    try:
-        found = read_arrays(path)
-        places, about = found["places"], found["about"]
-        if not np.array_equal(found["key"], key) or not np.array_equal(found["seal"], _seal(key, places, about)):
-            return None
-        if places.shape != (many, 2) or places.dtype != np.float32:
-            return None
-        return MapLayout(places, METHODS[int(about[0])], int(about[1]))
-    except (DataError, KeyError, IndexError):
+def _read(folder: Path, vectors: Float32[np.ndarray, "n d"], distance: str, seed: int) -> MapLayout | None:
+    key = _key(vectors, distance, seed)
+    cached = CachedFile(folder / FILE, VERSION).read(lambda about: about["key"] == key)
+    if cached is None:
         return None
-
-
-def _seal(*arrays: NDArray[np.generic]) -> NDArray[np.uint8]:
-    whole = hashlib.sha256()
-    for array in arrays:
-        whole.update(np.ascontiguousarray(array).data)
-    return np.frombuffer(whole.digest(), np.uint8)
+    content, about = cached
+    return MapLayout(np.array(content).view("<f4").reshape(-1, 2), about["method"], about["landmarks"])
 
 
 def _unit(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float32
@@ -17,18 +16,6 @@ from vicinal.index.stores.store import Answer, Store
 __all__ = ["Measurement", "measure_store"]
 
 TRIED = 50  # queries, one by one
-
-
-class Measurable(Store, Protocol):
-    """A store that says what it takes."""
-
-    def sample(self, many: int, seed: int = 0) -> Float32[np.ndarray, "n d"]:
-        """The vectors of some items."""
-        ...
-
-    def space(self) -> tuple[int | None, int | None, int | None]:
-        """Bytes of memory that exact search holds and that fast search adds, and bytes on the disk, where known."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -75,7 +62,7 @@ class Measurement:
         return "\n".join(lines)
 
 
-def measure_store(store: Measurable, k: int = 10, seed: int = 0) -> Measurement:
+def measure_store(store: Store, k: int = 10, seed: int = 0) -> Measurement:
     """Search for items of the store itself, moved a little, one by one."""
     if not store.count():
         raise InputError("The index is empty; there is nothing to measure.")
@@ -97,7 +84,7 @@ def measure_store(store: Measurable, k: int = 10, seed: int = 0) -> Measurement:
 
 def _size(many: int | None, vectors: int = 0) -> str:
     if many is None:
-        return " not told by the server"
+        return " unknown (not reported by the store)"
     return f"{many / 2**20:8.1f} MiB" + (f" ({many / vectors:.2f} of the vectors)" if vectors else "")
 
 

@@ -94,7 +94,7 @@ class KeptModel:
             if not has_model(generation):
                 raise InputError(
                     f"{self._index} knows its embedder {known[:12]} by name alone: its vectors were imported. Search "
-                    f"with vectors, or give it the embedder once: vicinal index FOLDER --out {self._index} (or "
+                    f"with vectors, or give it the embedder once: vicinal index MODEL --out {self._index} (or "
                     "Index.build(path, embedder))."
                 )
             model = Embedder.load(generation / MODEL)

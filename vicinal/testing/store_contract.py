@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -87,6 +88,7 @@ def check_store(make: Callable[[Header], Store], reopen: Callable[[Store], Store
             store = reopen(store)
             _same(store.header, header, "the header of a store that was opened again")
             _holds(store, items, vectors, distance)
+        _in_part(store, items, vectors)
         _searched_at_once(store)
         _replaced(store, items, vectors, distance)
         _refused(store)
@@ -161,6 +163,22 @@ def _holds(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n 
     _same(fast.ids.shape, (len(_queries()), 3), "the shape of search(fast=True)")
     if not 0 < fast.recall <= 1:
         raise AssertionError(f"The recall of search(fast=True) is {fast.recall}; it must say what was measured.")
+
+
+def _in_part(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
+    """Pages, labels, paths and samples are those of all items."""
+    every, rows = store.get()
+    some, some_rows = store.page(limit=7, offset=5)
+    _same(some, every[5:12], "page(limit=7, offset=5)")
+    _same(some_rows.tolist(), rows[5:12].tolist(), "the vectors of page(limit=7, offset=5)")
+    _same(len(store.page(vectors=False)[0]), len(items), "the number of items of page()")
+    labels: set[Any] = {item.label for item in items if item.label is not None}
+    _same(list(store.labels(3)), sorted(labels)[:3], "labels(3)")
+    paths = [item.path for item in items if item.path is not None]
+    _same(store.path_range(), (min(paths), max(paths)), "path_range()")
+    known = {tuple(row) for row in vectors.tolist()}
+    drawn = store.sample(6).tolist()
+    _same((len(drawn), {tuple(row) for row in drawn} <= known), (6, True), "the number and origin of sample(6)")
 
 
 def _replaced(store: Store, items: list[Item], vectors: Float32[np.ndarray, "n d"], distance: str) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vicinal.index import Index
-from vicinal.index.server import serve as connections
+from vicinal.index.server.serve import GuardedProtocol
 from vicinal.index.server.settings import ServerSettings
 
 ASK = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -83,12 +82,12 @@ def test_a_body_does_not_wait_until_its_head_is_acknowledged(
 ) -> None:
     made = []
 
-    class Noted(H11Protocol):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            made.append(transport.get_extra_info("socket"))
+    def noted(self: GuardedProtocol, transport: Any) -> None:
+        made.append(transport.get_extra_info("socket"))
+        begin(self, transport)
 
-    monkeypatch.setattr(connections, "H11Protocol", Noted)
+    begin = GuardedProtocol.connection_made
+    monkeypatch.setattr(GuardedProtocol, "connection_made", noted)
     with live(vectors) as url, connected(url) as connection:
         connection.sendall(ASK)
         assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")

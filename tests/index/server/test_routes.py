@@ -107,7 +107,17 @@ def test_health_docs_and_metrics(asked: Any, vectors: Index) -> None:
         assert client.get("/ready").json() == {"status": "ready"}
         assert "POST /search" in client.get("/docs").text
         assert "/search" in client.get("/openapi.json").json()["paths"]
-        assert 'vicinal_requests_total{route="/health",status="200"} 1' in client.get("/metrics").text
+        client.get("/neighbours/c0")
+        told = client.get("/metrics")
+        assert told.headers["content-type"].startswith("text/plain; version=")
+        lines = told.text.splitlines()
+        assert 'vicinal_requests_total{route="/health",status="200"} 1.0' in lines
+        assert f"vicinal_items {len(vectors)}.0" in lines
+        assert "vicinal_requests_running 1.0" in lines
+        assert any(line.startswith('vicinal_request_seconds_bucket{le="0.01",route="/health"}') for line in lines)
+        assert any(line.startswith("vicinal_info{") and vectors.generation in line for line in lines)
+    with asked(vectors) as other:  # another server in the same process counts for itself
+        assert "/health" not in other.get("/metrics").text
 
 
 def test_fields_of_a_form_become_what_their_columns_hold(asked: Any, tmp_path: Path, photos: Path, model: Any) -> None:

@@ -391,6 +391,10 @@ def test_sealed_ids_cannot_be_made_by_others() -> None:
         other = shown[:place] + ("A" if shown[place] != "A" else "B") + shown[place + 1 :]
         assert ids.opened(other) in (None, "/photos/ä.png")  # bits beyond the last byte mean nothing
     assert all(ids.sealed(str(number))[0].isalpha() for number in range(300))  # no formula in a table
+    assert shown == SealedIds("one secret").sealed("/photos/ä.png")  # addresses can be shared
+    assert ids.opened(ids.sealed("")) == ""
+    assert {ids.opened(text) for text in ("", "i", "iAA", "i" + "A" * 64, "ié", shown[1:])} == {None}
+    assert len({len(ids.sealed("x" * length)) for length in range(32)}) == 1  # lengths tell little
 
 
 def test_a_link_out_of_the_root_is_not_followed(asked: Any, tmp_path: Path, photos: Path, model: Embedder) -> None:

@@ -172,7 +172,7 @@ export async function showSearch(main, info) {
   running?.abort();
   const state = { ...read(), hash: location.hash };
   if (!info.count) {
-    main.replaceChildren(notice("This index is empty", "There is nothing to find yet. Put pictures into it: vicinal index FOLDER PHOTOS, then reload."));
+    main.replaceChildren(notice("This index is empty", "There is nothing to find yet. Put pictures into it: vicinal index refresh FOLDER PHOTOS, then reload."));
     return;
   }
   if (state.item !== null || state.upload !== null) await showHits(main, state, info);

@@ -3,8 +3,9 @@
 from vicinal.errors import MissingExtra
 
 try:
+    import cryptography as _cryptography  # noqa: F401
     import fastapi as _fastapi  # noqa: F401
-    import python_multipart as _python_multipart  # noqa: F401
+    import prometheus_client as _prometheus_client  # noqa: F401
     import uvicorn as _uvicorn  # noqa: F401
 except ImportError:
     raise MissingExtra("serve", "Serving an index") from None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -18,18 +16,19 @@ from vicinal.errors import VicinalError
 from vicinal.index.folder import BeingWritten
 from vicinal.index.index import Index
 from vicinal.index.server.guard import Guard
-from vicinal.index.server.items_api import add_item_routes
+from vicinal.index.server.inspect_api import inspect_router, review_file_of, why_router
+from vicinal.index.server.items_api import Thumbnails, item_router
+from vicinal.index.server.map_api import map_router
 from vicinal.index.server.metrics import Counts
 from vicinal.index.server.models import ErrorReply, Refusal, refused
+from vicinal.index.server.page_api import page_router
 from vicinal.index.server.queries import Queries
-from vicinal.index.server.search_api import add_search_routes
-from vicinal.index.server.served import Served
+from vicinal.index.server.search_api import search_router
+from vicinal.index.server.served import KeptResults, Served
 from vicinal.index.server.settings import ServerSettings
-from vicinal.index.server.status_api import add_status_routes
+from vicinal.index.server.status_api import status_router
 
 __all__ = ["create_app"]
-
-PAGE = "vicinal.index.server.page_api"
 
 
 def create_app(index: Index, settings: ServerSettings | None = None) -> FastAPI:
@@ -40,7 +39,7 @@ def create_app(index: Index, settings: ServerSettings | None = None) -> FastAPI:
         settings: What is allowed; as they are, everything that a person at this machine needs.
 
     Returns:
-        An ASGI app; `app.state.served` and `app.state.queries` are what its routes share.
+        An ASGI app; `app.state` has what its routes share.
     """
     settings = settings or ServerSettings()
     served = Served(index, settings)
@@ -62,12 +61,10 @@ def create_app(index: Index, settings: ServerSettings | None = None) -> FastAPI:
         responses={"4XX": {"model": ErrorReply}, 503: {"model": ErrorReply}},
     )
     app.state.served, app.state.queries, app.state.counts = served, queries, counts
+    app.state.results, app.state.thumbnails, app.state.reviews = KeptResults(), Thumbnails(), review_file_of(served)
     _tell_errors(app, served)
-    add_search_routes(app, served, queries)
-    add_item_routes(app, served)
-    add_status_routes(app, served, counts)
-    if importlib.util.find_spec(PAGE) is not None:
-        importlib.import_module(PAGE).add_page(app, app.state)
+    for router in (search_router, item_router, status_router, page_router, map_router, inspect_router, why_router):
+        app.include_router(router)
     app.add_middleware(Guard, settings=settings, counts=counts)
     return app
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal._util.text import counted
@@ -28,14 +28,16 @@ from vicinal.index.server.models import (
     WhyReply,
     WireId,
 )
-from vicinal.index.server.queries import Queries
+from vicinal.index.server.queries import SharedQueries
 from vicinal.index.server.search_api import JSON, json_content
-from vicinal.index.server.served import KeptResults, Served, Snapshot
+from vicinal.index.server.served import KeptResults, Served, ServedIndex, SharedResults, Snapshot
 from vicinal.index.server.uploads import read_json_body
 from vicinal.neighbours import find_neighbours
 
-__all__ = ["add_inspect_routes", "add_why_route"]
+__all__ = ["inspect_router", "review_file_of", "why_router"]
 
+
+inspect_router = APIRouter()
 
 FILE = "review.csv"
 ASKED = 50_000  # items that are asked for their nearest, of any number: their share is what counts
@@ -58,167 +60,191 @@ class ReviewBody(BaseModel):
     queue: Literal["", "mislabelled", "duplicates"] = ""
 
 
-def add_inspect_routes(app: FastAPI, served: Served, results: KeptResults) -> None:
-    """Let an app show what may be wrong with its items, and take down what a person decides."""
-    reviews = ReviewFile(Path(served.writer.path) / FILE)
-    # Items on which nothing was decided say nothing of it.
-    looks = partial(app.get, responses=WORKING, response_model_exclude_unset=True)
+# Items on which nothing was decided say nothing of it.
+looks = partial(inspect_router.get, responses=WORKING, response_model_exclude_unset=True)
 
-    def shown(snapshot: Snapshot, place: int, decided: dict[str, Review] | None = None) -> dict[str, Any]:
-        item = snapshot.items[place]
-        entry = served.shown(item)
-        review = (decided or {}).get(str(item.id))
-        if review is not None:
-            new_label = None if "label" in served.settings.private else review.new_label
-            entry["review"] = {"decision": review.decision, "new_label": new_label}
-        return entry
 
-    def labelled(snapshot: Snapshot) -> list[int]:
-        if "label" in served.settings.private:
-            raise Refusal(403, "Labels are private here.")
-        return [place for place, label in enumerate(snapshot.labels) if label is not None]
+async def _reviews(request: Request) -> ReviewFile:
+    return request.app.state.reviews
 
-    def working(snapshot: Snapshot, what: str) -> Response:
-        return still_working(f"Looking at {counted(len(snapshot.items), 'item')} for {what} …")
 
-    def decided() -> dict[str, Review]:
-        return {} if served.settings.public else reviews.latest()
+Reviews = Annotated[ReviewFile, Depends(_reviews)]
 
-    def next_undecided(
-        snapshot: Snapshot, cases: Iterable[Sequence[int]], before: dict[str, Review], *, since: int, spare: int = 0
-    ) -> int | None:
-        """The first of the cases, after some, of whose items more than `spare` wait for a decision."""
-        for number, places in enumerate(cases):
-            if number >= since and sum(str(snapshot.items[place].id) not in before for place in places) > spare:
-                return number
-        return None
 
-    @looks("/inspect/confused", response_model=ConfusedReply)
-    def confused(start: From = 0, limit: Limit = 20) -> Any:
-        """List classes that are taken for each other; 202 and a sentence while they are looked for."""
-        snapshot = served.snapshot()
-        labelled(snapshot)
+def review_file_of(served: Served) -> ReviewFile:
+    """The decisions on the items of an index."""
+    return ReviewFile(Path(served.writer.path) / FILE)
 
-        def compute() -> list[ConfusedClasses]:
-            return find_confused_classes(
-                snapshot.embeddings, snapshot.labels, distance=served.index.distance, most=ASKED
-            )
 
-        found = results.later("confused", snapshot.generation, compute)
-        if found is None:
-            return working(snapshot, "classes that are taken for each other")
-        entries = [
-            {
-                "first": two.first,
-                "second": two.second,
-                "first_as_second": two.first_as_second,
-                "second_as_first": two.second_as_first,
-                "items": two.items,
-                "share": two.share,
-                "examples": [
-                    {
-                        "item": shown(snapshot, pair.item),
-                        "nearest": shown(snapshot, pair.nearest),
-                        "similarity": pair.similarity,
-                    }
-                    for pair in two.examples
-                ],
-            }
-            for two in found[start : start + limit]
-        ]
-        return {"entries": entries, "count": len(found), "asked": ASKED if len(snapshot.items) > ASKED else None}
+def _shown(
+    served: Served, snapshot: Snapshot, position: int, decided: Mapping[str, Review] | None = None
+) -> dict[str, Any]:
+    item = snapshot.items[position]
+    entry = served.shown(item)
+    review = (decided or {}).get(str(item.id))
+    if review is not None:
+        new_label = None if "label" in served.settings.private else review.new_label
+        entry["review"] = {"decision": review.decision, "new_label": new_label}
+    return entry
 
-    @looks("/inspect/mislabelled", response_model=MislabelledReply)
-    def mislabelled(start: From = 0, limit: Limit = 20) -> Any:
-        """List items whose label may be wrong, the most suspicious first; 202 while they are looked for."""
-        snapshot = served.snapshot()
-        known = labelled(snapshot)
 
-        def compute() -> list[Suspect]:
-            labels = np.array([str(snapshot.items[place].label) for place in known])
-            if len(set(labels.tolist())) < 2:
-                return []
-            return find_mislabelled(snapshot.embeddings[known], labels, distance=served.index.distance)
+def _check_labels(served: Served) -> None:
+    if "label" in served.settings.private:
+        raise Refusal(403, "Labels are private here.")
 
-        found = results.later("mislabelled", snapshot.generation, compute)
-        if found is None:
-            return working(snapshot, "labels that may be wrong")
-        before = decided()
-        entries = [
-            {
-                "item": shown(snapshot, known[suspect.place], before),
-                "proposed": str(suspect.proposed),
-                "score": suspect.score,
-                "own": [shown(snapshot, known[place]) for place in suspect.own[:5]],
-                "other": [shown(snapshot, known[place]) for place in suspect.other[:5]],
-            }
-            for suspect in found[start : start + limit]
-        ]
-        cases = ((known[suspect.place],) for suspect in found)
-        beyond = next_undecided(snapshot, cases, before, since=start + limit)
-        return {"entries": entries, "count": len(found), "reviewed": len(before), "next_undecided": beyond}
 
-    @looks("/inspect/duplicates", response_model=DuplicatesReply)
-    def duplicates(
-        start: From = 0,
-        limit: Limit = 20,
-        threshold: Annotated[float | None, Query(le=1, ge=-1e30, allow_inf_nan=False)] = None,
-    ) -> Any:
-        """List groups of items that are the same, or nearly; 202 while they are looked for."""
-        snapshot = served.snapshot()
+def _working(snapshot: Snapshot, what: str) -> Response:
+    return still_working(f"Looking at {counted(len(snapshot.items), 'item')} for {what} …")
 
-        def compute() -> list[DuplicateGroup]:
-            distance = served.index.distance
-            nearly = _usual(snapshot) if threshold is None and distance == "euclidean" else threshold
-            texts = [None if label is None else str(label) for label in snapshot.labels]
-            labels = None if "label" in served.settings.private else np.array(texts, dtype=object)
-            return find_duplicates(snapshot.embeddings, threshold=nearly, labels=labels, distance=distance)
 
-        try:
-            found = results.later("duplicates", f"{snapshot.generation} {threshold!r}", compute)
-        except InputError as error:
-            raise Refusal(422, str(error)) from None
-        if found is None:
-            return working(snapshot, "duplicates")
-        before = decided()
-        entries = [
-            {
-                "items": [shown(snapshot, place, before) for place in group.places[:SHOWN]],
-                "more": max(0, len(group.places) - SHOWN),
-                "labels": list(group.labels),
-                "kinds": list(group.kinds),
-                "similarity": group.similarity,
-            }
-            for group in found[start : start + limit]
-        ]
-        # Of things that are the same, one may stay as it is without a word.
-        cases = (group.places for group in found)
-        beyond = next_undecided(snapshot, cases, before, since=start + limit, spare=1)
-        return {"entries": entries, "count": len(found), "reviewed": len(before), "next_undecided": beyond}
+def _decided(served: Served, reviews: ReviewFile) -> dict[str, Review]:
+    return {} if served.settings.public else reviews.latest()
 
-    @app.post(
-        "/review",
-        response_model=ReviewReply,
-        openapi_extra={"requestBody": {"required": True, "content": {JSON: json_content(ReviewBody)}}},
-    )
-    async def review(request: Request) -> Any:
-        """Write a decision to review.csv in the folder of the index; items and photographs stay as they are."""
-        _check_reviewer(served)
-        body = await read_json_body(request, ReviewBody, MOST_JSON)
 
-        def write(_: object) -> None:
-            item = served.item(body.item)
-            reviews.add(item, Review(str(item.id), body.decision, body.new_label, body.queue))
+def _next_undecided(
+    snapshot: Snapshot, cases: Iterable[Sequence[int]], before: Mapping[str, Review], *, since: int, spare: int = 0
+) -> int | None:
+    """The first of the cases, after some, of whose items more than `spare` wait for a decision."""
+    for number, positions in enumerate(cases):
+        if number >= since and sum(str(snapshot.items[each].id) not in before for each in positions) > spare:
+            return number
+    return None
 
-        await served.read(write)
-        return {"decision": body.decision, "new_label": body.new_label.strip()}
 
-    @app.get("/review.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}})
-    def review_file() -> Response:
-        """Send all decisions, one row each; the last one on an item counts."""
-        _check_reviewer(served)
-        headers = {"Content-Disposition": f'attachment; filename="{FILE}"'}
-        return Response(reviews.content(_shown_row(served)), media_type="text/csv; charset=utf-8", headers=headers)
+@looks("/inspect/confused", response_model=ConfusedReply)
+def confused(served: ServedIndex, results: SharedResults, start: From = 0, limit: Limit = 20) -> Any:
+    """List classes that are taken for each other; 202 and a sentence while they are looked for."""
+    snapshot = served.snapshot()
+    _check_labels(served)
+
+    def compute() -> list[ConfusedClasses]:
+        return find_confused_classes(snapshot.embeddings, snapshot.labels, distance=served.index.distance, most=ASKED)
+
+    found = results.later("confused", snapshot.generation, compute)
+    if found is None:
+        return _working(snapshot, "classes that are taken for each other")
+    entries = [
+        {
+            "first": two.first,
+            "second": two.second,
+            "first_as_second": two.first_as_second,
+            "second_as_first": two.second_as_first,
+            "items": two.items,
+            "share": two.share,
+            "examples": [
+                {
+                    "item": _shown(served, snapshot, pair.item),
+                    "nearest": _shown(served, snapshot, pair.nearest),
+                    "similarity": pair.similarity,
+                }
+                for pair in two.examples
+            ],
+        }
+        for two in found[start : start + limit]
+    ]
+    return {"entries": entries, "count": len(found), "asked": ASKED if len(snapshot.items) > ASKED else None}
+
+
+@looks("/inspect/mislabelled", response_model=MislabelledReply)
+def mislabelled(
+    served: ServedIndex, results: SharedResults, reviews: Reviews, start: From = 0, limit: Limit = 20
+) -> Any:
+    """List items whose label may be wrong, the most suspicious first; 202 while they are looked for."""
+    snapshot = served.snapshot()
+    _check_labels(served)
+    labelled = [position for position, label in enumerate(snapshot.labels) if label is not None]
+
+    def compute() -> list[Suspect]:
+        labels = np.array([str(snapshot.items[position].label) for position in labelled])
+        if len(set(labels.tolist())) < 2:
+            return []
+        return find_mislabelled(snapshot.embeddings[labelled], labels, distance=served.index.distance)
+
+    found = results.later("mislabelled", snapshot.generation, compute)
+    if found is None:
+        return _working(snapshot, "labels that may be wrong")
+    before = _decided(served, reviews)
+    entries = [
+        {
+            "item": _shown(served, snapshot, labelled[suspect.place], before),
+            "proposed": str(suspect.proposed),
+            "score": suspect.score,
+            "own": [_shown(served, snapshot, labelled[place]) for place in suspect.own[:5]],
+            "other": [_shown(served, snapshot, labelled[place]) for place in suspect.other[:5]],
+        }
+        for suspect in found[start : start + limit]
+    ]
+    cases = ((labelled[suspect.place],) for suspect in found)
+    beyond = _next_undecided(snapshot, cases, before, since=start + limit)
+    return {"entries": entries, "count": len(found), "reviewed": len(before), "next_undecided": beyond}
+
+
+@looks("/inspect/duplicates", response_model=DuplicatesReply)
+def duplicates(
+    served: ServedIndex,
+    results: SharedResults,
+    reviews: Reviews,
+    start: From = 0,
+    limit: Limit = 20,
+    threshold: Annotated[float | None, Query(le=1, ge=-1e30, allow_inf_nan=False)] = None,
+) -> Any:
+    """List groups of items that are the same, or nearly; 202 while they are looked for."""
+    snapshot = served.snapshot()
+
+    def compute() -> list[DuplicateGroup]:
+        distance = served.index.distance
+        nearly = _usual(snapshot) if threshold is None and distance == "euclidean" else threshold
+        texts = [None if label is None else str(label) for label in snapshot.labels]
+        labels = None if "label" in served.settings.private else np.array(texts, dtype=object)
+        return find_duplicates(snapshot.embeddings, threshold=nearly, labels=labels, distance=distance)
+
+    try:
+        found = results.later("duplicates", f"{snapshot.generation} {threshold!r}", compute)
+    except InputError as error:
+        raise Refusal(422, str(error)) from None
+    if found is None:
+        return _working(snapshot, "duplicates")
+    before = _decided(served, reviews)
+    entries = [
+        {
+            "items": [_shown(served, snapshot, place, before) for place in group.places[:SHOWN]],
+            "more": max(0, len(group.places) - SHOWN),
+            "labels": list(group.labels),
+            "kinds": list(group.kinds),
+            "similarity": group.similarity,
+        }
+        for group in found[start : start + limit]
+    ]
+    # Of things that are the same, one may stay as it is without a word.
+    cases = (group.places for group in found)
+    beyond = _next_undecided(snapshot, cases, before, since=start + limit, spare=1)
+    return {"entries": entries, "count": len(found), "reviewed": len(before), "next_undecided": beyond}
+
+
+@inspect_router.post(
+    "/review",
+    response_model=ReviewReply,
+    openapi_extra={"requestBody": {"required": True, "content": {JSON: json_content(ReviewBody)}}},
+)
+async def review(request: Request, served: ServedIndex, reviews: Reviews) -> Any:
+    """Write a decision to review.csv in the folder of the index; items and photographs stay as they are."""
+    _check_reviewer(served)
+    body = await read_json_body(request, ReviewBody, MOST_JSON)
+
+    def write(_: object) -> None:
+        item = served.item(body.item)
+        reviews.add(item, Review(str(item.id), body.decision, body.new_label, body.queue))
+
+    await served.read(write)
+    return {"decision": body.decision, "new_label": body.new_label.strip()}
+
+
+@inspect_router.get("/review.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}})
+def review_file(served: ServedIndex, reviews: Reviews) -> Response:
+    """Send all decisions, one row each; the last one on an item counts."""
+    _check_reviewer(served)
+    headers = {"Content-Disposition": f'attachment; filename="{FILE}"'}
+    return Response(reviews.content(_shown_row(served)), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def _shown_row(served: Served) -> Callable[[dict[str, str]], dict[str, str]]:
@@ -249,78 +275,85 @@ def _usual(snapshot: Snapshot) -> float:
 
 # The route that says why a hit was found.
 
+why_router = APIRouter()
+
 PROXIES = "It compares items with proxies of classes: the curve is that of an item and a proxy at this similarity."
 ITEMS = "As `vicinal weights` draws it, with the other pairs of a batch at usual similarities."
 
 Name = Annotated[str, Query(max_length=10_000)]
 
 
-def add_why_route(app: FastAPI, served: Served, queries: Queries, results: KeptResults) -> None:
-    """Let an app explain its hits."""
+@why_router.get("/why", response_model=WhyReply, response_model_exclude_unset=True)
+def why(
+    served: ServedIndex,
+    queries: SharedQueries,
+    results: SharedResults,
+    hit: Name,
+    item: Name | None = None,
+    upload: Name | None = None,
+    k: Annotated[int, Query(ge=1, le=1000)] = 10,
+) -> Any:
+    """Explain a hit of an item, or of an uploaded picture: similarity, rank, classes around, threshold, loss."""
+    if (item is None) == (upload is None):
+        raise Refusal(422, "Give one of item and upload.")
+    snapshot, index = served.snapshot(), served.index
+    labels = [None] * len(snapshot.items) if "label" in served.settings.private else snapshot.labels
+    places = places_by_id(snapshot, results)
+    hit_place = places.get(served.asked_id(hit))
+    query_place = None if item is None else places.get(served.asked_id(item))
+    if hit_place is None or (item is not None and query_place is None):
+        raise Refusal(404, "There is no such item.")
+    if query_place is None:
+        query = queries.remembered(str(upload), snapshot.embedder)
+    else:
+        query = snapshot.embeddings[query_place]
+    found = explain_pair(
+        np.asarray(query, np.float32),
+        hit_place,
+        embeddings=snapshot.embeddings,
+        ids=snapshot.ids,
+        labels=labels,
+        centres=results.now(
+            "centres", snapshot.generation, lambda: class_centres(snapshot.embeddings, labels, index.distance)
+        ),
+        distance=index.distance,
+        query_place=query_place,
+        k=k,
+        calibration=index.calibration,
+    )
+    own = None if query_place is None else labels[query_place]
+    together = None if own is None or labels[hit_place] is None else own == labels[hit_place]
+    return {
+        "similarity": found.similarity,
+        "distance": index.distance,
+        "rank": found.rank,
+        "items": found.items,
+        "nearest": found.nearest,
+        "classes": [{"label": label, "items": many, "best": best} for label, many, best in found.classes],
+        "centres": [{"label": label, "similarity": value} for label, value in found.centres],
+        "hit_centre": None
+        if found.hit_centre is None
+        else {"rank": found.hit_centre[0], "similarity": found.hit_centre[1]},
+        "threshold": found.threshold,
+        "same": found.same,
+        "probability": found.probability,
+        "false_matches": found.false_matches,
+        "loss": _loss(_traced(index, results), found.similarity, together),
+    }
 
-    def traced(index: Index) -> TracedLoss | str:
-        if not index.embedder_hash:
-            return "The vectors come from elsewhere: the index does not know their model, nor its loss."
-        if index.distance != "cosine":
-            return "The lengths of this model's vectors count, and the curves of losses are drawn for length one."
 
-        def compute() -> TracedLoss | str:
-            known = loss_on_card(index.embedder().card)
-            return known if isinstance(known, str) else trace_loss(known)
+def _traced(index: Index, results: KeptResults) -> TracedLoss | str:
+    """The loss of the index's model, or a sentence that says why it is not known."""
+    if not index.embedder_hash:
+        return "The vectors come from elsewhere: the index does not know their model, nor its loss."
+    if index.distance != "cosine":
+        return "The lengths of this model's vectors count, and the curves of losses are drawn for length one."
 
-        return results.now("loss", index.embedder_hash, compute)
+    def compute() -> TracedLoss | str:
+        known = loss_on_card(index.embedder().card)
+        return known if isinstance(known, str) else trace_loss(known)
 
-    @app.get("/why", response_model=WhyReply, response_model_exclude_unset=True)
-    def why(
-        hit: Name, item: Name | None = None, upload: Name | None = None, k: Annotated[int, Query(ge=1, le=1000)] = 10
-    ) -> Any:
-        """Explain a hit of an item, or of an uploaded picture: similarity, rank, classes around, threshold, loss."""
-        if (item is None) == (upload is None):
-            raise Refusal(422, "Give one of item and upload.")
-        snapshot, index = served.snapshot(), served.index
-        labels = [None] * len(snapshot.items) if "label" in served.settings.private else snapshot.labels
-        places = places_by_id(snapshot, results)
-        hit_place = places.get(served.asked_id(hit))
-        query_place = None if item is None else places.get(served.asked_id(item))
-        if hit_place is None or (item is not None and query_place is None):
-            raise Refusal(404, "There is no such item.")
-        if query_place is None:
-            query = queries.remembered(str(upload), snapshot.embedder)
-        else:
-            query = snapshot.embeddings[query_place]
-        found = explain_pair(
-            np.asarray(query, np.float32),
-            hit_place,
-            embeddings=snapshot.embeddings,
-            ids=snapshot.ids,
-            labels=labels,
-            centres=results.now(
-                "centres", snapshot.generation, lambda: class_centres(snapshot.embeddings, labels, index.distance)
-            ),
-            distance=index.distance,
-            query_place=query_place,
-            k=k,
-            calibration=index.calibration,
-        )
-        own = None if query_place is None else labels[query_place]
-        together = None if own is None or labels[hit_place] is None else own == labels[hit_place]
-        return {
-            "similarity": found.similarity,
-            "distance": index.distance,
-            "rank": found.rank,
-            "items": found.items,
-            "nearest": found.nearest,
-            "classes": [{"label": label, "items": many, "best": best} for label, many, best in found.classes],
-            "centres": [{"label": label, "similarity": value} for label, value in found.centres],
-            "hit_centre": None
-            if found.hit_centre is None
-            else {"rank": found.hit_centre[0], "similarity": found.hit_centre[1]},
-            "threshold": found.threshold,
-            "same": found.same,
-            "probability": found.probability,
-            "false_matches": found.false_matches,
-            "loss": _loss(traced(index), found.similarity, together),
-        }
+    return results.now("loss", index.embedder_hash, compute)
 
 
 def _loss(traced: TracedLoss | str, similarity: float, together: bool | None) -> dict[str, Any]:

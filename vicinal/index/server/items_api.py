@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import threading
@@ -12,7 +11,7 @@ from io import BytesIO
 from typing import Annotated, Any, final
 from urllib.parse import unquote
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from PIL import Image
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -24,11 +23,11 @@ from vicinal.index.index import Index
 from vicinal.index.item import Item
 from vicinal.index.server.models import ChangedItems, ChangesReply, ItemReply, ItemsReply, NewItems, NewPicture, Refusal
 from vicinal.index.server.search_api import JSON, MULTIPART, Where, json_content
-from vicinal.index.server.served import Served
+from vicinal.index.server.served import ServedIndex
+from vicinal.index.server.settings import ServerSettings
 from vicinal.index.server.uploads import first_sentence, media_type, open_picture, read_form, read_json_body
-from vicinal.index.stores.embedded import EmbeddedStore
 
-__all__ = ["add_item_routes"]
+__all__ = ["Thumbnails", "item_router"]
 
 
 # Small pictures of items: only of files that the index lists and that lie inside its root, links resolved.
@@ -111,6 +110,8 @@ def _on_white(image: Image.Image) -> Image.Image:
     return opaque.convert("RGB")
 
 
+item_router = APIRouter()
+
 MOST_LISTED = 10_000
 CACHED = "private, max-age=3600, must-revalidate"
 
@@ -118,138 +119,136 @@ Limit = Annotated[int, Query(ge=0, le=MOST_LISTED)]
 Vectors = Annotated[bool, Query(description="Whether embeddings are wanted, too.")]
 
 
-def add_item_routes(app: FastAPI, served: Served) -> None:
-    """Let an app show items and, where that is allowed, change them."""
-    thumbnails = Thumbnails()
-    writing = asyncio.Lock()
+async def _thumbnails(request: Request) -> Thumbnails:
+    return request.app.state.thumbnails
 
-    def check_writable() -> None:
-        if not served.settings.writable:
-            raise Refusal(403, "This server only answers; start it with --writable and --token to change its items.")
 
-    async def change(what: Any) -> ChangesReply:
-        async with writing:
-            changes: Changes = await asyncio.get_running_loop().run_in_executor(served.reading, what)
-        return ChangesReply(
-            added=changes.added,
-            updated=changes.updated,
-            removed=changes.removed,
-            unchanged=changes.unchanged,
-            skipped=list(changes.skipped),
-        )
+def _reply(changes: Changes) -> ChangesReply:
+    return ChangesReply(
+        added=changes.added,
+        updated=changes.updated,
+        removed=changes.removed,
+        unchanged=changes.unchanged,
+        skipped=list(changes.skipped),
+    )
 
-    @app.get("/items", response_model=ItemsReply)
-    async def items(
-        where: Where = None,
-        limit: Limit = 100,
-        offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,
-        vectors: Vectors = False,
-    ) -> ItemsReply:
-        """List items that pass a filter, in the order of their ids."""
-        condition = served.condition(where)
 
-        def read(index: Index) -> ItemsReply:
-            store, generation = index.store, index.generation
-            if isinstance(store, EmbeddedStore):
-                found, rows = store.page(condition, vectors=vectors, limit=limit, offset=offset)
-            else:
-                found, rows = index.get(condition, vectors=vectors)
-                found, rows = found[offset : offset + limit], rows[offset : offset + limit]
-            shown = [served.shown(item) for item in found]
-            if vectors:
-                shown = [{**item, "vector": row} for item, row in zip(shown, rows.tolist(), strict=True)]
-            count = index.count(condition)
-            return ItemsReply.model_validate({"items": shown, "count": count, "generation": generation})
+@item_router.get("/items", response_model=ItemsReply)
+async def items(
+    served: ServedIndex,
+    where: Where = None,
+    limit: Limit = 100,
+    offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,
+    vectors: Vectors = False,
+) -> ItemsReply:
+    """List items that pass a filter, in the order of their ids."""
+    condition = served.condition(where)
 
-        return await served.read(read)
+    def read(index: Index) -> ItemsReply:
+        store, generation = index.store, index.generation
+        found, rows = store.page(condition, vectors=vectors, limit=limit, offset=offset)
+        shown = [served.shown(item) for item in found]
+        if vectors:
+            shown = [{**item, "vector": row} for item, row in zip(shown, rows.tolist(), strict=True)]
+        count = index.count(condition)
+        return ItemsReply.model_validate({"items": shown, "count": count, "generation": generation})
 
-    @app.get("/items/{item_id}", response_model=ItemReply)
-    async def item(item_id: str) -> ItemReply:
-        """Show an item; its id is one percent-encoded segment."""
-        found = await served.read(lambda _: served.item(unquote(item_id)))
-        return ItemReply.model_validate(served.shown(found))
+    return await served.read(read)
 
-    @app.get("/items/{item_id}/image", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
-    async def image(request: Request, item_id: str, size: Annotated[int, Query(ge=16, le=1024)] = 256) -> Response:
-        """Show the picture of an item, as large as fits a square of that size."""
-        found = await served.read(lambda _: served.item(unquote(item_id)))
-        headers = {"ETag": thumbnails.tag(found, size), "Cache-Control": CACHED}
-        if request.headers.get("if-none-match") == headers["ETag"]:
-            return Response(status_code=304, headers=headers)
-        content = await served.read(lambda _: thumbnails.jpeg(found, size, served.overview().root))
-        return Response(content, media_type="image/jpeg", headers=headers)
 
-    @app.post(
-        "/items",
-        response_model=ChangesReply,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {
-                    JSON: {"schema": NewItems.model_json_schema()},
-                    MULTIPART: {
-                        "schema": {
-                            "type": "object",
-                            "required": ["file"],
-                            "properties": {
-                                "file": {"type": "string", "format": "binary"},
-                                "id": {"type": "string"},
-                                "label": {"type": "string"},
-                                "metadata": {"type": "string", "description": "A JSON object."},
-                                "item": {
-                                    "type": "string",
-                                    "description": "A JSON object of id, label and metadata, in place of these.",
-                                },
+@item_router.get("/items/{item_id}", response_model=ItemReply)
+async def item(served: ServedIndex, item_id: str) -> ItemReply:
+    """Show an item; its id is one percent-encoded segment."""
+    found = await served.read(lambda _: served.item(unquote(item_id)))
+    return ItemReply.model_validate(served.shown(found))
+
+
+@item_router.get("/items/{item_id}/image", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
+async def image(
+    request: Request,
+    served: ServedIndex,
+    thumbnails: Annotated[Thumbnails, Depends(_thumbnails)],
+    item_id: str,
+    size: Annotated[int, Query(ge=16, le=1024)] = 256,
+) -> Response:
+    """Show the picture of an item, as large as fits a square of that size."""
+    found = await served.read(lambda _: served.item(unquote(item_id)))
+    headers = {"ETag": thumbnails.tag(found, size), "Cache-Control": CACHED}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    content = await served.read(lambda _: thumbnails.jpeg(found, size, served.overview().root))
+    return Response(content, media_type="image/jpeg", headers=headers)
+
+
+@item_router.post(
+    "/items",
+    response_model=ChangesReply,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                JSON: {"schema": NewItems.model_json_schema()},
+                MULTIPART: {
+                    "schema": {
+                        "type": "object",
+                        "required": ["file"],
+                        "properties": {
+                            "file": {"type": "string", "format": "binary"},
+                            "id": {"type": "string"},
+                            "label": {"type": "string"},
+                            "metadata": {"type": "string", "description": "A JSON object."},
+                            "item": {
+                                "type": "string",
+                                "description": "A JSON object of id, label and metadata, in place of these.",
                             },
-                        }
-                    },
+                        },
+                    }
                 },
-            }
-        },
-    )
-    async def add(request: Request) -> ChangesReply:
-        """Add a picture (multipart: `file`, and `id`, perhaps `label` and `metadata`, or `item`) or vectors (JSON)."""
-        check_writable()
-        if media_type(request) == JSON:
-            new = await read_json_body(request, NewItems, most=None)
-            return await change(lambda: served.writer.add(**new.model_dump()))
-        form = await read_form(request)
-        content = form.pop("file", None)
-        if not isinstance(content, bytes):
-            raise Refusal(422, "Send the picture as the file of a field called file.")
-        return await change(lambda: _add_picture(served, content, _new_picture(form, served.writer.columns)))
-
-    @app.patch(
-        "/items",
-        response_model=ChangesReply,
-        openapi_extra={"requestBody": {"required": True, "content": {JSON: json_content(ChangedItems)}}},
-    )
-    async def update(request: Request) -> ChangesReply:
-        """Give all items that pass a filter other values."""
-        check_writable()
-        body = await read_json_body(request, ChangedItems)
-        condition = served.condition(body.where)
-        if condition is None:
-            raise Refusal(422, "where: say which items are to be changed.")
-        return await change(lambda: Changes(updated=served.writer.update(condition, body.values)))
-
-    @app.delete("/items/{item_id}", response_model=ChangesReply)
-    async def remove(item_id: str) -> ChangesReply:
-        """Remove an item; its id is one percent-encoded segment."""
-        check_writable()
-
-        def gone() -> Changes:
-            many = served.writer.remove(ids=[served.asked_id(unquote(item_id))])
-            if not many:
-                raise Refusal(404, "There is no such item.")
-            return Changes(removed=many)
-
-        return await change(gone)
+            },
+        }
+    },
+)
+async def add(request: Request, served: ServedIndex) -> ChangesReply:
+    """Add a picture (multipart: `file`, and `id`, perhaps `label` and `metadata`, or `item`) or vectors (JSON)."""
+    served.check_writable()
+    if media_type(request) == JSON:
+        new = await read_json_body(request, NewItems, most=None)
+        return _reply(await served.change(lambda index: index.add(**new.model_dump())))
+    form = await read_form(request)
+    content = form.pop("file", None)
+    if not isinstance(content, bytes):
+        raise Refusal(422, "Send the picture as the file of a field called file.")
+    return _reply(await served.change(lambda index: _add_picture(index, content, form, served.settings)))
 
 
-def _add_picture(served: Served, content: bytes, new: NewPicture) -> Changes:
-    return served.writer.add(
-        [open_picture(content, served.settings)],
+@item_router.patch(
+    "/items",
+    response_model=ChangesReply,
+    openapi_extra={"requestBody": {"required": True, "content": {JSON: json_content(ChangedItems)}}},
+)
+async def update(request: Request, served: ServedIndex) -> ChangesReply:
+    """Give all items that pass a filter other values."""
+    served.check_writable()
+    body = await read_json_body(request, ChangedItems)
+    condition = served.condition(body.where)
+    if condition is None:
+        raise Refusal(422, "where: say which items are to be changed.")
+    return _reply(Changes(updated=await served.change(lambda index: index.update(condition, body.values))))
+
+
+@item_router.delete("/items/{item_id}", response_model=ChangesReply)
+async def remove(served: ServedIndex, item_id: str) -> ChangesReply:
+    """Remove an item; its id is one percent-encoded segment."""
+    removed = await served.change(lambda index: index.remove(ids=[served.asked_id(unquote(item_id))]))
+    if not removed:
+        raise Refusal(404, "There is no such item.")
+    return _reply(Changes(removed=removed))
+
+
+def _add_picture(index: Index, content: bytes, form: Mapping[str, bytes | str], settings: ServerSettings) -> Changes:
+    new = _new_picture(form, index.columns)
+    return index.add(
+        [open_picture(content, settings)],
         ids=[new.id],
         labels=None if new.label is None else [new.label],
         metadata={name: [value] for name, value in new.metadata.items()},

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, final
 
 import numpy as np
-from fastapi import FastAPI, Query, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 from numpy.typing import NDArray
 
@@ -17,9 +17,11 @@ from vicinal.index.item import Id
 from vicinal.index.map import MapLayout, kept_layout, map_table
 from vicinal.index.server.models import MapIdsReply, MapPlaceReply, MapReply, ReadyReply, Refusal, WorkingReply
 from vicinal.index.server.search_api import BINARY, Where
-from vicinal.index.server.served import KeptResults, Served, Snapshot
+from vicinal.index.server.served import KeptResults, Served, ServedIndex, SharedResults, Snapshot
 
-__all__ = ["WORKING", "add_map_routes", "places_by_id", "still_working"]
+__all__ = ["WORKING", "map_router", "places_by_id", "still_working"]
+
+map_router = APIRouter()
 
 NO_LABEL = 0xFFFFFFFF
 MOST_IDS = 10_000
@@ -51,111 +53,127 @@ def still_working(sentence: str) -> JSONResponse:
     return JSONResponse({"working": sentence}, status_code=202)
 
 
-def add_map_routes(app: FastAPI, served: Served, results: KeptResults) -> None:
-    """Let an app show the map."""
+def _snapshot(served: Served, generation: str) -> Snapshot:
+    """All items, if they are those of a generation that a page knows; any generation if it names none."""
+    snapshot = served.snapshot()
+    if generation and generation != snapshot.generation:
+        raise Refusal(409, "The index has changed meanwhile; reload the page.")
+    return snapshot
 
-    def snapshot_of(generation: str) -> Snapshot:
-        snapshot = served.snapshot()
-        if generation and generation != snapshot.generation:
-            raise Refusal(409, "The index has changed meanwhile; reload the page.")
-        return snapshot
 
-    def drawn(snapshot: Snapshot) -> DrawnMap | None:
-        def compute() -> DrawnMap:
-            folder = IndexFolder(served.writer.path).current()
-            layout = kept_layout(folder, snapshot.embeddings, distance=served.index.distance)
-            labels = [] if "label" in served.settings.private else snapshot.labels
-            names = list(dict.fromkeys(label for label in labels if label is not None))
-            numbers = {label: number for number, label in enumerate(names)}
-            of_item = [numbers.get(label, NO_LABEL) if label is not None else NO_LABEL for label in labels]
-            return DrawnMap(layout, names, np.array(of_item or [NO_LABEL] * len(snapshot.items), np.uint32))
+def _drawn(served: Served, results: KeptResults, snapshot: Snapshot) -> DrawnMap | None:
+    """The map, or None while it is made."""
 
-        return results.later("map", snapshot.generation, compute)
+    def compute() -> DrawnMap:
+        folder = IndexFolder(served.writer.path).current()
+        layout = kept_layout(folder, snapshot.embeddings, distance=served.index.distance)
+        labels = [] if "label" in served.settings.private else snapshot.labels
+        names = list(dict.fromkeys(label for label in labels if label is not None))
+        numbers = {label: number for number, label in enumerate(names)}
+        of_item = [numbers.get(label, NO_LABEL) if label is not None else NO_LABEL for label in labels]
+        return DrawnMap(layout, names, np.array(of_item or [NO_LABEL] * len(snapshot.items), np.uint32))
 
-    @app.get("/map", response_model=MapReply, responses=WORKING)
-    def head() -> Any:
-        """Describe the map; 202 and a sentence while it is made."""
-        snapshot = served.snapshot()
-        found = drawn(snapshot)
-        if found is None:
-            return still_working(
-                f"Making the map of {counted(len(snapshot.items), 'item')}: once, and then it is kept …"
-            )
-        return {
-            "count": len(snapshot.items),
-            "names": found.names,
-            "method": found.layout.method,
-            "landmarks": found.layout.landmarks,
-            "generation": snapshot.generation,
-        }
+    return results.later("map", snapshot.generation, compute)
 
-    @app.get("/map/points", response_class=Response, responses={200: {"content": {BYTES: BINARY}}})
-    def points(generation: Generation = "") -> Response:
-        """Send float32 x and y of every item in turn, then every item's label as uint32; little-endian."""
-        found = drawn(snapshot_of(generation))
-        if found is None:
-            raise Refusal(503, "The map is being made; try again in a moment.", {"Retry-After": "2"})
-        places = found.layout.places.astype("<f4").tobytes()
-        return Response(places + found.labels.astype("<u4").tobytes(), media_type=BYTES)
 
-    @app.get("/map/ids", response_model=MapIdsReply)
-    def ids(
-        start: Annotated[int, Query(alias="from", ge=0, lt=2**62)] = 0, to: Place = 1000, generation: Generation = ""
-    ) -> Any:
-        """Name the items of some places, in the order of the points."""
-        if to - start > MOST_IDS:
-            raise Refusal(422, f"At most {MOST_IDS:,} ids at a time.")
-        return {"ids": [served.shown_id(item.id) for item in snapshot_of(generation).items[start:to]]}
+def _table(served: Served, results: KeptResults, snapshot: Snapshot) -> bytes | None:
+    """The map as a Parquet table, or None while it is made."""
+    drawn = _drawn(served, results, snapshot)
+    if drawn is None:
+        return None
 
-    @app.get("/map/place", response_model=MapPlaceReply)
-    def place(item: Annotated[str, Query(max_length=10_000)], generation: Generation = "") -> Any:
-        """Say which point an item is."""
-        known = places_by_id(snapshot_of(generation), results).get(served.asked_id(item))
-        if known is None:
-            raise Refusal(404, "There is no such item.")
-        return {"place": known}
+    def compute() -> bytes:
+        items = [replace(item, id=served.shown_id(item.id)) for item in snapshot.items]
+        return map_table(
+            items,
+            snapshot.embeddings,
+            drawn.layout,
+            distance=served.index.distance,
+            private=frozenset(served.settings.private),
+        )
 
-    @app.get("/map/mask", response_class=Response, responses={200: {"content": {BYTES: BINARY}}})
-    def mask(where: Where = None, generation: Generation = "") -> Response:
-        """Send one bit for every item, the first in the highest of a byte: whether it passes a filter."""
-        snapshot = snapshot_of(generation)
-        condition = served.condition(where)
-        passing = served.ask(lambda index: index.get(condition, vectors=False)[0])
-        bits = np.zeros(len(snapshot.items), dtype=bool)
-        known = places_by_id(snapshot, results)
-        bits[[known[item.id] for item in passing if item.id in known]] = True
-        return Response(np.packbits(bits).tobytes(), media_type=BYTES)
+    return results.later("table", snapshot.generation, compute)
 
-    def table(snapshot: Snapshot) -> bytes | None:
-        found = drawn(snapshot)
-        if found is None:
-            return None
 
-        def compute() -> bytes:
-            items = [replace(item, id=served.shown_id(item.id)) for item in snapshot.items]
-            return map_table(
-                items,
-                snapshot.embeddings,
-                found.layout,
-                distance=served.index.distance,
-                private=frozenset(served.settings.private),
-            )
+@map_router.get("/map", response_model=MapReply, responses=WORKING)
+def head(served: ServedIndex, results: SharedResults) -> Any:
+    """Describe the map; 202 and a sentence while it is made."""
+    snapshot = served.snapshot()
+    drawn = _drawn(served, results, snapshot)
+    if drawn is None:
+        return still_working(f"Making the map of {counted(len(snapshot.items), 'item')}: once, and then it is kept …")
+    return {
+        "count": len(snapshot.items),
+        "names": drawn.names,
+        "method": drawn.layout.method,
+        "landmarks": drawn.layout.landmarks,
+        "generation": snapshot.generation,
+    }
 
-        return results.later("table", snapshot.generation, compute)
 
-    @app.get("/export/ready", response_model=ReadyReply, responses=WORKING)
-    def ready() -> Any:
-        """Have the table made; 202 and a sentence until it is there."""
-        snapshot = served.snapshot()
-        if table(snapshot) is None:
-            return still_working(f"Finding the neighbours of {counted(len(snapshot.items), 'item')} …")
-        return {"ready": True}
+@map_router.get("/map/points", response_class=Response, responses={200: {"content": {BYTES: BINARY}}})
+def points(served: ServedIndex, results: SharedResults, generation: Generation = "") -> Response:
+    """Send float32 x and y of every item in turn, then every item's label as uint32; little-endian."""
+    drawn = _drawn(served, results, _snapshot(served, generation))
+    if drawn is None:
+        raise Refusal(503, "The map is being made; try again in a moment.", {"Retry-After": "2"})
+    places = drawn.layout.places.astype("<f4").tobytes()
+    return Response(places + drawn.labels.astype("<u4").tobytes(), media_type=BYTES)
 
-    @app.get("/export/map.parquet", response_class=Response, responses={200: {"content": {PARQUET: BINARY}}})
-    def export() -> Response:
-        """Send path, label, x, y, neighbours and metadata of every item as a Parquet table."""
-        content = table(served.snapshot())
-        if content is None:
-            raise Refusal(503, "The table is being made; try again in a moment.", {"Retry-After": "2"})
-        headers = {"Content-Disposition": 'attachment; filename="map.parquet"'}
-        return Response(content, media_type=PARQUET, headers=headers)
+
+@map_router.get("/map/ids", response_model=MapIdsReply)
+def ids(
+    served: ServedIndex,
+    start: Annotated[int, Query(alias="from", ge=0, lt=2**62)] = 0,
+    to: Place = 1000,
+    generation: Generation = "",
+) -> Any:
+    """Name the items of some places, in the order of the points."""
+    if to - start > MOST_IDS:
+        raise Refusal(422, f"At most {MOST_IDS:,} ids at a time.")
+    return {"ids": [served.shown_id(item.id) for item in _snapshot(served, generation).items[start:to]]}
+
+
+@map_router.get("/map/place", response_model=MapPlaceReply)
+def place(
+    served: ServedIndex,
+    results: SharedResults,
+    item: Annotated[str, Query(max_length=10_000)],
+    generation: Generation = "",
+) -> Any:
+    """Say which point an item is."""
+    position = places_by_id(_snapshot(served, generation), results).get(served.asked_id(item))
+    if position is None:
+        raise Refusal(404, "There is no such item.")
+    return {"place": position}
+
+
+@map_router.get("/map/mask", response_class=Response, responses={200: {"content": {BYTES: BINARY}}})
+def mask(served: ServedIndex, results: SharedResults, where: Where = None, generation: Generation = "") -> Response:
+    """Send one bit for every item, the first in the highest of a byte: whether it passes a filter."""
+    snapshot = _snapshot(served, generation)
+    condition = served.condition(where)
+    passing = served.ask(lambda index: index.get(condition, vectors=False)[0])
+    bits = np.zeros(len(snapshot.items), dtype=bool)
+    positions = places_by_id(snapshot, results)
+    bits[[positions[item.id] for item in passing if item.id in positions]] = True
+    return Response(np.packbits(bits).tobytes(), media_type=BYTES)
+
+
+@map_router.get("/export/ready", response_model=ReadyReply, responses=WORKING)
+def ready(served: ServedIndex, results: SharedResults) -> Any:
+    """Have the table made; 202 and a sentence until it is there."""
+    snapshot = served.snapshot()
+    if _table(served, results, snapshot) is None:
+        return still_working(f"Finding the neighbours of {counted(len(snapshot.items), 'item')} …")
+    return {"ready": True}
+
+
+@map_router.get("/export/map.parquet", response_class=Response, responses={200: {"content": {PARQUET: BINARY}}})
+def export(served: ServedIndex, results: SharedResults) -> Response:
+    """Send path, label, x, y, neighbours and metadata of every item as a Parquet table."""
+    content = _table(served, results, served.snapshot())
+    if content is None:
+        raise Refusal(503, "The table is being made; try again in a moment.", {"Retry-After": "2"})
+    headers = {"Content-Disposition": 'attachment; filename="map.parquet"'}
+    return Response(content, media_type=PARQUET, headers=headers)

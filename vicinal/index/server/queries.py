@@ -11,9 +11,10 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar, final
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, final
 
 import numpy as np
+from fastapi import Depends, Request
 from jaxtyping import Float32
 
 from vicinal.embedder import Embedder
@@ -30,7 +31,7 @@ from vicinal.index.server.uploads import DAMAGED, open_picture
 from vicinal.index.sources import check_directions
 from vicinal.neighbours import Reranking
 
-__all__ = ["Found", "Queries", "Search", "Vector", "checked_vector"]
+__all__ = ["Found", "Queries", "Search", "SharedQueries", "Vector", "checked_vector"]
 
 
 # Gather what many ask at the same time, and do it at once.
@@ -257,11 +258,11 @@ class Queries:
                 raise Moved
             self._check(index, search)
             generation = index.generation
-            if search == Search(search.k, search.where):
-                found = index.search(vector=np.stack(vectors), **search.words)
-            else:  # which depend on what else is asked, in their candidates or their last bits
-                found = [index.search(vector=row, **search.words) for row in vectors]
-            return [(hits, generation) for hits in found]
+            # Other searches depend on what else is searched for, in their candidates or their last bits.
+            at_once = [np.stack(vectors)] if search == Search(search.k, search.where) else vectors
+            answers = [index.search(vector=rows, **search.words) for rows in at_once]
+            several = [[answer] if isinstance(answer, Hits) else answer for answer in answers]
+            return [(hits, generation) for answer in several for hits in answer]
 
         return self.served.ask(find)
 
@@ -283,6 +284,13 @@ class Queries:
         except DataError:
             raise Refusal(422, DAMAGED) from None
         return checked_vector(row, index), index.embedder_hash
+
+
+async def _of_app(request: Request) -> Queries:
+    return request.app.state.queries
+
+
+SharedQueries = Annotated[Queries, Depends(_of_app)]  # for routes
 
 
 def checked_vector(values: Any, index: Index) -> Vector:

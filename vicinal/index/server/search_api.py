@@ -6,18 +6,20 @@ import time
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 
 from vicinal.embedder.calibration import Sameness
 from vicinal.index.filters import Compare
 from vicinal.index.index import Index
 from vicinal.index.server.models import QueryReply, Refusal, SameBody, SameReply, SearchBody, SearchReply
-from vicinal.index.server.queries import Found, Queries, Search, Vector, checked_vector
-from vicinal.index.server.served import Served
+from vicinal.index.server.queries import Found, Queries, Search, SharedQueries, Vector, checked_vector
+from vicinal.index.server.served import Served, ServedIndex
 from vicinal.index.server.uploads import media_type, read_body, read_form, read_json_body
 from vicinal.neighbours.similarity import similarities
 
-__all__ = ["BINARY", "JSON", "MULTIPART", "Where", "add_search_routes", "json_content"]
+__all__ = ["BINARY", "JSON", "MULTIPART", "Where", "json_content", "search_router"]
+
+search_router = APIRouter()
 
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
@@ -43,91 +45,99 @@ Rerank = Annotated[
 Expand = Annotated[int, Query(ge=0, le=100, description="Items that the query is drawn towards before it is searched.")]
 
 
-def add_search_routes(app: FastAPI, served: Served, queries: Queries) -> None:
-    """Let an app search."""
+def _reply(served: Served, start: float, found: Found, query: QueryReply, upload: str | None = None) -> SearchReply:
+    hits, generation = found
+    return SearchReply.model_validate(
+        {
+            "hits": [served.shown(hit) for hit in hits],
+            "exact": hits.exact,
+            "recall": hits.recall,
+            "measured": hits.measured,
+            "improved": hits.improved,
+            "expanded": hits.expanded,
+            "reranked": hits.reranked,
+            "milliseconds": round(1000 * (time.perf_counter() - start), 3),
+            "generation": generation,
+            "query": query,
+            "upload": upload,
+        }
+    )
 
-    def reply(start: float, found: Found, query: QueryReply, upload: str | None = None) -> SearchReply:
-        hits, generation = found
-        return SearchReply.model_validate(
-            {
-                "hits": [served.shown(hit) for hit in hits],
-                "exact": hits.exact,
-                "recall": hits.recall,
-                "measured": hits.measured,
-                "improved": hits.improved,
-                "expanded": hits.expanded,
-                "reranked": hits.reranked,
-                "milliseconds": round(1000 * (time.perf_counter() - start), 3),
-                "generation": generation,
-                "query": query,
-                "upload": upload,
-            }
+
+async def _search_options(
+    served: ServedIndex,
+    k: K = 10,
+    where: Where = None,
+    exact: Exact = True,
+    expand: Expand = 0,
+    rerank: Rerank = False,
+) -> Search:
+    if k > served.settings.most_k:
+        raise Refusal(422, f"k may be {served.settings.most_k:,} at most here; got {k:,}.")
+    return Search(k, served.condition(where), not exact, expand, rerank)
+
+
+Options = Annotated[Search, Depends(_search_options)]
+
+
+async def _of_item(served: Served, queries: Queries, shown: int | str, options: Search) -> SearchReply:
+    start = time.perf_counter()
+    key = await served.read(lambda _: served.asked_id(shown))
+    item, found = await queries.nearest_of_item(key, options)
+    label = None if "label" in served.settings.private else item.label
+    return _reply(served, start, found, QueryReply(item=served.shown_id(item.id), label=label))
+
+
+@search_router.post(
+    "/search",
+    response_model=SearchReply,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {JSON: json_content(SearchBody), MULTIPART: _form("file"), "image/*": BINARY},
+        }
+    },
+)
+async def search(request: Request, served: ServedIndex, queries: SharedQueries, options: Options) -> SearchReply:
+    """Find the items nearest to a picture (the body, or the field `file`), an item or a vector."""
+    start = time.perf_counter()
+    kind = media_type(request)
+    if kind == JSON:
+        body = await read_json_body(request, SearchBody)
+        if body.item is not None:
+            return await _of_item(served, queries, body.item, options)
+        vector = checked_vector(body.vector, served.index)
+        return _reply(served, start, await queries.nearest(vector, options), QueryReply())
+    picture = await _picture(request, served, kind)
+    upload, found = await queries.nearest_of_picture(picture, options)
+    return _reply(served, start, found, QueryReply(), upload)
+
+
+@search_router.get("/neighbours/{item_id}", response_model=SearchReply)
+async def neighbours(served: ServedIndex, queries: SharedQueries, item_id: str, options: Options) -> SearchReply:
+    """Find the items nearest to an item, itself left out; its id is one percent-encoded segment."""
+    return await _of_item(served, queries, unquote(item_id), options)
+
+
+@search_router.post(
+    "/same",
+    response_model=SameReply,
+    openapi_extra={
+        "requestBody": {"required": True, "content": {JSON: json_content(SameBody), MULTIPART: _form("a", "b")}}
+    },
+)
+async def same(request: Request, served: ServedIndex, queries: SharedQueries) -> SameReply:
+    """Say whether two pictures (fields `a` and `b`), items or vectors are of one class, and at which error."""
+    if media_type(request) == JSON:
+        body = await read_json_body(request, SameBody)
+        return await served.read(
+            lambda index: _verdict(index, [_vector(index, served, side) for side in (body.a, body.b)])
         )
-
-    async def asked_for(
-        k: K = 10, where: Where = None, exact: Exact = True, expand: Expand = 0, rerank: Rerank = False
-    ) -> Search:
-        if k > served.settings.most_k:
-            raise Refusal(422, f"k may be {served.settings.most_k:,} at most here; got {k:,}.")
-        return Search(k, served.condition(where), not exact, expand, rerank)
-
-    options = Depends(asked_for)
-
-    async def of_item(shown: int | str, search: Search) -> SearchReply:
-        start = time.perf_counter()
-        key = await served.read(lambda _: served.asked_id(shown))
-        item, found = await queries.nearest_of_item(key, search)
-        label = None if "label" in served.settings.private else item.label
-        return reply(start, found, QueryReply(item=served.shown_id(item.id), label=label))
-
-    @app.post(
-        "/search",
-        response_model=SearchReply,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {JSON: json_content(SearchBody), MULTIPART: _form("file"), "image/*": BINARY},
-            }
-        },
-    )
-    async def search(request: Request, asked: Search = options) -> SearchReply:
-        """Find the items nearest to a picture (the body, or the field `file`), an item or a vector."""
-        start = time.perf_counter()
-        kind = media_type(request)
-        if kind == JSON:
-            body = await read_json_body(request, SearchBody)
-            if body.item is not None:
-                return await of_item(body.item, asked)
-            vector = checked_vector(body.vector, served.index)
-            return reply(start, await queries.nearest(vector, asked), QueryReply())
-        picture = await _picture(request, served, kind)
-        upload, found = await queries.nearest_of_picture(picture, asked)
-        return reply(start, found, QueryReply(), upload)
-
-    @app.get("/neighbours/{item_id}", response_model=SearchReply)
-    async def neighbours(item_id: str, asked: Search = options) -> SearchReply:
-        """Find the items nearest to an item, itself left out; its id is one percent-encoded segment."""
-        return await of_item(unquote(item_id), asked)
-
-    @app.post(
-        "/same",
-        response_model=SameReply,
-        openapi_extra={
-            "requestBody": {"required": True, "content": {JSON: json_content(SameBody), MULTIPART: _form("a", "b")}}
-        },
-    )
-    async def same(request: Request) -> SameReply:
-        """Say whether two pictures (fields `a` and `b`), items or vectors are of one class, and at which error."""
-        if media_type(request) == JSON:
-            body = await read_json_body(request, SameBody)
-            return await served.read(
-                lambda index: _verdict(index, [_vector(index, served, side) for side in (body.a, body.b)])
-            )
-        form = await read_form(request)
-        pictures = [content for name in ("a", "b") if isinstance(content := form.get(name), bytes)]
-        if len(pictures) < 2:
-            raise Refusal(422, "Send two pictures, as the files a and b.")
-        return await queries.compared(pictures, _verdict)
+    form = await read_form(request)
+    pictures = [content for name in ("a", "b") if isinstance(content := form.get(name), bytes)]
+    if len(pictures) < 2:
+        raise Refusal(422, "Send two pictures, as the files a and b.")
+    return await queries.compared(pictures, _verdict)
 
 
 async def _picture(request: Request, served: Served, kind: str) -> bytes:

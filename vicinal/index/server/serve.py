@@ -10,6 +10,8 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -22,79 +24,113 @@ from vicinal.index.server.app import create_app
 from vicinal.index.server.guard import SECURITY_HEADERS
 from vicinal.index.server.settings import ServerSettings
 
-__all__ = ["serve_index", "uvicorn_settings"]
+__all__ = ["GuardedProtocol", "serve_index", "uvicorn_settings"]
 
 
 # Connections: how many there may be, of one address and in all, and how long the head of a request may take.
 #
 # uvicorn limits neither: its own `limit_concurrency` answers 503 to a request, but keeps the connection, and who sends
-# a header a minute, or nothing, is waited for. So the protocol is uvicorn's with a count and a clock beside it.
+# a header a minute, or nothing, is waited for. So the protocol is uvicorn's with a count and a clock beside it. It
+# uses two things that uvicorn does not document, `H11Protocol.cycle` and `H11Protocol.on_response_complete`: nothing
+# that uvicorn documents tells when the head of a request is waited for. tests/index/server/test_connections.py fails
+# if an update of uvicorn changes them.
 
 
-def guarded_protocol(settings: ServerSettings) -> type[H11Protocol]:
-    """Make the protocol of a server: uvicorn's, within the settings' number of connections and seconds."""
-    open_now: Counter[str] = Counter()
+@dataclass(frozen=True)
+class OpenConnections:
+    """Connections of one server.
 
-    class GuardedProtocol(H11Protocol):
-        """One connection."""
+    Attributes:
+        settings: Numbers and seconds that are allowed.
+        counts: Number of open connections by address.
+    """
 
-        _address: str | None = None  # while it is counted
-        _clock: asyncio.TimerHandle | None = None  # while the head of a request is waited for
+    settings: ServerSettings
+    counts: Counter[str] = field(default_factory=Counter)
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            # asyncio does so for sockets that it made itself; else a body waits 40 ms for its head to be acknowledged.
-            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            address = self.client[0] if self.client else ""
-            if open_now.total() >= settings.most_connections:
-                self._send_away(503, "Too many connections at once; try again in a moment.")
-            elif open_now[address] >= settings.most_connections_of_one_address:
-                self._send_away(429, "Too many connections at once from this address.")
-            else:
-                self._address = address
-                open_now[address] += 1
-                self._watch()
+    def refusal(self, address: str) -> tuple[int, str] | None:
+        """Return status and sentence for a connection too many; None if there may be one more."""
+        if self.counts.total() >= self.settings.most_connections:
+            return 503, "Too many connections at once; try again in a moment."
+        if self.counts[address] >= self.settings.most_connections_of_one_address:
+            return 429, "Too many connections at once from this address."
+        return None
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self._unwatch()
-            if self._address is not None:
-                open_now[self._address] -= 1
-                if not open_now[self._address]:
-                    del open_now[self._address]
-                self._address = None
+    def remove(self, address: str) -> None:
+        """Count one connection less."""
+        self.counts[address] -= 1
+        if not self.counts[address]:
+            del self.counts[address]
 
-        def data_received(self, data: bytes) -> None:
-            if self.transport.is_closing():
-                return
-            super().data_received(data)
+
+class GuardedProtocol(H11Protocol):
+    """One connection of uvicorn, within the number of connections and seconds that are allowed.
+
+    Args:
+        connections: Those of the server, shared by all.
+        **options: Arguments of uvicorn.
+    """
+
+    def __init__(self, connections: OpenConnections, **options: Any) -> None:
+        super().__init__(**options)
+        self._connections = connections
+        self._address: str | None = None  # while it is counted
+        self._clock: asyncio.TimerHandle | None = None  # while the head of a request is waited for
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count a connection, or send it away."""
+        super().connection_made(transport)
+        # asyncio does so for sockets that it made itself; else a body waits 40 ms for its head to be acknowledged.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address = self.client[0] if self.client else ""
+        refusal = self._connections.refusal(address)
+        if refusal is not None:
+            self._send_away(*refusal)
+        else:
+            self._address = address
+            self._connections.counts[address] += 1
             self._watch()
 
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            self._unwatch()  # from here on uvicorn's own clock runs, until something arrives
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count a connection no longer."""
+        super().connection_lost(exc)
+        self._unwatch()
+        if self._address is not None:
+            self._connections.remove(self._address)
+            self._address = None
 
-        def _watch(self) -> None:
-            """Begin to wait for the head of a request, unless one is being answered or waited for."""
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._unwatch()
-            elif self._clock is None and not self.transport.is_closing():
-                self._clock = self.loop.call_later(settings.seconds, self._too_slow)
+    def data_received(self, data: bytes) -> None:
+        """Take what arrives, unless the connection is being closed."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        self._watch()
 
-        def _unwatch(self) -> None:
-            if self._clock is not None:
-                self._clock.cancel()
-                self._clock = None
+    def on_response_complete(self) -> None:
+        """Stop the clock: from here on uvicorn's own runs, until something arrives."""
+        super().on_response_complete()
+        self._unwatch()
 
-        def _too_slow(self) -> None:
-            self._send_away(408, f"The request did not arrive within {settings.seconds:g} seconds.")
+    def _watch(self) -> None:
+        """Begin to wait for the head of a request, unless one is being answered or waited for."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unwatch()
+        elif self._clock is None and not self.transport.is_closing():
+            self._clock = self.loop.call_later(self._connections.settings.seconds, self._too_slow)
 
-        def _send_away(self, status: int, sentence: str) -> None:
-            if not self.transport.is_closing():
-                self.transport.write(_reply(status, sentence))
-                self.transport.close()
+    def _unwatch(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
 
-    return GuardedProtocol
+    def _too_slow(self) -> None:
+        seconds = self._connections.settings.seconds
+        self._send_away(408, f"The request did not arrive within {seconds:g} seconds.")
+
+    def _send_away(self, status: int, sentence: str) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_reply(status, sentence))
+            self.transport.close()
 
 
 def _reply(status: int, sentence: str) -> bytes:
@@ -141,7 +177,7 @@ def serve_index(
 def uvicorn_settings(settings: ServerSettings) -> dict[str, Any]:
     """What uvicorn is told, so that it allows what the settings do."""
     return {
-        "http": guarded_protocol(settings),
+        "http": partial(GuardedProtocol, OpenConnections(settings)),
         "log_level": logging.WARNING,
         "access_log": False,  # addresses may hold tokens
         "proxy_headers": False,  # whoever sends them could choose an address of their own
@@ -187,6 +223,6 @@ def _listen(settings: ServerSettings) -> socket.socket:
     except (OSError, OverflowError) as error:
         listening.close()
         raise InputError(
-            f"{settings.host}:{settings.port} cannot be listened at: {error}. Choose another --port (0 for any)."
+            f"Cannot listen on {settings.host}:{settings.port}: {error}. Choose another --port (0 for any)."
         ) from None
     return listening

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import binascii
 import hashlib
-import hmac
 import os
 import secrets
 import threading
@@ -16,10 +15,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast, final
+from typing import Annotated, Any, TypeVar, cast, final
 from urllib.parse import quote
 
 import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+from fastapi import Depends, Request
 from jaxtyping import Float32
 from numpy.typing import NDArray
 from PIL import Image
@@ -34,20 +36,17 @@ from vicinal.index.index import Index
 from vicinal.index.item import Id, Item
 from vicinal.index.server.models import Refusal
 from vicinal.index.server.settings import ServerSettings
-from vicinal.index.stores.embedded import EmbeddedStore
 
-__all__ = ["KeptResults", "SealedIds", "Served", "Snapshot"]
+__all__ = ["KeptResults", "SealedIds", "Served", "ServedIndex", "SharedResults", "Snapshot"]
 
 
 # Ids that do not tell what they are: those of files are paths, which are nobody's business where these are private.
 #
-# A sealed id is the id, encrypted by a key of the server: the same id gives the same text (so that addresses can be
-# shared), nobody without the key can read or guess it, and none but the server can make one. Built as RFC 5297 does it
-# (a synthetic initial value): the first 16 bytes are a keyed hash of the id, from which the key stream for the rest is
-# derived; after opening, the hash is compared. Nothing is looked up, so that a million items cost nothing.
+# A sealed id is the id, encrypted by AES-SIV (RFC 5297) with a key of the server: the same id gives the same text (so
+# that addresses can be shared), nobody without the key can read or guess it, and none but the server can make one.
+# Nothing is looked up, so that a million items cost nothing.
 
-MARK = 16  # bytes of the keyed hash
-STEP = 32  # lengths are rounded up to this, as they would tell something
+STEP = 32  # bytes, of which lengths are multiples, as they would tell something
 FIRST = "i"  # character of every sealed id
 
 
@@ -55,7 +54,7 @@ class SealedIds:
     """Seals and opens ids.
 
     Args:
-        secret: From which the key is derived; with another one all ids look different. Empty for a random one.
+        secret: Secret from which the key is derived; with another one all ids look different. Empty for a random one.
 
     Example:
         >>> ids = SealedIds("a token")
@@ -67,42 +66,28 @@ class SealedIds:
 
     def __init__(self, secret: str = "") -> None:
         source = secret.encode() or secrets.token_bytes(32)
-        self._key = hashlib.blake2b(source, digest_size=32, person=b"vicinal ids").digest()
+        self._cipher = AESSIV(hashlib.blake2b(source, digest_size=64, person=b"vicinal ids").digest())
 
     def sealed(self, text: str) -> str:
-        """The form that is shown: letters, digits, - and _, with a letter first.
+        """Return the form that is shown: letters, digits, - and _, with a letter first.
 
         What begins with - is a formula in a table, and an option in a terminal.
         """
         plain = text.encode()
-        plain += b"\0" * (-len(plain) % STEP)  # no id holds a zero character
-        mark = self._mark(plain)
-        return FIRST + base64.urlsafe_b64encode(mark + self._with_stream(plain, mark)).decode().rstrip("=")
+        plain += b"\0" * (STEP - len(plain) % STEP)  # no id holds a zero character
+        return FIRST + base64.urlsafe_b64encode(self._cipher.encrypt(plain, None)).decode().rstrip("=")
 
     def opened(self, shown: str) -> str | None:
-        """The id; None for what this server has not sealed."""
+        """Return the id, or None for what this server has not sealed."""
         if not shown.startswith(FIRST):
             return None
         coded = shown.removeprefix(FIRST)
         try:
             content = base64.urlsafe_b64decode(coded.encode("ascii") + b"=" * (-len(coded) % 4))
-        except (ValueError, binascii.Error):
-            return None
-        mark, hidden = content[:MARK], content[MARK:]
-        plain = self._with_stream(hidden, mark)
-        if not hmac.compare_digest(mark, self._mark(plain)):
+            plain = self._cipher.decrypt(content, None)
+        except (ValueError, binascii.Error, InvalidTag):
             return None
         return plain.rstrip(b"\0").decode()
-
-    def _mark(self, plain: bytes) -> bytes:
-        return hashlib.blake2b(plain, digest_size=MARK, key=self._key, person=b"mark").digest()
-
-    def _with_stream(self, content: bytes, mark: bytes) -> bytes:
-        stream = b"".join(
-            hashlib.blake2b(mark + place.to_bytes(8, "big"), key=self._key, person=b"stream").digest()
-            for place in range(-(-len(content) // 64))
-        )
-        return bytes(a ^ b for a, b in zip(content, stream, strict=False))
 
 
 # Results that take a while: computed once for each state of the index, at once or in the background.
@@ -166,6 +151,13 @@ class KeptResults:
         finally:
             with self._lock:
                 self._running.discard((name, generation))
+
+
+async def _results_of_app(request: Request) -> KeptResults:
+    return request.app.state.results
+
+
+SharedResults = Annotated[KeptResults, Depends(_results_of_app)]  # for routes
 
 
 MOST_LABELS = 1000  # that are listed
@@ -238,6 +230,7 @@ class Served:
         self.reading = ThreadPoolExecutor(READERS, "read")
         self.ready = False
         self._ids = SealedIds(settings.token)
+        self._writing = asyncio.Lock()
         self._swapping = threading.Lock()
         self._kept: dict[str, tuple[str, Any]] = {}
         self._keeping = threading.Lock()
@@ -263,6 +256,21 @@ class Served:
         """Ask the index something, in another thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.reading, partial(self.ask, function))
+
+    async def change(self, function: Callable[[Index], T]) -> T:
+        """Change the index, in another thread and one change at a time.
+
+        Raises:
+            Refusal: If the server only answers.
+        """
+        self.check_writable()
+        async with self._writing:
+            return await asyncio.get_running_loop().run_in_executor(self.reading, function, self.writer)
+
+    def check_writable(self) -> None:
+        """Refuse changes, unless they are allowed."""
+        if not self.settings.writable:
+            raise Refusal(403, "This server only answers; start it with --writable and --token to change its items.")
 
     def ask(self, function: Callable[[Index], T]) -> T:
         """Ask the index something; if its generation was removed meanwhile, the next one."""
@@ -367,6 +375,13 @@ class Served:
                     self.move_on()
 
 
+async def _of_app(request: Request) -> Served:
+    return request.app.state.served
+
+
+ServedIndex = Annotated[Served, Depends(_of_app)]  # for routes
+
+
 def _check_private(index: Index, settings: ServerSettings) -> None:
     """Find that what is to be hidden is there: under a name that is spelt wrongly it would be shown."""
     unknown = [name for name in settings.private if name not in index.columns]
@@ -394,14 +409,7 @@ def _warm(index: Index) -> None:
 
 
 def _overview(index: Index, root: Path | None) -> Overview:
-    store = index.store
-    if isinstance(store, EmbeddedStore):
-        labels, paths = store.labels(MOST_LABELS), store.path_range()
-    else:
-        items = index.get(vectors=False)[0]
-        labels = sorted({item.label for item in items if item.label is not None})[:MOST_LABELS]
-        files = [item.path for item in items if item.path is not None]
-        paths = (min(files), max(files)) if files else None
+    labels, paths = index.store.labels(MOST_LABELS), index.store.path_range()
     if root is not None:
         return Overview(labels, os.path.realpath(root))
     if paths is None:

@@ -5,53 +5,62 @@ from __future__ import annotations
 import html
 import importlib.util
 from importlib.metadata import version
+from typing import Annotated
 
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from vicinal.index.index import Index
 from vicinal.index.server.metrics import Counts
 from vicinal.index.server.models import CalibrationReply, HealthReply, InfoReply, Refusal
-from vicinal.index.server.served import Served
+from vicinal.index.server.served import Served, ServedIndex
 
-__all__ = ["add_status_routes"]
+__all__ = ["status_router"]
+
+status_router = APIRouter()
 
 
-def add_status_routes(app: FastAPI, served: Served, counts: Counts) -> None:
-    """Let an app tell about itself."""
+async def _counts(request: Request) -> Counts:
+    return request.app.state.counts
 
-    @app.get("/api/info", response_model=InfoReply)
-    async def info() -> InfoReply:
-        """Tell what is served."""
-        return await served.read(lambda index: _info(index, served))
 
-    @app.get("/api/calibration", response_model=CalibrationReply)
-    async def calibration() -> CalibrationReply:
-        """Tell from which similarity on hits are called the same; null where the embedder is not calibrated."""
-        rule = await served.read(lambda index: index.calibration)
-        return CalibrationReply(calibration=None if rule is None else rule.as_dict())
+@status_router.get("/api/info", response_model=InfoReply)
+async def info(served: ServedIndex) -> InfoReply:
+    """Tell what is served."""
+    return await served.read(lambda index: _info(index, served))
 
-    @app.get("/health", response_model=HealthReply)
-    async def health() -> HealthReply:
-        """Tell that the server is there."""
-        return HealthReply(status="ok")
 
-    @app.get("/ready", response_model=HealthReply)
-    async def ready() -> HealthReply:
-        """Tell whether searches are answered."""
-        if not served.ready:
-            raise Refusal(503, "The index is being opened.", {"Retry-After": "1"})
-        return HealthReply(status="ready")
+@status_router.get("/api/calibration", response_model=CalibrationReply)
+async def calibration(served: ServedIndex) -> CalibrationReply:
+    """Tell from which similarity on hits are called the same; null where the embedder is not calibrated."""
+    rule = await served.read(lambda index: index.calibration)
+    return CalibrationReply(calibration=None if rule is None else rule.as_dict())
 
-    @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> PlainTextResponse:
-        """Tell what was done since the start, for Prometheus."""
-        many, generation = await served.read(lambda index: (len(index), index.generation))
-        return PlainTextResponse(counts.text(many, generation), media_type="text/plain; version=0.0.4")
 
-    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(_listing(app))
+@status_router.get("/health", response_model=HealthReply)
+async def health() -> HealthReply:
+    """Tell that the server is there."""
+    return HealthReply(status="ok")
+
+
+@status_router.get("/ready", response_model=HealthReply)
+async def ready(served: ServedIndex) -> HealthReply:
+    """Tell whether searches are answered."""
+    if not served.ready:
+        raise Refusal(503, "The index is being opened.", {"Retry-After": "1"})
+    return HealthReply(status="ready")
+
+
+@status_router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(served: ServedIndex, counts: Annotated[Counts, Depends(_counts)]) -> PlainTextResponse:
+    """Tell what was done since the start, for Prometheus."""
+    items, generation = await served.read(lambda index: (len(index), index.generation))
+    return PlainTextResponse(counts.text(items, generation), media_type="text/plain; version=0.0.4")
+
+
+@status_router.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+async def docs(request: Request) -> HTMLResponse:
+    return HTMLResponse(_listing(request.app))
 
 
 def _info(index: Index, served: Served) -> InfoReply:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from vicinal._util.files import sync_file
 from vicinal._util.reading import read_json
@@ -17,10 +20,30 @@ from vicinal.index.stores.milvus import MilvusStore
 from vicinal.index.stores.postgres import PostgresStore
 from vicinal.index.stores.store import Store
 
-__all__ = ["begin_store", "discard_store", "open_store", "server_of"]
+__all__ = ["StoreType", "begin_store", "discard_store", "open_store", "store_type"]
 
 ELSEWHERE = "store.json"  # names the server
-SERVERS: dict[str, type[PostgresStore] | type[MilvusStore]] = {
+GROUP = "vicinal.stores"  # of entry points, by which other packages add stores
+
+
+@runtime_checkable
+class StoreType(Protocol):
+    """What the scheme of a URL stands for: a class of stores, or anything else that opens and makes them."""
+
+    def __call__(self, url: str, name: str) -> Store:
+        """Open the store of that name at that address."""
+        ...
+
+    def create(self, url: str, header: Header, name: str) -> Store:
+        """Make an empty store."""
+        ...
+
+    def exists(self, url: str, name: str) -> bool:
+        """Whether there is a store of that name; raises a VicinalError where the server cannot be asked."""
+        ...
+
+
+BUILT_IN: Mapping[str, StoreType] = {
     "postgresql": PostgresStore,
     "postgres": PostgresStore,
     "milvus": MilvusStore,
@@ -44,10 +67,10 @@ def begin_store(folder: Path, header: Header, url: str = "", name: str = "") -> 
     if not url:
         place.unlink(missing_ok=True)
         return EmbeddedStore.open_or_create(folder, header)
-    server = _server(url)
+    server = store_type(url)
     begun = _named(folder) if place.is_file() else None
     if begun is not None and begun[0] == url:
-        return server.open_or_create(url, header, begun[1])
+        return _continued(server, url, header, begun[1])
     place.write_text(json.dumps({"url": url, "name": name}) + "\n", encoding="utf-8")
     sync_file(place)
     try:
@@ -62,7 +85,7 @@ def open_store(folder: Path) -> Store:
     if not (folder / ELSEWHERE).is_file():
         return EmbeddedStore(folder)
     url, name = _named(folder)
-    return _server(url)(url, name)
+    return store_type(url)(url, name)
 
 
 def discard_store(folder: Path) -> bool:
@@ -75,10 +98,10 @@ def discard_store(folder: Path) -> bool:
         return not in_use(folder / CATALOGUE)
     try:
         url, name = _named(folder)
-        server = _server(url)
     except VicinalError:
         return True  # it names nothing
     try:
+        server = store_type(url)  # whose package may be gone
         if not server.exists(url, name):
             return True
         with closing(server(url, name)) as store:
@@ -87,9 +110,36 @@ def discard_store(folder: Path) -> bool:
         return False
 
 
-def server_of(store: Store) -> str:
-    """The URL of the server that keeps a store; empty for a folder."""
-    return store.url if isinstance(store, PostgresStore | MilvusStore) else ""
+def store_type(url: str) -> StoreType:
+    """Look up the scheme of a URL: among the stores of vicinal, then among those of installed packages.
+
+    Raises:
+        InputError: If no store has that scheme, or its package cannot be imported.
+    """
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme in BUILT_IN:
+        return BUILT_IN[scheme]
+    others = entry_points(group=GROUP)
+    if not separator or scheme not in others.names:
+        raise InputError(
+            "A store is named by a URL such as postgresql://user@host/database or milvus://host:19530; got "
+            f"{masked(url)!r}. Schemes: {', '.join(sorted({*BUILT_IN, *others.names}))}."
+        )
+    try:
+        return others[scheme].load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"The store {scheme}:// is installed but cannot be imported: {error}") from error
+
+
+def _continued(server: StoreType, url: str, header: Header, name: str) -> Store:
+    """Open a store that was begun for the same vectors, or make it again."""
+    if server.exists(url, name):
+        store = server(url, name)
+        if store.header == header:
+            return store
+        with closing(store):
+            store.drop()
+    return server.create(url, header, name)
 
 
 def _named(folder: Path) -> tuple[str, str]:
@@ -102,13 +152,3 @@ def _named(folder: Path) -> tuple[str, str]:
             hint='It should be like {"url": "postgresql://user@host/database", "name": "i_birds_0123abcd"}.',
         )
     return url, name
-
-
-def _server(url: str) -> type[PostgresStore] | type[MilvusStore]:
-    scheme = url.split("://")[0]
-    if "://" not in url or scheme not in SERVERS:
-        raise InputError(
-            "A store is named by a URL such as postgresql://user@host/database or milvus://host:19530; "
-            f"got {masked(url)!r}."
-        )
-    return SERVERS[scheme]

@@ -13,7 +13,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -34,7 +34,7 @@ Stamp: TypeAlias = tuple[tuple[int, ...], bool]
 
 # SQLite quotes what it cannot read in its message, which then need not be text.
 DAMAGE = (sqlite3.Error, UnicodeDecodeError)
-RESTORE = "Restore it from a copy, or build it again; `vicinal index FOLDER --rollback` goes back to what was before."
+RESTORE = "Restore it from a copy, or build it again; `vicinal index rollback FOLDER` goes back to what was before."
 
 
 def connect_to_read(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
@@ -162,7 +162,7 @@ def _item_seal(position: int, own: list[Any], metadata: list[Any]) -> int:
     return seal(position, own, there)
 
 
-VERSIONS = (1, 2)  # the second has vectors of other numbers than float32
+VERSION = 2
 SCHEMA = """
 CREATE TABLE header (content TEXT NOT NULL, seal INTEGER NOT NULL);
 CREATE TABLE state (version INTEGER NOT NULL, finish INTEGER NOT NULL, seal INTEGER NOT NULL);
@@ -233,8 +233,7 @@ class Catalogue:
     @classmethod
     def create(cls, path: Path, header: Header) -> Catalogue:
         """Make an empty file."""
-        version = VERSIONS[0] if header.numbers == "float32" else VERSIONS[1]
-        content = json.dumps({"format": "vicinal-index", "version": version, **header.as_dict()}, sort_keys=True)
+        content = json.dumps({"format": "vicinal-index", "version": VERSION, **asdict(header)}, sort_keys=True)
         connection = connect(path)
         try:
             connection.executescript(f"PRAGMA journal_mode = wal; BEGIN; {SCHEMA}")
@@ -396,10 +395,10 @@ class Catalogue:
         if written != seal(content):
             raise DataError(f"{self.path} is damaged: its header is not what was written.", hint=RESTORE)
         fields = json.loads(content)
-        if fields.pop("format") != "vicinal-index" or (version := fields.pop("version")) not in VERSIONS:
+        if fields.pop("format") != "vicinal-index" or (version := fields.pop("version")) != VERSION:
             raise DataError(
-                f"{self.path} has format version {version}; this vicinal reads {' and '.join(map(str, VERSIONS))}.",
-                hint="Open it with the vicinal that wrote it, export it (--export all.parquet), and import that here.",
+                f"{self.path} has format version {version}; this vicinal reads version {VERSION}.",
+                hint="With the vicinal that wrote it: vicinal index export FOLDER FILE; then import the file here.",
             )
         return Header(**fields)
 

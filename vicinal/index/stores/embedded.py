@@ -20,7 +20,7 @@ from vicinal.errors import DataError, InputError
 from vicinal.index.filters import Condition, Kind, Value
 from vicinal.index.item import Header, Id, Item, check_dim
 from vicinal.index.stores.catalogue import Block, Catalogue, State, problems_of
-from vicinal.index.stores.store import Answer
+from vicinal.index.stores.store import Answer, Store
 from vicinal.index.stores.vectors import WORTHWHILE, FastCodes, LayoutFile, append_rows, damaged_blocks, map_rows
 from vicinal.neighbours.rounding import as_int8, unpack_rows
 from vicinal.neighbours.searcher import Searcher
@@ -203,7 +203,7 @@ KEPT_FILTERS = 8
 
 
 @final
-class EmbeddedStore:
+class EmbeddedStore(Store):
     """Items and vectors in one folder; one process writes, any number read, each sees whole transactions.
 
     Vectors are written past the end that is committed and synced; then one transaction makes them exist. Whoever is
@@ -218,7 +218,8 @@ class EmbeddedStore:
         self._threads = threading.local()
         self._catalogues: list[Catalogue] = []
         weakref.finalize(self, _close_all, self._catalogues)
-        self._rows = RowSearch(self._catalogue.header.distance, LayoutFile(folder))
+        self.header = self._catalogue.header
+        self._rows = RowSearch(self.header.distance, LayoutFile(folder))
         self._codes = FastCodes(folder, self.header.distance)
         self._filters: OrderedDict[tuple[int, str], Bool[np.ndarray, " m"] | None] = OrderedDict()
         self._filters_lock = threading.Lock()
@@ -246,11 +247,6 @@ class EmbeddedStore:
         for path in [*folder.glob(f"{CATALOGUE}*"), *folder.glob("vectors.*")]:
             path.unlink()
         return cls.create(folder, header)
-
-    @property
-    def header(self) -> Header:
-        """What all vectors have in common."""
-        return self._catalogue.header
 
     def close(self) -> None:
         """Close the connections of all threads."""

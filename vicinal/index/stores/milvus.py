@@ -21,6 +21,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from typing import Any, final
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -31,7 +32,7 @@ from vicinal._util.secrets import masked, without_secrets
 from vicinal.errors import DataError, InputError, MissingExtra
 from vicinal.index.filters import BUILT_IN, And, Compare, Condition, In, Kind, check_condition, matches
 from vicinal.index.item import Header, Id, Item, check_dim, widened
-from vicinal.index.stores.store import Answer
+from vicinal.index.stores.store import Answer, Store
 from vicinal.index.stores.vectors import CHANGED, NEIGHBOURS, TRIED, now
 from vicinal.neighbours.similarity import similarities
 
@@ -175,7 +176,7 @@ METRICS = {"cosine": "COSINE", "euclidean": "L2"}
 
 
 @final
-class MilvusStore:
+class MilvusStore(Store):
     """Items and vectors in a Milvus server or cluster.
 
     A request of up to 16 MiB is kept whole or not at all; larger changes are several requests.
@@ -222,20 +223,9 @@ class MilvusStore:
                     num_partitions=PARTITIONS if collection == table else 1,
                 )
             columns = [[column, None if column in ("id", "label") else "text"] for column in BUILT_IN]
-            about = {"version": 1, "header": header.as_dict(), "columns": columns}
+            about = {"version": 1, "header": asdict(header), "columns": columns}
             _write_about(client, table, {**about, "by_partition": _finds_by_partition(client, table, header.dim)})
         return cls(url, name)
-
-    @classmethod
-    def open_or_create(cls, url: str, header: Header, name: str) -> MilvusStore:
-        """Go on with a store that was begun for the same vectors, or begin anew."""
-        if cls.exists(url, name):
-            store = cls(url, name)
-            if store.header == header:
-                return store
-            with closing(store):
-                store.drop()
-        return cls.create(url, header, name)
 
     @classmethod
     def exists(cls, url: str, name: str) -> bool:
@@ -351,10 +341,6 @@ class MilvusStore:
                     )
         return np.array([row["vector"] for row in found], np.float32).reshape(-1, self._width)[:, : self._dim]
 
-    def space(self) -> tuple[None, None, None]:
-        """Bytes in memory and on the disk, which the server does not say."""
-        return None, None, None
-
     def prepare_fast(self, *, half: bool = False) -> float:
         """Sort the vectors into lists (IVF_FLAT), of which `fast=True` searches some, and exact search all.
 
@@ -403,7 +389,7 @@ class MilvusStore:
         about = self._about()
         if about["version"] != 1:
             raise DataError(f"The index {self.name!r} has format version {about['version']}; this vicinal reads 1.")
-        return Header(**about["header"]), about.get("by_partition", True)
+        return Header(**about["header"]), about["by_partition"]
 
     def _about(self, key: str = "about") -> dict[str, Any]:
         with refusals():

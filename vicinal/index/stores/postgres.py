@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, final
 
@@ -36,7 +36,7 @@ from vicinal.index.stores._postgres_connection import (
     text_of,
     unit,
 )
-from vicinal.index.stores.store import Answer
+from vicinal.index.stores.store import Answer, Store
 from vicinal.index.stores.vectors import CHANGED, NEIGHBOURS, TRIED, now
 from vicinal.neighbours.similarity import similarities
 
@@ -124,7 +124,7 @@ EF_SEARCH = 200  # candidates that HNSW looks at
 
 
 @final
-class PostgresStore:
+class PostgresStore(Store):
     """Items and vectors in a PostgreSQL database that has the extension pgvector.
 
     Every change is one transaction, every answer comes from one; what is committed is as safe as the server makes it.
@@ -158,7 +158,7 @@ class PostgresStore:
             connection.execute(
                 f"INSERT INTO {table}_about VALUES ('header', %s), ('columns', %s), ('version', '0')",
                 (
-                    json.dumps({"version": 1, **header.as_dict()}),
+                    json.dumps({"version": 1, **asdict(header)}),
                     json.dumps([[name, None if name in ("id", "label") else "text"] for name in BUILT_IN]),
                 ),
             )
@@ -167,17 +167,6 @@ class PostgresStore:
                 f"CREATE TABLE {table} ({own}, vector vector({int(header.dim)}) NOT NULL, PRIMARY KEY (id))"
             )
         return cls(url, name)
-
-    @classmethod
-    def open_or_create(cls, url: str, header: Header, name: str) -> PostgresStore:
-        """Go on with a store that was begun for the same vectors, or begin anew."""
-        if cls.exists(url, name):
-            store = cls(url, name)
-            if store.header == header:
-                return store
-            with closing(store):
-                store.drop()
-        return cls.create(url, header, name)
 
     @classmethod
     def exists(cls, url: str, name: str) -> bool:

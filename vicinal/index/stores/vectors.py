@@ -2,18 +2,15 @@
 
 The codes propose a few candidates for each neighbour that is wanted, and these are compared exactly. What the codes
 miss is missed: the share that they find is measured on the index's own items when they are made and again whenever a
-tenth of these has changed, and goes with every answer. They are a cache: a file with a checksum beside the vectors,
-which names the rows that it was made of by theirs; made anew when it is missing or does not fit.
+tenth of these has changed, and goes with every answer. They are a cache, which names the rows that it was made of by
+their checksums.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64, Real
 from numpy.typing import NDArray
 
-from vicinal._util.files import replacing, sync_file, write_at, write_atomically
+from vicinal._util.files import CachedFile, sync_file, write_at
 from vicinal.errors import DataError, MissingExtra
 from vicinal.index.stores.catalogue import Block
 
@@ -88,55 +85,42 @@ def _longest(rows: NDArray[Any]) -> float:
 
 # layout.npz: rows of a vector file as exact search wants them, so that the first search after opening is quick.
 #
-# A cache: it names the rows that it was made of by their checksums and has one of its own. What is missing, damaged or
-# of other rows is made anew.
+# A cache, which names the rows that it was made of by their checksums.
 
-LAYOUT, LAYOUT_ABOUT = "layout.npz", "layout.json"
+LAYOUT = "layout.npz"
 WORTHWHILE = 1 << 15  # rows, below which preparing is as quick as reading
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 
 class LayoutFile:
     """Keeps the layout of the first rows of a vector file.
 
     Args:
-        folder: Where it is.
+        folder: Folder of the store.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self._file = CachedFile(folder / LAYOUT, LAYOUT_VERSION)
 
     def read(self, blocks: Sequence[Block]) -> tuple[int, dict[str, NDArray[Any]]] | None:
-        """How many rows are laid out, and their layout; `blocks` are those of all rows that there are."""
-        try:
-            about = json.loads((self.folder / LAYOUT_ABOUT).read_text(encoding="utf-8"))
-            rows = int(about["rows"])
-            if about["version"] != LAYOUT_VERSION or checksum_of_rows(blocks, rows) != about["vectors"]:
-                return None
-            content = (self.folder / LAYOUT).read_bytes()
-            if hashlib.sha256(content).hexdigest() != about["sha256"]:
-                return None
-            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                return rows, dict(arrays)
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+        """Return the number of rows that are laid out, and their layout; None if there is none of these rows.
+
+        Args:
+            blocks: Blocks of all rows that there are.
+        """
+        cached = self._file.read(lambda about: checksum_of_rows(blocks, about["rows"]) == about["vectors"])
+        if cached is None:
             return None
+        with np.load(io.BytesIO(cached[0].data), allow_pickle=False) as arrays:
+            return int(cached[1]["rows"]), dict(arrays)
 
     def write(self, blocks: Sequence[Block], layout: Mapping[str, NDArray[Any]]) -> None:
-        """Keep the layout of all rows; a folder that cannot be written to stays as it is."""
+        """Keep the layout of all rows."""
         rows = blocks[-1].first + blocks[-1].many
         content = io.BytesIO()
         arrays: dict[str, Any] = dict(layout)
         np.savez(content, **arrays)
-        about = {
-            "version": LAYOUT_VERSION,
-            "rows": rows,
-            "vectors": checksum_of_rows(blocks, rows),
-            "sha256": hashlib.sha256(content.getbuffer()).hexdigest(),
-        }
-        with suppress(DataError):
-            with replacing(self.folder / LAYOUT) as file:
-                file.write(content.getbuffer())
-            write_atomically(self.folder / LAYOUT_ABOUT, json.dumps(about) + "\n")
+        self._file.write(content.getbuffer(), {"rows": rows, "vectors": checksum_of_rows(blocks, rows)})
 
 
 def checksum_of_rows(blocks: Sequence[Block], rows: int) -> str:
@@ -150,8 +134,8 @@ def checksum_of_rows(blocks: Sequence[Block], rows: int) -> str:
     return total.hexdigest() if finish == rows else ""
 
 
-CODES, CODES_ABOUT = "codes.faiss", "codes.json"
-CODES_VERSION = 2
+CODES = "codes.faiss"
+CODES_VERSION = 3
 CANDIDATES = 128  # at least, for each query
 PER_NEIGHBOUR = 8  # candidates
 SMALLEST_SHARE = 1 / 16  # of the rows that may be found; with fewer, exact search of these is as quick
@@ -170,11 +154,11 @@ class MeasuredRecall:
     """How many of the nearest rows the codes find.
 
     Attributes:
-        share: Of them, 1 for all.
-        when: It was measured, in UTC.
-        rows: There were.
-        dead: Of these no item had any longer.
-        at_first: The share when the codes were made.
+        share: Share of the nearest rows that are found, 1 for all.
+        when: Time of the measurement, in UTC.
+        rows: Number of rows at that time.
+        dead: Number of these that no item had any longer.
+        at_first: Share when the codes were made.
     """
 
     share: float
@@ -194,7 +178,8 @@ class FastCodes:
     """
 
     def __init__(self, folder: Path, distance: str) -> None:
-        self.folder, self.distance = folder, distance
+        self.distance = distance
+        self._file = CachedFile(folder / CODES, CODES_VERSION)
         self._codes: Any = None
         self._recall: MeasuredRecall | None = None
         self._saved = 0
@@ -260,7 +245,7 @@ class FastCodes:
         exact: Exact,
         blocks: Callable[[], Sequence[Block]],
     ) -> MeasuredRecall | None:
-        """Have codes of all rows, and their recall; None for who reads an older state than the codes are of."""
+        """Bring the codes up to date and return their recall, or None if the caller reads an older snapshot."""
         if self._codes is None and not self._read(rows.shape[1], blocks()):
             self._make(rows)
         if self._codes.ntotal > len(rows):
@@ -311,34 +296,25 @@ class FastCodes:
         return found / max(1, sum(map(len, hits)))
 
     def _read(self, dim: int, blocks: Sequence[Block]) -> bool:
-        try:
-            about = json.loads((self.folder / CODES_ABOUT).read_text(encoding="utf-8"))
-            content = (self.folder / CODES).read_bytes()
-            if about["version"] != CODES_VERSION or hashlib.sha256(content).hexdigest() != about["sha256"]:
-                return False
-            recall = MeasuredRecall(**about["recall"])
-            codes = _faiss().deserialize_index(np.frombuffer(content, np.uint8))
-            if checksum_of_rows(blocks, codes.ntotal) != about["vectors"] or codes.d != dim:
-                return False
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, RecursionError):
+        cached = self._file.read(
+            lambda about: about["dim"] == dim and checksum_of_rows(blocks, about["rows"]) == about["vectors"]
+        )
+        if cached is None:
             return False
-        self._codes, self._recall, self._saved = codes, recall, int(codes.ntotal)
+        try:
+            codes = _faiss().deserialize_index(cached[0])
+        except RuntimeError:  # of another version of faiss
+            return False
+        self._codes, self._recall = codes, MeasuredRecall(**cached[1]["recall"])
+        self._saved = int(codes.ntotal)
         return True
 
     def _write(self, blocks: Sequence[Block]) -> None:
         assert self._recall is not None
-        content = _faiss().serialize_index(self._codes).tobytes()
-        about = {
-            "version": CODES_VERSION,
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "vectors": checksum_of_rows(blocks, self._codes.ntotal),
-            "recall": asdict(self._recall),
-        }
-        with suppress(DataError):  # a folder that cannot be written to: the next process makes them anew
-            with replacing(self.folder / CODES) as file:
-                file.write(content)
-            write_atomically(self.folder / CODES_ABOUT, json.dumps(about) + "\n")
-        self._saved = int(self._codes.ntotal)
+        rows = int(self._codes.ntotal)
+        about = {"rows": rows, "dim": int(self._codes.d), "vectors": checksum_of_rows(blocks, rows)}
+        self._file.write(_faiss().serialize_index(self._codes).tobytes(), {**about, "recall": asdict(self._recall)})
+        self._saved = rows
 
 
 def now() -> str:
