@@ -17,7 +17,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from vicinal.cli.main import VERBS, app
-from vicinal.cli.options import FORMER, in_panels
+from vicinal.cli.options import in_panels
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -86,7 +86,7 @@ def flags_of(verb: str) -> frozenset[str]:
     single.command(verb)(in_panels(getattr(import_module(f"vicinal.cli.{function}"), function)))
     options = typer.main.get_command(single).params
     known = [spelling for option in options for spelling in (*option.opts, *option.secondary_opts)]
-    return frozenset(known) | frozenset(FORMER.get(verb, {})) | {"--help"}
+    return frozenset(known) | {"--help"}
 
 
 def test_pages_show_commands() -> None:

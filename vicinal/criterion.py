@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vicinal._util.code import told
+from vicinal._util.code import Trust
 from vicinal._util.warnings import warn_caller
 from vicinal.distributed import gather_batch, world_size
 from vicinal.errors import InputError, UnknownName, look_up
@@ -235,8 +235,7 @@ class Criterion(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(objective, str):
-            told(objective)
-            objective = find_objective(objective)
+            objective = find_objective(objective, Trust.typed([objective]))
         self.objective = objective
         self.name = getattr(objective, "__name__", type(objective).__name__)
         # A function that declares nothing about itself is taken to work on cosines and on any references.
@@ -245,8 +244,7 @@ class Criterion(nn.Module):
         self.normalise: Normalise = normalise or ("none" if self.geometry.name == "dot" else "sphere")
         check_geometry(self.name, self.traits, self.geometry, self.normalise)
 
-        told(mining)
-        self.miner = find_miner(mining) if isinstance(mining, str) else mining
+        self.miner = find_miner(mining, Trust.typed([mining])) if isinstance(mining, str) else mining
         self.miner_asks = () if self.miner is None else tuple(inspect.signature(self.miner).parameters)
         self.mining_options = dict(mining_options or {})
         check_mining(self.miner, self.mining_options, self.geometry, self.normalise)
@@ -383,7 +381,8 @@ class Criterion(nn.Module):
     def __repr__(self) -> str:
         """The loss and what it is used with, in one line."""
         parts = [repr(self.name)]
-        parts += [f"mining={getattr(self.miner, '__name__', self.miner)!r}"] * (self.miner is not None)
+        if self.miner is not None:
+            parts.append(f"mining={getattr(self.miner, '__name__', self.miner)!r}")
         kinds = [type(module).__name__ for module in self.references]
         parts += [f"geometry={self.geometry.name!r}", f"references={kinds[0] if len(kinds) == 1 else kinds}"]
         parts += [f"{option}={value!r}" for option, value in self.options.items()]

@@ -20,7 +20,6 @@ from vicinal.cli.classify import classify
 from vicinal.cli.embed import embed
 from vicinal.cli.index import index
 from vicinal.cli.main import app
-from vicinal.cli.options import todays_words
 from vicinal.cli.search import search
 from vicinal.cli.serve import serve
 from vicinal.embedder import Embedder
@@ -242,7 +241,6 @@ def test_what_would_be_passed_over_is_refused(work):
     ]:
         with pytest.raises(InputError, match=said):
             run(index, *arguments)
-    assert todays_words("index", ["-o", "y.index"]) == ["--out", "y.index"]
 
 
 def test_outputs_are_checked_before_the_work(work, monkeypatch):

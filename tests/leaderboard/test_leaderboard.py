@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import tempfile
 from collections.abc import Callable
@@ -302,18 +301,6 @@ def test_folds_are_joined_under_a_bar_where_progress_is_shown(
     assert "joining" not in capsys.readouterr().err
 
 
-def test_items_without_their_roles_are_not_joined(tmp_path: Path, add_run: AddRun) -> None:
-    """An earlier version kept no roles; its records tell by the number of queries, or by the protocol."""
-    for run in folds_of(tmp_path, add_run, [query_gallery()] * 4).runs:
-        run.save_test_items(run.test_items()._replace(roles=None))
-    journal = Journal(tmp_path).path
-    text = re.sub(r',"sha256":"[0-9a-f]+"', "", journal.read_text())  # earlier versions had no checksums
-    journal.write_text(text.replace('"gallery":true', '"gallery":false'))
-    (entry,) = board_of(tmp_path).entries
-    assert entry.joined is None
-    assert "kept without their roles (query, gallery)" in entry.not_joined[0]
-
-
 def test_a_failed_fold_is_missed(tmp_path: Path, add_run: AddRun) -> None:
     items = query_gallery()
     board = folds_of(tmp_path, add_run, [items, items, items, None])
@@ -387,7 +374,7 @@ def test_pictures_open_the_data_as_the_run_did(
     """Without `skip_bad` and the number of folds the split would be another, and the pictures lost."""
     data = load("digits")
     asked: list[bool] = []
-    monkeypatch.setattr(gallery, "load", lambda name, skip_bad=False: asked.append(skip_bad) or data)
+    monkeypatch.setattr(gallery, "load", lambda name, skip_bad=False, **_: asked.append(skip_bad) or data)
     recipe = {"protocol": "k-fold", "folds": 2, "skip_bad": True}
     test = split(data, "k-fold", seed=0, fold=1, folds=2).test
     assert test is not None
@@ -419,42 +406,6 @@ def test_published_numbers_stand_beside_a_recipe_of_another_name(tmp_path: Path,
     rows = chapter.blocks[0].rows  # type: ignore[union-attr]
     assert {row[0] for row in rows} == {"my best try"}
     assert {row[1] for row in rows} == {"P@1", "P@R", "MAP@R"}
-
-
-# An old journal.
-
-
-def test_a_journal_of_the_first_version_makes_a_leaderboard(tmp_path: Path) -> None:
-    lines = [
-        {
-            "version": 1,
-            "key": f"{name}{seed}",
-            "name": name,
-            "status": "done",
-            "dataset": "digits",
-            "data": "d",
-            "protocol": "fixed-validation",
-            "split": "s",
-            "seed": seed,
-            "selected_on": "validation",
-            "recipe": {"loss": name, "backbone": "convnet", "dim": 8, "training": {"metric": "MAP@R"}},
-            "validation": {"MAP@R": value},
-            "test": {"MAP@R": value, "P@1": value},
-            "classes": ["x", "y"],
-            "per_class": {"MAP@R": [value, value]},
-            "queries": [1, 1],
-        }
-        for name, value in (("circle", 0.5), ("margin", 0.25))
-        for seed in (0, 1)
-    ]
-    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    board = board_of(tmp_path)
-    assert [(entry.name, entry.mean("MAP@R"), entry.seeds) for entry in board.entries] == [
-        ("circle", 0.5, (0, 1)),
-        ("margin", 0.25, (0, 1)),
-    ]
-    assert board.pairs()[0].seeds == 2
-    assert "| 1 | circle | 50.00 |" in report(tmp_path)
 
 
 # The table of the terminal.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.files import prepare_output
 from vicinal.cli.inputs import parse_pairs
 from vicinal.cli.output import print_json, save_figure
@@ -36,6 +37,7 @@ def audit(
     seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the figures.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Say whether a loss is a metric, a weak-metric or a semi-metric, with the worst triple; for a run also bounds."""
     from vicinal.spaces import audit as audit_loss
@@ -51,7 +53,7 @@ def audit(
     if Path(what).is_dir():
         if given or domain:
             raise InputError("A run is audited with its own options: leave --option and --domain out.")
-        audited = audit_run(what, data=data, items=items, triples=triples, seed=seed)
+        audited = audit_run(what, data=data, items=items, triples=triples, seed=seed, allow_code=trust.sources)
         told, record = str(audited), _run_record(audited)
         figures = audit_figures(audited.verdict, audited.metric, audited.bounds, audited.items)
     else:

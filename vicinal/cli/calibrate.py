@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vicinal._util.code import NO_TRUST, Trust
+
 __all__ = ["calibrate"]
 
 
@@ -28,6 +30,7 @@ def calibrate(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Choose the similarity from which on two items count as the same, with a promise about new classes.
 
@@ -43,10 +46,10 @@ def calibrate(
     from vicinal.evaluation.threshold import check_promise, check_rates, promise_threshold
 
     check_rates(false_matches, confidence)
-    embedder = Embedder.load(model)
+    embedder = Embedder.load(model, allow_code=trust.sources)
     folder = model_in(model)
     prepare_output(folder / CALIBRATION)
-    items = load(data, skip_bad=skip_bad)
+    items = load(data, skip_bad=skip_bad, allow_code=trust.sources)
     if protocol is not None:
         held_out = split(items, protocol, seed=seed).validation
         if held_out is None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal.cli.inputs import SKIP_BAD, query_images
 
 __all__ = ["classify"]
@@ -32,6 +33,7 @@ def classify(
     out: Annotated[Path | None, typer.Option(help="Write a table to this .csv file, too.")] = None,
     skip_bad: Annotated[bool, SKIP_BAD] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per image.")] = False,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Name images by the nearest item of an index; what is near nothing is none of these.
 
@@ -43,7 +45,7 @@ def classify(
     from vicinal.index._classify import naming_rule
 
     prepare_output(out)
-    with Index.open(index) as opened:
+    with Index.open(index, allow_code=trust.sources) as opened:
         naming_rule(opened, threshold, where)  # before anything is embedded
         paths, embedded = query_images(opened, query, skip_bad)
         namings = name_by(opened, vector=embedded["vector"], threshold=threshold, where=where)

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.files import prepare_output
 from vicinal._util.text import counted
 from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
@@ -34,6 +35,7 @@ def clusters(
     sheet: Annotated[Path | None, typer.Option(help="Draw a row per cluster to this .png or .jpg file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per cluster.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Propose clusters of items by their neighbours, the largest first; how many there are comes out of the data.
 
@@ -45,7 +47,7 @@ def clusters(
     filled_in = None if names is None or not os.path.lexists(names) else _read_names(names)
     if filled_in is None:
         prepare_output(names)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
     proposed = propose_clusters(found.embedded(), least=least, distance=found.distance)
     examples = [found.names[place] for place in proposed.centres]
     for cluster, example in enumerate(examples):

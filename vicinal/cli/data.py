@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.text import counted
 from vicinal.cli.output import prepare_picture, save_picture
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
@@ -40,6 +41,7 @@ def data(
     preview: Annotated[Path | None, typer.Option(help="Write a contact sheet to this image file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Read data, check every image of it, and say what is in it, what is wrong with it, and what to do next."""
     from rich.console import Console
@@ -50,7 +52,7 @@ def data(
     options: dict[str, Any] = {} if root is None else {"root": root}
     if any_count:
         options["strict"] = False
-    dataset, lookalikes, refused = _looked_at(name_or_path, options, check, skip_bad, progress)
+    dataset, lookalikes, refused = _looked_at(name_or_path, options, check, skip_bad, progress, trust)
     found = findings(dataset, lookalikes)
     rows = summary(dataset) | split_in_words(dataset, lookalikes)
     place = _opened_alone_by(name_or_path, root)
@@ -82,7 +84,7 @@ def data(
 
 
 def _looked_at(
-    name_or_path: str, options: dict[str, Any], check: str, skip_bad: bool, progress: bool
+    name_or_path: str, options: dict[str, Any], check: str, skip_bad: bool, progress: bool, trust: Trust
 ) -> tuple[Dataset, Lookalikes, DataError | None]:
     """The data without what is bad, the pictures that are in it twice, and what training would refuse it for."""
     from vicinal._util.progress import LiveBar
@@ -91,7 +93,7 @@ def _looked_at(
     from vicinal.data.files import watched_files
 
     with suppress(UnknownName):  # which opening it tells
-        if check == "decode" and _takes(reader_of(name_or_path), "check"):
+        if check == "decode" and _takes(reader_of(name_or_path, trust), "check"):
             options = options | {"check": check}
     refused = None
     with LiveBar(shown=progress) as bar, warnings.catch_warnings():
@@ -103,20 +105,20 @@ def _looked_at(
         warnings.simplefilter("ignore")  # what was skipped is in the notes, shown below
         with watched_files(tell):
             try:
-                dataset = load(name_or_path, skip_bad=skip_bad, **options)
+                dataset = load(name_or_path, skip_bad=skip_bad, allow_code=trust.sources, **options)
             except DataError as error:
                 if not error.problems:
                     raise
-                refused, dataset = error, _without_bad(name_or_path, options, error)
+                refused, dataset = error, _without_bad(name_or_path, options, error, trust)
             return dataset, find_lookalikes(dataset), refused
 
 
-def _without_bad(name_or_path: str, options: dict[str, Any], error: DataError) -> Dataset:
+def _without_bad(name_or_path: str, options: dict[str, Any], error: DataError, trust: Trust) -> Dataset:
     """What is left of data that was refused, so that all that is odd is told at once."""
     from vicinal.data import load
 
     try:
-        return load(name_or_path, skip_bad=True, **options)
+        return load(name_or_path, skip_bad=True, allow_code=trust.sources, **options)
     except VicinalError:
         raise error from None
 

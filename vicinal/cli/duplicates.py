@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.text import counted
 from vicinal.cli.inputs import (
     DATA_OR_INDEX,
@@ -46,6 +47,7 @@ def duplicates(
     shown: Annotated[int, typer.Option(min=1, help="Groups that are printed and drawn at most.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per group.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Find items with the same bytes, that look the same, or whose embeddings are nearly the same, as groups.
 
@@ -58,7 +60,7 @@ def duplicates(
     from vicinal.neighbours.inputs import check_threshold
 
     prepare_outputs(out, sheet)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
     if threshold is not None:
         check_threshold(threshold, found.distance)
     with LiveBar(shown=progress) as bar:

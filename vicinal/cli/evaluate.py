@@ -9,6 +9,7 @@ import numpy as np
 import typer
 from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.files import prepare_output
 from vicinal._util.progress import LiveBar
 from vicinal.cli.inputs import ways_and_shots, whole_numbers, words
@@ -117,6 +118,7 @@ def evaluate(
         Path | None, typer.Option(help="Draw R@k and the worst classes to this .png, .pdf or .svg file.")
     ] = None,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Score embeddings, or a model on a dataset, by how well neighbours share their class, with intervals.
 
@@ -145,8 +147,8 @@ def evaluate(
             )
         if labels or gallery or gallery_labels:
             raise InputError("--labels, --gallery and --gallery-labels go with embeddings in a file, not with a model.")
-        embedder = Embedder.load(what)
-        scored = _scored_part(load(data, skip_bad=skip_bad), protocol)
+        embedder = Embedder.load(what, allow_code=trust.sources)
+        scored = _scored_part(load(data, skip_bad=skip_bad, allow_code=trust.sources), protocol)
         dataset = scored.name
         items, others = _embedded(embedder, scored, workers, progress)
         usual = embedder.distance

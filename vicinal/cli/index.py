@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.text import counted
 from vicinal.cli.output import print_json
 from vicinal.errors import DataError, InputError
@@ -96,6 +97,7 @@ def index(
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Put images and their embeddings into a folder that can be searched; bring it up to date, look after it.
 
@@ -134,7 +136,9 @@ def index(
         if out is None and is_model:
             raise InputError(f"{what} is a model; say where the index is to be: --out FOLDER.")
         made_by = what if is_model else None
-        with Index.import_file(target, import_, embedder=made_by, distance=distance, store=store) as opened:
+        with Index.import_file(
+            target, import_, embedder=made_by, distance=distance, store=store, allow_code=trust.sources
+        ) as opened:
             done = _said(console, opened, opened.changes, skip_bad)
             _keep_map(console, opened, wanted=keep_map, progress=progress)
             _end(opened, done, as_json, skip_bad)
@@ -143,7 +147,7 @@ def index(
         if out is None or (data is None and not is_index(out)):
             raise InputError(f"{what} is a model; say what to index and where: vicinal index {what} DATA --out FOLDER.")
         _refuse("making an index", {**actions, "--distance": distance}, f"ask for that of the index {out}")
-        with Index.build(out, what, data, store=store, progress=progress) as built:
+        with Index.build(out, what, data, store=store, progress=progress, allow_code=trust.sources) as built:
             done = _said(console, built, built.changes, skip_bad)
             _keep_map(console, built, wanted=keep_map, progress=progress)
             _end(built, done, as_json, skip_bad)
@@ -153,7 +157,7 @@ def index(
     _refuse("an index", made_new, "that is for a new one")
     if plain:
         _refuse("--plain", {"--whiten": whiten, "--augment": augment or None}, "it takes both away")
-    with Index.open(what) as opened:
+    with Index.open(what, allow_code=trust.sources) as opened:
         if export is not None:
             prepare_export(export)
         if export_map is not None:

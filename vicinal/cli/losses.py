@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal.cli.output import print_json
 
 __all__ = ["losses"]
@@ -20,6 +21,7 @@ __all__ = ["losses"]
 def losses(
     name: Annotated[str | None, typer.Argument(help="Show the data sheet of this loss instead of the list.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """List every loss with its geometry, what it needs, the references it runs on, and its paper; say which to try."""
     from vicinal.comparing.plan import PANEL
@@ -27,7 +29,7 @@ def losses(
 
     console = Console()
     if name is not None:
-        function = find_objective(name)
+        function = find_objective(name, trust)
         if as_json:
             print_json(_row(function.__name__, function) | {"data sheet": inspect.getdoc(function)})
             return

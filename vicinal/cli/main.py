@@ -20,7 +20,7 @@ from vicinal import __version__
 from vicinal._util.reading import printable
 from vicinal._util.secrets import masked
 from vicinal._util.warnings import warn_plainly
-from vicinal.cli.options import InPlainWords, in_panels, todays_words, without_types
+from vicinal.cli.options import InPlainWords, in_panels, without_types
 from vicinal.errors import Interrupted, VicinalError
 
 __all__ = ["VERBS", "app", "main"]
@@ -166,9 +166,7 @@ class Verbs(TyperGroup):
         function = name.replace("-", "_")
         verb = in_panels(getattr(import_module(f"vicinal.cli.{function}"), function))
         single.command(name, cls=InPlainWords, epilog=f"Example: {example}" if example else None)(verb)
-        # While a shell completes a word nothing is to be said.
-        words = rest if ctx.resilient_parsing else todays_words(name, rest)
-        return name, typer.main.get_command(single), words
+        return name, typer.main.get_command(single), rest
 
 
 app = typer.Typer(

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.text import counted
 from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
 
@@ -27,6 +28,7 @@ def mislabelled(
     shown: Annotated[int, typer.Option(min=1, help="Items that are printed and drawn at most.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per item.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """List the items whose neighbours and class disagree with their label, the most suspicious first.
 
@@ -36,7 +38,7 @@ def mislabelled(
     from vicinal.data.sheets import BLUE, RED
 
     prepare_outputs(out, sheet)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
     suspects = find_mislabelled(found.embedded(), found.labelled(), k=neighbours, distance=found.distance, least=least)
     for suspect in suspects[:shown]:
         name = found.names[suspect.place]

@@ -1,4 +1,4 @@
-"""One vocabulary for all verbs: panels, what stands for a value, old spellings, and `--quiet`.
+"""One vocabulary for all verbs: panels, what stands for a value, and `--quiet`.
 
 A verb's own file says what its options mean; what is the same everywhere is said here.
 """
@@ -10,21 +10,19 @@ import functools
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand
 from typer.models import OptionInfo
 
-from vicinal._util.code import allow_code as allow
-from vicinal._util.code import told
+from vicinal._util.code import Trust
 from vicinal.cli.output import quietly
 
-__all__ = ["InPlainWords", "in_panels", "todays_words", "without_types"]
+__all__ = ["InPlainWords", "in_panels", "without_types"]
 
 # The panel that an option is shown in, in every verb that has it.
 PANELS = {
@@ -95,25 +93,20 @@ METAVARS = {
 KINDS: dict[Any, str] = {Path: "PATH", str: "TEXT", bool: ""}  # a flag has no value
 # What may come from somebody else, with the names of code in it.
 NAMES_CODE = {"recipe", "model", "index", "what", "folder"}
-# Former spellings, by verb; they work, with a note.
-FORMER = {
-    "embed": {"-o": "--out"},
-    "evaluate": {"--metric": "--distance"},
-    "index": {"-o": "--out"},
-    "train": {"--run": "--out", "--loss-option": "--option"},
-    "tune": {"--metric": "--score", "--figure": "--plot"},
-}
 Verb = Callable[..., None]
 
 
 def in_panels(verb: Verb) -> Verb:
-    """Return a verb whose options are in panels, with readable words for values, and which can be `--quiet`."""
+    """Return a verb whose options are in panels, with readable words for values, and which can be `--quiet`.
+
+    A verb with a parameter `trust` gets what was typed and what `--allow-code` names.
+    """
     signature = inspect.signature(verb, eval_str=True)
 
     @functools.wraps(verb)
     def run(*, quiet: bool, allow_code: list[str] | None = None, **values: Any) -> None:
-        allow(*(allow_code or []))
-        told(*_words_of(values))
+        if "trust" in signature.parameters:
+            values["trust"] = Trust.of(allow_code or []) | Trust.typed(_words_of(values))
         if quiet and "progress" in values:
             values["progress"] = False
         with warnings.catch_warnings(), quietly(quiet):
@@ -122,7 +115,8 @@ def in_panels(verb: Verb) -> Verb:
             verb(**values)
 
     panel_of = {name: panel for panel, names in PANELS.items() for name in names}
-    parameters = [_shown(parameter, panel_of) for parameter in signature.parameters.values()]
+    shown = [parameter for name, parameter in signature.parameters.items() if name != "trust"]
+    parameters = [_shown(parameter, panel_of) for parameter in shown]
     flag = typer.Option("--quiet", "-q", help="Results only: no progress, no notes.", rich_help_panel="Running")
     parameters.append(
         inspect.Parameter(
@@ -205,28 +199,3 @@ def without_types(parameters: Iterable[Any]) -> list[Any]:
 
 def _nothing(ctx: Any) -> str:
     return ""
-
-
-def todays_words(verb: str, arguments: Sequence[str]) -> list[str]:
-    """Bring what was typed to today's spelling, and say on standard error what has changed.
-
-    Example:
-        >>> todays_words("losses", ["--json"])
-        ['--json']
-    """
-    former, words = FORMER.get(verb, {}), list[str]()
-    for place, word in enumerate(arguments):
-        if word == "--":
-            return words + list(arguments[place:])
-        flag, equals, value = word.partition("=")
-        # It was the file to write, and is now a flag: what goes to files goes there by --out.
-        names_file = verb == "evaluate" and flag == "--json" and (value or _follows(arguments, place)).endswith(".json")
-        now = "--out" if names_file else former.get(flag)
-        if now is not None:
-            Console(stderr=True).print(f"[yellow]note:[/] {flag} is now {now}.", highlight=False)
-        words.append(word if now is None else f"{now}{equals}{value}")
-    return words
-
-
-def _follows(arguments: Sequence[str], place: int) -> str:
-    return arguments[place + 1] if place + 1 < len(arguments) else ""

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.text import counted
 from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
 
@@ -32,13 +33,14 @@ def outliers(
     shown: Annotated[int, typer.Option(min=1, help="Items that are printed and drawn at most.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per item.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """List the items whose neighbours are farther than is usual for their class, the farthest first."""
     from vicinal.collection import find_outliers
     from vicinal.data.sheets import RED
 
     prepare_outputs(out, sheet)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
     remote = find_outliers(found.embedded(), found.labels, k=neighbours, distance=found.distance, least=least)
     for outlier in remote[:shown]:
         name = found.names[outlier.place]

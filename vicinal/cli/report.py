@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal.cli.inputs import words
 from vicinal.cli.output import print_json
 
@@ -27,11 +28,12 @@ def report(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print where they are as JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Write a self-contained page about comparisons, and its twin in Markdown beside it."""
     from vicinal.report import write_report
 
-    page = write_report(folder, out, chapters=words(chapters), progress=progress)
+    page = write_report(folder, out, chapters=words(chapters), progress=progress, allow_code=trust.sources)
     if as_json:
         print_json({"page": str(page), "markdown": str(page.with_suffix(".md"))})
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal.cli.inputs import SKIP_BAD, query_images
 from vicinal.cli.output import say_notes
 from vicinal.errors import InputError
@@ -43,6 +44,7 @@ def search(
     skip_bad: Annotated[bool, SKIP_BAD] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per query.")] = False,
     sheet: Annotated[Path | None, typer.Option(help="Draw queries and hits to this .png or .jpg file.")] = None,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Find the items nearest to an image, an item of the index, or a vector; exactly, unless --fast.
 
@@ -56,7 +58,7 @@ def search(
     if sum(given is not None for given in (query, item, vector)) != 1:
         raise InputError("Give one of: an image or a folder of images, --item, --vector.")
     prepare_picture(sheet, "--sheet")
-    with Index.open(index) as opened:
+    with Index.open(index, allow_code=trust.sources) as opened:
         how = {"k": k, "where": where, "fast": fast, "expand": expand, "rerank": Reranking() if rerank else None}
         pictures, answers = _answers(opened, query, item, vector, how, skip_bad)
         numbers, items = opened.numbers, len(opened)

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from vicinal._util.code import NO_TRUST, Trust
+
 __all__ = ["serve"]
 
 
@@ -50,6 +52,7 @@ def serve(
         typer.Option(min=0, help="Requests a second of one address; by default 100, and any number on this machine."),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="That a request may take.")] = 30.0,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Search an index in a browser; programs ask the same by HTTP (see /docs there).
 
@@ -83,5 +86,5 @@ def serve(
         how = " A browser asks for the token once." if settings.token and not public else ""
         print(f"Serving {index}; Ctrl-C ends it.{how}", file=sys.stderr, flush=True)
 
-    with Index.open(index) as opened:
+    with Index.open(index, allow_code=trust.sources) as opened:
         serve_index(opened, settings, started=started)

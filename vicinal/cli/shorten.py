@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal.cli.output import print_json
 
 __all__ = ["shorten"]
@@ -31,6 +32,7 @@ def shorten(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON, for scripts.")] = False,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Make a model whose embeddings take fewer bytes: a point of the curve of score against bytes per item.
 
@@ -42,7 +44,7 @@ def shorten(
     from vicinal.index.exchange import read_vectors
     from vicinal.neighbours.rounding import row_shape
 
-    whole = Embedder.load(model)
+    whole = Embedder.load(model, allow_code=trust.sources)
     rows = None
     if middle is not None:
         file = read_vectors(middle)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal.cli.inputs import asked_budget, given, loss_settings
 from vicinal.cli.output import say_notes
 from vicinal.errors import InputError
@@ -64,6 +65,7 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Train an embedder and score it on the classes it has not seen."""
     from vicinal.data import load
@@ -97,13 +99,13 @@ def train(
     started = RunFiles(out).recipe
     sources = [started] if resume and started.exists() and not recipe else recipe or []
     resumed = sources == [started]
-    wanted = Recipe.read(*sources, **changes)
+    wanted = Recipe.read(*sources, trust=trust, **changes)
     if wanted.data is None:
         raise InputError("What is to be trained on? Give a dataset's name or path: vicinal train photos/")
-    whole = load(wanted.data, skip_bad=wanted.skip_bad)
+    whole = load(wanted.data, skip_bad=wanted.skip_bad, allow_code=trust.sources)
     if resumed and allowed.images is not None:
         wanted = seeing_images(wanted, wanted.split(whole).train, allowed.images)
-    settled = Settled(wanted, ()) if resumed else settled_recipe(whole, sources, changes, allowed.images)
+    settled = Settled(wanted, ()) if resumed else settled_recipe(whole, sources, changes, allowed.images, trust)
     early = random_network_note(settled.recipe, whole)
     if early is not None and is_first_process():  # before time is spent on it
         say_notes([early])

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.files import prepare_output, write_atomically
 from vicinal._util.reading import read_toml
 from vicinal.cli.inputs import asked_budget, given, loss_settings
@@ -78,6 +79,7 @@ def tune(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     progress: Annotated[bool, typer.Option(help="Show progress.")] = True,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Search for the settings of a loss that score best on validation classes."""
     from vicinal.data import load
@@ -108,11 +110,11 @@ def tune(
     allowed = asked_budget(budget, changes)
     changes |= allowed.settings()
     changes["seed"] = seed
-    wanted = Recipe.read(*(recipe or []), **changes)
+    wanted = Recipe.read(*(recipe or []), trust=trust, **changes)
     if wanted.data is None:
         raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
-    whole = load(wanted.data, skip_bad=wanted.skip_bad)
-    wanted, notes = settled_recipe(whole, recipe or [], changes, allowed.images)
+    whole = load(wanted.data, skip_bad=wanted.skip_bad, allow_code=trust.sources)
+    wanted, notes = settled_recipe(whole, recipe or [], changes, allowed.images, trust)
     say_notes(notes)
     prepare_output(out)
     prepare_figure(plot, "--plot")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from vicinal._util.code import short_name
+from vicinal._util.code import NO_TRUST, Trust, short_name
 from vicinal.cli.inputs import parse_pairs
 from vicinal.cli.output import prepare_figure, print_json, save_figure
 from vicinal.errors import InputError, UnknownName
@@ -29,20 +29,21 @@ def weights(
         list[str] | None, typer.Option("--option", "-o", help="Option of the losses: name=value.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON, for scripts.")] = False,
+    trust: Trust = NO_TRUST,
 ) -> None:
     """Draw the weight of a pair over its similarity, and say which similarities it depends on."""
     from vicinal.mining import MINERS, find_miner
     from vicinal.objectives import find_objective, options_of
     from vicinal.weights import plot_weights, similarity_types, weight_curves
 
-    miner = find_miner(mining) if mining else None
+    miner = find_miner(mining, trust) if mining else None
     if miner in (MINERS["distance_weighted"], MINERS["random"]):
         raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
     given: dict[str, Any] = parse_pairs(option or [], "--option")
     prepare_figure(out, "--out")
     curves, types = {}, {}
     for name in loss:
-        function = find_objective(name)
+        function = find_objective(name, trust)
         for key in given:
             if key not in options_of(function):
                 raise UnknownName(f"option of {name}", key, options_of(function))

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from vicinal._util.code import allow_code as allow
-from vicinal._util.code import allowed_code
+from vicinal._util.code import Trust
 from vicinal._util.files import write_atomically
 from vicinal._util.machine import cores
 from vicinal._util.reading import read_json
@@ -243,10 +242,12 @@ def compare(
         )
     if budget is not None and {"steps", "seconds"} & flat(changes).keys():
         raise InputError("budget says how long runs train, and so do steps and seconds: give one of them.")
-    allow(*allow_code)
+    named = as_names(losses)
+    typed = [name for name, way in zip(named, losses or named, strict=True) if not isinstance(way, Path)]
+    trust = Trust.of(allow_code) | Trust.typed([*typed, *backbones, *changes.values(), data])
     planned = plan(
         data,
-        as_names(losses),
+        named,
         recipe=recipe,
         dims=dims,
         backbones=backbones,
@@ -254,8 +255,9 @@ def compare(
         same_batches=same_batches,
         budget=Budget() if budget is None else read_budget(budget),
         changes=changes,
+        trust=trust,
     )
-    whole, grid = planned.data, planned.grid
+    whole, grid, trust = planned.data, planned.grid, planned.grid[0].recipe.trust
     if "learning_rate" in changes or not planned.can_choose:
         rates = 1
     how = _execution(planned.stays_here, jobs, ray, retry_failed=retry_failed, progress=progress)
@@ -271,7 +273,6 @@ def compare(
         command,
         planned.notes,
         call,
-        allowed_code(),
         same_batches,
     )
     if progress:
@@ -294,7 +295,7 @@ def compare(
             grid = climb_rates(grid, run, how, rates=rates, tune=tune)
         told = len(Journal(folder).records()) > before  # how long all of it takes, when the first rates were tried
         if any(contestant.tuning_trials < tune for contestant in grid):
-            search = TuneContestant(whole, folder, tune, sampler, cache, allowed_code())
+            search = TuneContestant(whole, folder, tune, sampler, cache)
             grid, broken = search_settings(grid, search, how)
             for contestant, reason in broken:
                 Journal(folder).append(run.failed(contestant, reason))
@@ -303,7 +304,7 @@ def compare(
         for key in rungs:  # whose settings a search has changed
             run.forget(key)
         keys = [*baselines, *(run.key(contestant) for contestant in grid)]
-        board = leaderboards([folder], keys=keys, progress=progress)[0]
+        board = leaderboards([folder], keys=keys, progress=progress, allow_code=trust.sources)[0]
         if board.entries and board.best.has_model:
             keep_best(board, folder)
         return board

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, final
 
-from vicinal._util.code import is_code, known_name, short_name
+from vicinal._util.code import NO_TRUST, Trust, is_code, known_name, short_name
 from vicinal.errors import InputError, UnknownName, VicinalError
 from vicinal.mining import MINERS
 from vicinal.objectives import ALIASES, OBJECTIVES
@@ -101,7 +101,10 @@ class Contestant:
 
 
 def contestants(
-    losses: Sequence[str | Path], base: Mapping[str, Any] | None = None, flags: Mapping[str, Any] | None = None
+    losses: Sequence[str | Path],
+    base: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    trust: Trust = NO_TRUST,
 ) -> list[Contestant]:
     """Return the recipe of every loss; all mistakes of all of them are reported together.
 
@@ -112,6 +115,7 @@ def contestants(
         base: Settings that all share, as `read_tables` returns them; where there are none, those of the first recipe
             among the losses. Those of a loss are kept for that loss alone.
         flags: Settings that override everything, recipes of single losses included.
+        trust: The code that any of them may name.
 
     Example:
         >>> [one.name for one in contestants(["triplet+semi_hard", "proxy_anchor"])]
@@ -127,7 +131,7 @@ def contestants(
     mistakes += [f"{name} is a setting of single losses, and not for all of them" for name in over if name in SINGLE]
     over = {name: value for name, value in over.items() if name not in SINGLE}
     shared = without_choice_on_test(shared, over)
-    common = _attempt(shared | over, mistakes) or Recipe()
+    common = _attempt(shared | over, mistakes, trust) or Recipe()
     found: list[Contestant] = []
     names: list[str] = []
     for text in texts:
@@ -146,7 +150,7 @@ def contestants(
         if values.get("memory") is True:
             batch = common.classes_per_batch * common.samples_per_class
             values["memory"] = shared.get("memory") or MEMORY_BATCHES * batch
-        recipe = _attempt(values, wrong)
+        recipe = _attempt(values, wrong, trust)
         if recipe is not None:
             wrong += _differing(recipe, common)
             # Of batches what is given for all is how many images they have.
@@ -163,12 +167,15 @@ def contestants(
 def is_recipe(text: str) -> bool:
     """Whether a person named a recipe or a folder of them, and not a loss.
 
-    A folder that is called as a loss is not meant: with a slash (`./triplet`) it is.
+    A folder that is called as a loss is not meant: with a slash (`./triplet`) it is. A name that ends in .toml is that
+    of a file, whatever else it looks like.
     """
+    if text.endswith(".toml"):
+        return True
     loss = text.split("+")[0]
     if loss in OBJECTIVES or loss in ALIASES:
         return False
-    return text.endswith(".toml") or ("/" in text and not is_code(loss)) or Path(text).is_dir()
+    return ("/" in text and not is_code(loss)) or Path(text).is_dir()
 
 
 def described(text: str) -> tuple[str, dict[str, Any]]:
@@ -189,10 +196,10 @@ def described(text: str) -> tuple[str, dict[str, Any]]:
     return " + ".join(map(short_name, [loss, *extras])), own
 
 
-def _attempt(values: Mapping[str, Any], mistakes: list[str]) -> Recipe | None:
+def _attempt(values: Mapping[str, Any], mistakes: list[str], trust: Trust) -> Recipe | None:
     """Make a recipe, or note what is wrong with it."""
     try:
-        return Recipe.of(values)
+        return Recipe.of(values, trust)
     except InputError as error:
         mistakes += str(error).split("\n  - ")[1:] or [str(error)]
         return None

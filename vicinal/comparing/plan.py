@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from vicinal._util.code import name_of, told, works_elsewhere
+from vicinal._util.code import Trust, handed_over, name_of, works_elsewhere
 from vicinal.comparing.contestants import Contestant, contestants, is_recipe, needs
 from vicinal.data import PROTOCOLS, READERS, Dataset, is_foreign, load, of
 from vicinal.data.dataset import need_one_label
@@ -248,9 +248,7 @@ class Plan:
     @property
     def stays_here(self) -> list[str]:
         """The user's own functions that no other process can import."""
-        recipes = [contestant.recipe for contestant in self.grid]
-        named = [name for each in recipes for name in (each.data, each.loss, each.mining, each.backbone) if name]
-        return [name for name in dict.fromkeys(named) if not works_elsewhere(name)]
+        return [name for name in _code_names(self.grid) if not works_elsewhere(name)]
 
 
 def as_names(losses: Sequence[Method] | None) -> list[str]:
@@ -281,13 +279,14 @@ def plan(
     same_batches: bool,
     budget: Budget,
     changes: Mapping[str, Any],
+    trust: Trust,
 ) -> Plan:
-    """Return all runs of a comparison; the words are those of `vicinal.compare`.
+    """Return all runs of a comparison; the words are those of `vicinal.compare`, and `trust` is the code to import.
 
     Raises:
         InputError: Listing all mistakes of all recipes.
     """
-    told(*ways, *backbones, *changes.values(), data)
+    trust |= recipe.trust if isinstance(recipe, Recipe) else Trust.none()
     data = of(data) if is_foreign(data) else data
     backbones = [Recipe.of({"backbone": backbone}).backbone for backbone in backbones]  # as names
     base = _tables(recipe)
@@ -299,13 +298,13 @@ def plan(
             f"A comparison runs all folds of its protocol; got fold = {flat(changes)['fold']}: leave it out."
         )
     flags = changes if data is None else {**changes, "data": _name(data)}
-    entries = contestants(ways, base, flags)
+    entries = contestants(ways, base, flags, trust)
     whole = data if isinstance(data, Dataset) else _load(entries[0].recipe)
     need_one_label(whole, "A comparison")
     follows_data = not states_conditions(base, ways)
     if follows_data:
         said = {**flat(changes), **({"backbone": backbones[0]} if backbones else {})}
-        entries = contestants(ways, suited_settings(whole, said), flags)
+        entries = contestants(ways, suited_settings(whole, said), flags, trust)
     cells = [cell.recipe.split(whole).train for cell in _grid(entries[:1], (), (), seeds)]
     entries, notes = in_fitting_batches(in_fitting_groups(entries, cells), cells)
     if follows_data:
@@ -316,6 +315,8 @@ def plan(
     if not same_batches:
         entries = in_own_terms(entries, cells[0])
     grid = _grid(entries, dims, backbones, seeds)
+    ours = handed_over(_code_names(grid))  # which other processes have to import
+    grid = [replace(contestant, recipe=contestant.recipe.trusting(ours)) for contestant in grid]
     _check(grid, whole)
     return Plan(whole, grid, entries[0].recipe, (*notes, *notes_on_names(ways, entries)))
 
@@ -335,7 +336,14 @@ def _name(data: str | Path | Dataset | Callable[..., Dataset]) -> str:
 def _load(recipe: Recipe) -> Dataset:
     if recipe.data is None:
         raise InputError("What is to be compared on? Give a dataset, its name or its path, or a recipe that names one.")
-    return load(recipe.data, skip_bad=recipe.skip_bad)
+    return load(recipe.data, skip_bad=recipe.skip_bad, allow_code=recipe.trust.sources)
+
+
+def _code_names(grid: Sequence[Contestant]) -> list[str]:
+    """Return what the recipes of runs name that may be code."""
+    recipes = [contestant.recipe for contestant in grid]
+    named = [name for each in recipes for name in (each.data, each.loss, each.mining, each.backbone) if name]
+    return list(dict.fromkeys(named))
 
 
 def _grid(entries: Sequence[Contestant], dims: Sequence[int], backbones: Sequence[str], seeds: int) -> list[Contestant]:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 from rich.console import Console
 
+from vicinal._util.code import Trust
 from vicinal._util.text import counted, fraction
 from vicinal.errors import InputError
 from vicinal.leaderboard.advice import Advice, advise
@@ -341,6 +342,7 @@ def leaderboards(
     keys: Collection[str] | None = None,
     runs: Sequence[Run] = (),
     progress: bool = False,
+    allow_code: Sequence[str] = (),
 ) -> list[Leaderboard]:
     """Read the journals of folders and sort their runs into questions.
 
@@ -352,13 +354,14 @@ def leaderboards(
         keys: Of the records to take, by default all.
         runs: More of them, which belong to no comparison: what `vicinal train` made.
         progress: Whether to show how far it is where folds are joined.
+        allow_code: Modules or files whose code the runs may name.
 
     Raises:
         InputError: Where a folder holds no journal, or no run is in any.
     """
     if not folders and not runs:
         raise InputError("A leaderboard needs at least one folder that `vicinal compare` wrote; got none.")
-    compared = [run for run in read_journals(folders) if keys is None or run.record.key in keys]
+    compared = [run for run in read_journals(folders, Trust.of(allow_code)) if keys is None or run.record.key in keys]
     runs = [*(run for run in compared if run.record.role != "rung"), *runs]
     if not runs:
         raise InputError(f"No run has finished in {', '.join(map(str, folders))}: there is nothing to report yet.")

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from rich.console import Console
 from rich.progress import Progress
 
-from vicinal._util.code import brought_along, find, name_of, told
+from vicinal._util.code import Trust, brought_along, find, name_of
 from vicinal._util.files import write_atomically
 from vicinal._util.text import capitalised, counted, in_words, percent
 from vicinal.errors import DataError
@@ -124,6 +124,7 @@ def write_report(
     *,
     chapters: Sequence[str | Callable[[Leaderboard], list[Chapter]]] = (),
     progress: bool = True,
+    allow_code: Sequence[str] = (),
 ) -> Path:
     """Write one self-contained page about comparisons, and its twin in Markdown beside it.
 
@@ -135,6 +136,7 @@ def write_report(
         chapters: More of them at the end, after those of installed packages: functions from a leaderboard to a list of
             `vicinal.report.Chapter`, or "my_module:my_chapter".
         progress: Whether to show a bar.
+        allow_code: Modules or files whose code the runs may name.
 
     Returns:
         Where the page is.
@@ -144,10 +146,11 @@ def write_report(
         DataError: Where the page cannot be written.
     """
     places = [Path(folder) for folder in folders]
-    boards = leaderboards(places, progress=progress)
+    boards = leaderboards(places, progress=progress, allow_code=allow_code)
     out = places[0] / "report.html" if out is None else Path(out)
-    told(*chapters)
-    named = {name: find("chapter", name, CHAPTERS) for name in (name_of("chapter", one, CHAPTERS) for one in chapters)}
+    trust = Trust.of(allow_code) | Trust.typed(chapters)
+    names = [name_of("chapter", chapter, CHAPTERS) for chapter in chapters]
+    named = {name: find("chapter", name, CHAPTERS, trust) for name in names}
     every: dict[str, Callable[[Leaderboard], list[Chapter]]] = CHAPTERS | brought_along("chapter") | named
     scored = [bool(board.entries) for board in boards]  # joins folds, under a bar of its own
     bar = Progress(console=Console(stderr=True), disable=not progress, transient=True)

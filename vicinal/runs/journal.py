@@ -12,10 +12,11 @@ from typing import final
 from filelock import FileLock
 from pydantic import ValidationError
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.files import sealed, sync_folder, unsealed
 from vicinal.embedder.folder import IN_COMPARISON
 from vicinal.errors import DataError, InputError
-from vicinal.runs.record import Record
+from vicinal.runs.record import Record, refusal
 from vicinal.runs.run import Run
 
 __all__ = ["Journal", "read_journals"]
@@ -85,10 +86,14 @@ class Journal:
         return [run.record for run in read_journals([self.folder])] if self.path.exists() else []
 
 
-def read_journals(folders: Sequence[str | Path]) -> list[Run]:
+def read_journals(folders: Sequence[str | Path], trust: Trust = NO_TRUST) -> list[Run]:
     """Read the journals of one or several folders (of several machines, say), the newest record of each run.
 
     A run that was done anywhere counts as done. A line that a killed process left half-written is passed over.
+
+    Args:
+        folders: That `vicinal compare` wrote.
+        trust: The code that the runs may name.
     """
     journals = [Journal(Path(folder)) for folder in folders]
     found: dict[tuple[str, bool], Record] = {}
@@ -107,7 +112,7 @@ def read_journals(folders: Sequence[str | Path]) -> list[Run]:
     runs = []
     for record in found.values():
         places = [journal.run_folder(record.key) for journal in journals]
-        runs.append(Run(record, next((place for place in places if place.is_dir()), None)))
+        runs.append(Run(record, next((place for place in places if place.is_dir()), None), trust=trust))
     return runs
 
 
@@ -116,17 +121,15 @@ def _record(path: Path, number: int, line: bytes) -> Record | None:
     text, seal = unsealed(line)
     if seal == "damaged":
         raise _damaged(path, number)
+    if seal == "torn":
+        return None
     try:
         return Record.model_validate_json(text)
     except ValidationError as error:
-        if all(details["type"] != "json_invalid" for details in error.errors()):
-            raise DataError(
-                f"Line {number} of {path} is not a record that this vicinal reads: {error.errors()[0]['msg']}.",
-                hint="Read it with the vicinal that wrote it, or start the comparison anew in another folder.",
-            ) from None
-        if line.endswith(b'"}'):  # it was written to its end
-            raise _damaged(path, number) from None
-        return None
+        raise DataError(
+            f"Line {number} of {path} is not a record that this vicinal reads: {refusal(error)}.",
+            hint="Read it with the vicinal that wrote it, or start the comparison anew in another folder.",
+        ) from None
 
 
 def _damaged(path: Path, number: int) -> DataError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -13,10 +13,11 @@ from vicinal._util.files import write_atomically
 from vicinal.data import PROTOCOLS
 from vicinal.runs.recipe import method_name
 
-__all__ = ["Network", "Record", "SearchRecord", "read_searches", "search_name"]
+__all__ = ["Network", "Record", "SearchRecord", "read_searches", "refusal", "search_name"]
 
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
+VERSION: Final = 3
 Network = tuple[str, int | None]  # a backbone and the length of the embeddings; None for its features as they are
 
 
@@ -24,7 +25,7 @@ class Record(BaseModel):
     """One run: what was run, how it measured, what it scored, and what it cost.
 
     Attributes:
-        version: Of this layout. Records of version 1 are read, too.
+        version: Version of this layout; a record of another one is refused.
         key: Hash of all that defines the run; names its folder in a comparison.
         name: What tables call it: the method, or the name of its recipe's file.
         role: "run" for a trained method; "rung" for one that was tried for its learning rate alone; "baseline" for what
@@ -67,7 +68,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[2] = 2
+    version: Literal[3] = VERSION
     key: str
     name: str
     role: Literal["run", "rung", "baseline"] = "run"
@@ -106,8 +107,11 @@ class Record(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_version_1(cls, values: Any) -> Any:
-        return _upgraded(values) if isinstance(values, dict) and values.get("version") == 1 else values
+    def _of_this_version(cls, values: Any) -> Any:
+        version = values.get("version", VERSION) if isinstance(values, dict) else VERSION
+        if version != VERSION:
+            raise ValueError(f"it has version {version!r}, and this vicinal reads version {VERSION}")
+        return values
 
     @property
     def dataset(self) -> str:
@@ -158,28 +162,9 @@ class Record(BaseModel):
         return f"{self.dataset}, {self.protocol}, {backbone}-{dim}, seed {self.seed}{place}"
 
 
-def _upgraded(old: dict[str, Any]) -> dict[str, Any]:
-    """Return a record of version 1 as one of version 2, which states in its recipe what stood beside it."""
-    values = {name: value for name, value in old.items() if name not in ("dataset", "protocol", "seed", "fold")}
-    recipe = dict(old["recipe"])
-    training = dict(recipe.get("training", {}))
-    training["score"] = training.pop("metric", "MAP@R")
-    training["seed"] = old["seed"]
-    recipe |= {
-        "data": old["dataset"],
-        "protocol": old["protocol"],
-        "fold": old.get("fold"),
-        "folds": None,
-        "select_on_test": old.get("selected_on") == "test",
-        "training": training,
-    }
-    lengths_count = recipe.get("normalisation", "sphere") != "sphere"
-    return values | {
-        "version": 2,
-        "recipe": recipe,
-        "distance": "euclidean" if lengths_count else "cosine",
-        "gallery": old["protocol"] == "query-gallery",
-    }
+def refusal(error: ValidationError) -> str:
+    """Say in words why something is not a record that this vicinal reads."""
+    return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
 
 
 # What the searches for settings of a comparison came to, kept beside its journal.

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vicinal._util.code import allow_code as allow
-from vicinal._util.code import told
+from vicinal._util.code import Trust
 from vicinal.data import Split
 from vicinal.errors import InputError, look_up
 from vicinal.runs.draft import suited_recipe
@@ -90,9 +89,11 @@ def tune(
     if min(trials, rates) < 1:
         raise InputError(f"trials and rates must be at least 1; got {trials} and {rates}.")
     look_up("sampler", sampler, SAMPLERS)
-    allow(*allow_code)
-    told(*changes.values())
-    recipe = suited_recipe(view.train, changes).recipe if recipe is None else recipe.changed(changes)
+    trust = Trust.of(allow_code) | Trust.typed(changes.values())
+    if recipe is None:
+        recipe = suited_recipe(view.train, changes, trust).recipe
+    else:
+        recipe = recipe.trusting(trust).changed(changes)
     recipe = recipe.changed(score=score or recipe.training.score)
     how = TrialRuns(storage, prune, progress, cache, watch)
     given, classes = space, len(view.train.classes)
