@@ -74,9 +74,8 @@ FLAGS = [
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a module in the current folder, which nobody allowed yet."""
-    monkeypatch.setattr(named_code, "_allowed", {})
-    monkeypatch.setattr(named_code, "_given", {})
+    """The name of a module in the current folder."""
+    monkeypatch.setattr(named_code, "_handed_over", {})
     name = f"mine_{abs(hash(str(tmp_path))) % 10**8}"
     (tmp_path / f"{name}.py").write_text(SIX_LINES + MORE)
     monkeypatch.chdir(tmp_path)
@@ -152,7 +151,7 @@ def test_changed_code_is_another_run(mine: str) -> None:
     assert len(keys) == 2
 
 
-def test_recipes_of_others_run_code_only_when_told(mine: str) -> None:
+def test_recipes_of_others_run_code_only_when_allowed(mine: str) -> None:
     Path("theirs.toml").write_text(f'loss = "{mine}:own_loss"\nsteps = 2\nbackbone = "linear"\nclasses_per_batch = 3\n')
     recipe = Recipe.read("theirs.toml")  # which is looking, and runs nothing
     for refused in (
@@ -222,19 +221,22 @@ def test_an_own_network_is_trained(mine: str, given: str) -> None:
     assert embedder.backbone.channels == (6 if given == "name" else 5)
 
 
-def test_a_saved_own_network_is_loaded_when_told(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saved_own_network_is_loaded_when_allowed(mine: str) -> None:
     embedder = vc.fit(
         vc.split(vectors()), backbone=f"{mine}:OwnNet", backbone_options={"width": 7}, steps=2, classes_per_batch=3,
         dim=4, progress=False,
     )  # fmt: skip
     embedder.save("model")
-    assert vc.Embedder.load("model").backbone.channels == 7
     np.savez("data.npz", X=vectors().items)
-    monkeypatch.setattr(named_code, "_allowed", {})
-    for refused in (lambda: vc.Embedder.load("model"), lambda: typed("embed", "model", "data.npz")):
+    for refused in (
+        lambda: vc.Embedder.load("model"),  # that its code ran before says nothing
+        lambda: vc.load("model"),
+        lambda: typed("embed", "model", "data.npz"),
+    ):
         with pytest.raises(InputError, match=f"--allow-code {mine}"):
             refused()
     again = vc.Embedder.load("model", allow_code=[mine])
+    assert again.backbone.channels == 7
     assert np.array_equal(again.encode(vectors()), embedder.encode(vectors()))
     typed("embed", "model", "data.npz", "--allow-code", mine)
 

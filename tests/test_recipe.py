@@ -143,13 +143,18 @@ def test_every_mistake_in_the_training_table_is_told() -> None:
     assert all(word in text for word in ("'warmup'", "'stesp'", "training.patience")), text
 
 
-def test_the_former_name_of_the_score_is_read_wherever_it_stands(tmp_path: Path) -> None:
-    forms = [{"metric": "P@1"}, {"training": {"metric": "P@1"}}, {"training.metric": "P@1"}, {"score": "P@1"}]
-    assert {Recipe.of(form).training.score for form in forms} == {"P@1"}
-    write(tmp_path / "old.toml", '[training]\nmetric = "P@1"\n')
-    write(tmp_path / "new.toml", 'score = "P@R"\n')
-    assert Recipe.read(tmp_path / "old.toml", tmp_path / "new.toml").training.score == "P@R"
-    assert Recipe.read(tmp_path / "new.toml", tmp_path / "old.toml").training.score == "P@1"
+def test_a_later_layer_counts_however_it_names_a_setting() -> None:
+    forms: list[dict[str, Any]] = [{"steps": 7}, {"training.steps": 7}, {"training": {"steps": 7}}]
+    for first in ({"steps": 5}, {"training.steps": 5}, {"training": {"steps": 5}}):
+        assert {Recipe.of(laid_over(first, form)).training.steps for form in forms} == {7}
+    same = {"training": {"steps": 1}, "steps": 2, "training.steps": 3}  # in one layer the more special name counts
+    assert Recipe.of(same).training.steps == 3
+    assert Recipe.of({"loss_options": {"threshold": 0.1}, "loss_options.threshold": 0.2}).value("threshold") == 0.2
+
+
+def test_options_do_not_outlive_their_loss_however_they_are_named() -> None:
+    for options in ({"loss_options": {"margin": 0.4}}, {"loss_options.margin": 0.4}):
+        assert laid_over({"loss": "triplet", **options}, {"loss": "circle"}) == {"loss": "circle"}
 
 
 def write(path: Path, text: str) -> Path:
@@ -191,7 +196,7 @@ def test_files_are_laid_over_each_other(tmp_path: Path) -> None:
     ("base", "top", "expected"),
     [
         ({"ccp": "paper"}, {"ccp": {"pool": 7}}, {"ccp": {"preset": "paper", "pool": 7}}),
-        ({"ccp": {"pool": 7}}, {"ccp": "none"}, {"ccp": "none"}),
+        ({"ccp": {"pool": 7}}, {"ccp": "none"}, {"ccp": None}),
         ({"ccp": "none"}, {"ccp": {"pool": 7}}, {"ccp": {"pool": 7}}),
         # The loss that a recipe has by default is no other loss.
         (
@@ -367,13 +372,6 @@ def test_the_key_depends_on_every_field_but_the_place_of_the_data() -> None:
     here, there, other = (Recipe(weights=path).key() for path in ("/here/net.pth", "there/net.pth", "there/web.pth"))
     assert here == there != other
     assert len({Recipe().key(*about) for about in ((), ("hash",), ("", "name"), ("hash", "name"))}) == 4
-
-
-def test_keys_of_journals_from_before_a_setting_still_match() -> None:
-    assert Recipe().key("hash", "triplet") == "4962180d2a01a3f1"
-    old = Recipe.of({"loss": "contrastive_c2", "ccp": {"pool_order": "drawn"}})
-    assert old.key("hash", "ccp") == "ee81920effe20262"
-    assert Recipe.of({"loss": "contrastive_c2", "ccp": "code"}).key("hash", "ccp") != old.key("hash", "ccp")
 
 
 @given(st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(NAMES)))

@@ -1,9 +1,8 @@
-"""JSON objects with a checksum: every changed bit is seen, and what has none is read."""
+"""JSON objects with a checksum: every changed bit is seen."""
 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 
 import pytest
 
@@ -23,8 +22,8 @@ def test_sealed_text_is_json_with_the_same_content(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_what_was_never_sealed_is_returned_as_it_is(text: bytes) -> None:
-    assert unsealed(text) == (text, "never sealed")
+def test_what_has_no_checksum_is_torn_unless_it_ends_as_one_does(text: bytes) -> None:
+    assert unsealed(text)[1] == ("damaged" if text.endswith(b'"}') else "torn")
 
 
 def test_no_flipped_bit_is_taken_for_the_original() -> None:
@@ -33,14 +32,9 @@ def test_no_flipped_bit_is_taken_for_the_original() -> None:
         for bit in range(8):
             changed = bytearray(whole)
             changed[place] ^= 1 << bit
-            content, seal = unsealed(bytes(changed))
-            if seal == "never sealed":  # then it is not JSON any more, or shows a field that nobody knows
-                with suppress(ValueError):
-                    assert set(json.loads(content)) != {"a"}
-            else:
-                assert seal == "damaged"
+            assert unsealed(bytes(changed))[1] == "damaged"
 
 
 @pytest.mark.parametrize("length", range(1, 30))
 def test_a_line_that_was_cut_short_counts_as_half_written(length: int) -> None:
-    assert unsealed(sealed(TEXTS[1])[:-length])[1] == "never sealed"
+    assert unsealed(sealed(TEXTS[1])[:-length])[1] == "torn"

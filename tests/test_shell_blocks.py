@@ -15,7 +15,6 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from vicinal.cli.main import VERBS, app, command_of
-from vicinal.cli.options import FORMER
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -88,7 +87,7 @@ def flags_of(verb: str, word: str = "") -> frozenset[str]:
     named = commands.get(word) or commands.get("build")  # `vicinal index MODEL DATA --out INDEX` is short for build
     parts = [named] if named and word else [command_of(verb), *commands.values()]
     known = [name for part in parts for each in part.params for name in (*each.opts, *each.secondary_opts)]
-    return frozenset(known) | frozenset(FORMER.get(verb, {})) | {"--help"}
+    return frozenset(known) | {"--help"}
 
 
 def test_pages_show_commands() -> None:

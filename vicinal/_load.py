@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from vicinal._util.code import Trust
 from vicinal._util.reading import read_text, reading
 from vicinal.data import Dataset
 from vicinal.data import load as load_data
@@ -23,12 +25,13 @@ __all__ = ["load"]
 Loaded = Embedder | Run | Leaderboard | Index | Recipe | Scores | Dataset
 
 
-def load(path: str | Path) -> Loaded:
+def load(path: str | Path, *, allow_code: Sequence[str] = ()) -> Loaded:
     """Open what lies at a path: the folder of an embedder, a run, a comparison or an index, a recipe, scores, data.
 
     Args:
         path: A folder that `Embedder.save`, `vicinal train`, `vicinal compare` or `vicinal index` wrote, a recipe
             (.toml), scores (.json), or what `vicinal.data.load` takes.
+        allow_code: Modules or files whose code may be imported where what is opened names it.
 
     Returns:
         An `Embedder`, a `Run`, a `Leaderboard`, an `Index`, a `Recipe`, `Scores` or a `Dataset`.
@@ -37,25 +40,25 @@ def load(path: str | Path) -> Loaded:
         >>> load("digits")
         Dataset('digits': 1,797 images, 10 classes)
     """
-    place = Path(path)
-    if place.is_dir():
-        if is_index(place):
-            return Index.open(place)
-        if (place / CONFIG).is_file():
-            return Embedder.load(place)
-        if RunFiles(place).record.is_file():
-            return Run.open(place)
-        if Journal(place).path.is_file():
-            boards = leaderboards([place])
+    source, trust = Path(path), Trust.of(allow_code)
+    if source.is_dir():
+        if is_index(source):
+            return Index.open(source, allow_code=allow_code)
+        if (source / CONFIG).is_file():
+            return Embedder.load(source, allow_code=allow_code)
+        if RunFiles(source).record.is_file():
+            return Run.open(source, allow_code=allow_code)
+        if Journal(source).path.is_file():
+            boards = leaderboards([source], allow_code=allow_code)
             if len(boards) > 1:
                 raise InputError(
-                    f"{place} holds {len(boards)} questions: read them with vicinal.leaderboard.leaderboards([...])."
+                    f"{source} holds {len(boards)} questions: read them with vicinal.leaderboard.leaderboards([...])."
                 )
             return boards[0]
-    elif place.suffix == ".toml":
-        return Recipe.read(place)
-    elif place.suffix == ".json":
-        text = read_text(place, "scores (.json)")
-        with reading(place, "scores (.json)"):
+    elif source.suffix == ".toml":
+        return Recipe.read(source, trust=trust)
+    elif source.suffix == ".json":
+        text = read_text(source, "scores (.json)")
+        with reading(source, "scores (.json)"):
             return Scores.from_json(text)
-    return load_data(path)
+    return load_data(path, allow_code=(trust | Trust.typed([path])).sources)

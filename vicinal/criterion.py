@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vicinal._util.code import told
+from vicinal._util.code import Trust
 from vicinal._util.warnings import warn_caller
 from vicinal.distributed import gather_batch, world_size
 from vicinal.errors import InputError, UnknownName, look_up
@@ -236,8 +236,7 @@ class Criterion(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(objective, str):
-            told(objective)
-            objective = find_objective(objective)
+            objective = find_objective(objective, Trust.typed([objective]))
         self.objective = objective
         self.name = getattr(objective, "__name__", type(objective).__name__)
         # A function that declares nothing about itself is taken to work on cosines and on any references.
@@ -246,8 +245,7 @@ class Criterion(nn.Module):
         self.normalise: Normalise = normalise or ("none" if self.geometry.name == "dot" else "sphere")
         check_geometry(self.name, self.traits, self.geometry, self.normalise)
 
-        told(mining)
-        self.miner = find_miner(mining) if isinstance(mining, str) else mining
+        self.miner = find_miner(mining, Trust.typed([mining])) if isinstance(mining, str) else mining
         self.miner_asks = () if self.miner is None else tuple(inspect.signature(self.miner).parameters)
         self.mining_options = dict(mining_options or {})
         check_mining(self.miner, self.mining_options, self.geometry, self.normalise)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vicinal._util.code import find
+from vicinal._util.code import NO_TRUST, Trust, find
 from vicinal.errors import InputError
 from vicinal.objectives.triplet import violated_triplets
 
@@ -289,12 +289,12 @@ MINERS: dict[str, Callable[..., Masks]] = {
 }
 
 
-def find_miner(name: str) -> Callable[..., Masks]:
-    """Return the miner of a name: one of `MINERS`, of an installed package, or `module:name` that was allowed.
+def find_miner(name: str, trust: Trust = NO_TRUST) -> Callable[..., Masks]:
+    """Return the miner of a name: one of `MINERS`, of an installed package, or `module:name` if it is trusted.
 
     Example:
         >>> find_miner("hard") is hard
         True
     """
-    function: Callable[..., Masks] = find("miner", name, MINERS)
+    function: Callable[..., Masks] = find("miner", name, MINERS, trust)
     return function

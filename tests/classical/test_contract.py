@@ -199,15 +199,3 @@ def test_a_singular_covariance_says_how_to_mend_it() -> None:
         Mahalanobis().fit(points)
     assert Mahalanobis(n_components=4).fit(points).components_.shape == (4, 8)
     assert Mahalanobis(shrinkage="auto").fit(points).components_.shape == (8, 8)
-
-
-def test_former_names_work_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match="dim is now called n_components"):
-        learner = NCA(dim=2)
-    assert learner.get_params()["n_components"] == 2
-    with pytest.warns(DeprecationWarning, match="neighbours is now called n_neighbors"):
-        assert LMNN(neighbours=2).n_neighbors == 2
-    with pytest.warns(DeprecationWarning, match="start is now called init"):
-        assert learner.set_params(start="pca").init == "pca"
-    with pytest.warns(DeprecationWarning, match="neighbours is now called n_neighbors"):
-        assert KernelNeighbours(neighbours=1).n_neighbors == 1

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from vicinal._util.files import sealed
 from vicinal.cli.main import app
 from vicinal.data import digits, split
 from vicinal.errors import DataError, InputError, UnknownName
@@ -79,7 +80,7 @@ def test_wrong_data_of_a_run_is_refused(trained: dict[str, Path], tmp_path: Path
     changed = shutil.copytree(folder, tmp_path / "changed")
     record = json.loads((changed / "record.json").read_text())
     del record["sha256"]
-    (changed / "record.json").write_text(json.dumps(record | {"split": "0" * 64}))
+    (changed / "record.json").write_bytes(sealed(json.dumps(record | {"split": "0" * 64}).encode()))
     wrong = run(app, ["audit", str(changed), "--triples", "1"]).exception
     assert isinstance(wrong, InputError)
     assert "is not the data that" in str(wrong)

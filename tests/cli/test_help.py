@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from vicinal.cli.main import VERBS, command_of
-from vicinal.cli.options import METAVARS, todays_words
 
 COMMAND_LINE = Path(__file__).parents[2] / "docs" / "command-line.md"
 HELP = Path(__file__).with_name("help.txt")
@@ -91,16 +90,6 @@ def test_a_shell_completes_verbs_and_options(words: str, position: int, expected
 def test_version() -> None:
     code = "import sys; sys.argv = ['vicinal', '--version']; from vicinal.cli.main import main; main()"
     assert said(code).startswith("vicinal 0.")
-
-
-def test_former_spellings_work_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
-    assert todays_words("train", ["d", "--run=x", "--loss-option", "a=1"]) == ["d", "--out=x", "--option", "a=1"]
-    assert "--run is now --out" in capsys.readouterr().err
-    assert todays_words("embed", ["m", "-o", "e.npz", "--", "-o"]) == ["m", "--out", "e.npz", "--", "-o"]
-    assert todays_words("evaluate", ["e.npz", "--json", "s.json"]) == ["e.npz", "--out", "s.json"]
-    assert todays_words("evaluate", ["e.npz", "--json"]) == ["e.npz", "--json"]
-    assert todays_words("compare", ["d", "-o", "dim=8"]) == ["d", "-o", "dim=8"]
-    assert set(METAVARS) >= {"loss", "option"}
 
 
 def test_a_warning_is_a_note_without_source() -> None:

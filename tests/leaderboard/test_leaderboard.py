@@ -340,18 +340,6 @@ def test_folds_are_joined_under_a_bar_where_progress_is_shown(
     assert "joining" not in capsys.readouterr().err
 
 
-def test_items_without_their_roles_are_not_joined(tmp_path: Path, add_run: AddRun) -> None:
-    """An earlier version kept no roles; its records tell by the number of queries, or by the protocol."""
-    for run in folds_of(tmp_path, add_run, [query_gallery()] * 4).runs:
-        run.save_test_items(run.test_items()._replace(roles=None))
-    journal = Journal(tmp_path).path
-    text = re.sub(r',"sha256":"[0-9a-f]+"', "", journal.read_text())  # earlier versions had no checksums
-    journal.write_text(text.replace('"gallery":true', '"gallery":false'))
-    (entry,) = board_of(tmp_path).entries
-    assert entry.joined is None
-    assert "kept without their roles (query, gallery)" in entry.not_joined[0]
-
-
 def test_a_failed_fold_is_missed(tmp_path: Path, add_run: AddRun) -> None:
     items = query_gallery()
     board = folds_of(tmp_path, add_run, [items, items, items, None])
@@ -425,7 +413,7 @@ def test_pictures_open_the_data_as_the_run_did(
     """Without `skip_bad` and the number of folds the split would be another, and the pictures lost."""
     data = load("digits")
     asked: list[bool] = []
-    monkeypatch.setattr(gallery, "load", lambda name, skip_bad=False: asked.append(skip_bad) or data)
+    monkeypatch.setattr(gallery, "load", lambda name, skip_bad=False, **_: asked.append(skip_bad) or data)
     recipe = {"protocol": "k-fold", "folds": 2, "skip_bad": True}
     test = split(data, "k-fold", seed=0, fold=1, folds=2).test
     assert test is not None

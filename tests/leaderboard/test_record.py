@@ -3,6 +3,7 @@ import os
 
 import pytest
 
+from vicinal._util.files import sealed
 from vicinal.errors import DataError, InputError
 from vicinal.runs import Journal, Record, read_journals
 from vicinal.runs.recipe import Recipe
@@ -58,10 +59,10 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path):
                 read_journals([tmp_path])
 
 
-def test_a_journal_without_checksums_is_read(tmp_path):
+def test_a_line_without_a_checksum_is_refused(tmp_path):
     (tmp_path / "journal.jsonl").write_text(record("a").model_dump_json() + "\n")
-    Journal(tmp_path).append(record("b"))
-    assert keys(tmp_path) == ["a", "b"]
+    with pytest.raises(DataError, match=r"Line 1 .* is damaged"):
+        read_journals([tmp_path])
 
 
 def test_journals_of_two_machines_merge_and_done_wins_over_failed(tmp_path):
@@ -118,8 +119,9 @@ def test_a_folder_without_a_journal_says_so(tmp_path):
     assert Journal(tmp_path).records() == []
 
 
-def test_a_record_of_another_version_is_refused(tmp_path):
-    text = record().model_dump_json().replace('"version":3', '"version":2')
-    (tmp_path / "journal.jsonl").write_text(text + "\n")
-    with pytest.raises(DataError, match=r"Line 1 .* has version 2, and this vicinal reads version 3"):
+@pytest.mark.parametrize("version", [1, 2, 9])
+def test_a_record_of_another_version_is_refused(tmp_path, version):
+    text = record().model_dump_json().replace('"version":3', f'"version":{version}')
+    (tmp_path / "journal.jsonl").write_bytes(sealed(text.encode()) + b"\n")
+    with pytest.raises(DataError, match=f"Line 1 .*: it has version {version}, and this vicinal reads version 3"):
         read_journals([tmp_path])

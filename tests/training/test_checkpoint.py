@@ -149,7 +149,7 @@ def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "VERSION", 99)
         save_checkpoint(tmp_path / "last.ckpt", {"step": 1})
-    with pytest.raises(DataError, match=r"version 99; this vicinal reads version 3(.|\n)*Resume with the vicinal"):
+    with pytest.raises(DataError, match=r"version 99; this vicinal reads version 4(.|\n)*Resume with the vicinal"):
         load_checkpoint(tmp_path / "last.ckpt")
 
 

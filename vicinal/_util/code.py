@@ -3,9 +3,10 @@
 Wherever vicinal takes a name, it takes the object, too: `name_of` gives an object a name under which `find` returns it
 again, so that recipes, records and other processes need to hold names alone.
 
-Tables and installed packages (by their entry points) are trusted. Code that a `module:name` stands for is imported
-only when somebody said so: by typing that name, by handing the object over, or with `allow_code`. A recipe or a model's
-folder that came from elsewhere cannot say it.
+Names in tables and names that installed packages bring (by their entry points) need no permission. The code of a
+`module:name` is imported only if a `Trust` that is passed to `find` allows it. Whoever takes names from the user makes
+one (`Trust.typed`, `Trust.of`) and passes it on: with a `Recipe`, a `Run` or an `Index`, and with the task of another
+process. Names that a recipe, a folder, a journal or a listing of files holds are in no Trust by themselves.
 """
 
 from __future__ import annotations
@@ -19,29 +20,30 @@ import marshal
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, final
 
 from vicinal._util.warnings import warn_caller
 from vicinal.errors import InputError, UnknownName
 
 __all__ = [
     "GROUPS",
-    "allow_code",
-    "allowed_code",
+    "NO_TRUST",
+    "Trust",
     "brought_along",
     "code_hash",
     "find",
+    "handed_over",
     "is_code",
     "known_name",
     "name_of",
     "short_name",
-    "told",
     "works_elsewhere",
 ]
 
@@ -56,20 +58,22 @@ GROUPS = {
 }
 CODE = re.compile(r"(?P<source>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_<][\w.<>]*)")
 
+RECIPE = ".toml"  # ends the name of a recipe's file, whatever else is in the name
 INSTANCE = ".<instance>"  # ends the name of an object whose class has the name before it
 
-_given: dict[str, Any] = {}  # objects that were handed over, by the names they got
-_allowed: dict[str, None] = {}  # modules and files whose code may be imported
+# Objects that the user handed over, by the names they got. This is state of the process, since such an object may exist
+# nowhere else: a lambda has no module that could be imported. Being in it gives no permission to import anything.
+_handed_over: dict[str, Any] = {}
 
 
 def is_code(name: str) -> bool:
-    """Whether a name has the form `package.module:name` or `file.py:name`.
+    """Whether a name has the form `package.module:name` or `file.py:name`; the name of a recipe's file never has.
 
     Example:
-        >>> is_code("my_losses:hinge"), is_code("lab/mine.py:hinge"), is_code("triplet"), is_code("C:/mine.toml")
-        (True, True, False, False)
+        >>> [is_code(name) for name in ("my_losses:hinge", "lab/mine.py:hinge", "triplet", "losses/mine.py:f.toml")]
+        [True, True, False, False]
     """
-    return CODE.fullmatch(name) is not None
+    return CODE.fullmatch(name) is not None and not name.lower().endswith(RECIPE)
 
 
 def short_name(name: str) -> str:
@@ -82,27 +86,62 @@ def short_name(name: str) -> str:
     return name.rpartition(":")[2].removesuffix(INSTANCE) if is_code(name) else name
 
 
-def allow_code(*sources: str) -> None:
-    """Let code of these modules, packages or files be imported for as long as this process runs.
+@final
+@dataclass(frozen=True)
+class Trust:
+    """The modules and files whose code may be imported. It is immutable and passed along; no process remembers it.
 
-    Args:
-        *sources: "my_module", "my_package" (all that is in it), "lab/mine.py", or a whole "my_module:name".
+    Attributes:
+        sources: "my_module", "my_package" (with all modules in it) or "lab/mine.py", sorted. They are what public
+            functions take as `allow_code`.
+
+    Example:
+        >>> trust = Trust.of(["my_package"]) | Trust.typed(["triplet+lab/mine.py:my_miner"])
+        >>> trust.sources, trust.allows("my_package.losses"), trust.allows("os")
+        (('lab/mine.py', 'my_package'), True, False)
     """
-    for source in sources:
-        found = CODE.fullmatch(source)
-        _allowed[found["source"] if found else source] = None
+
+    sources: tuple[str, ...] = ()
+
+    @classmethod
+    def none(cls) -> Trust:
+        """Trust in nothing: tables and installed packages are all there is."""
+        return cls()
+
+    @classmethod
+    def of(cls, sources: Iterable[str]) -> Trust:
+        """Trust in what `--allow-code` or `allow_code=` names: modules, packages, files or a whole "my_module:name"."""
+        names = [sources] if isinstance(sources, str) else sources
+        return cls(tuple(sorted({_source_of(name) if is_code(name) else name for name in names})))
+
+    @classmethod
+    def typed(cls, values: Iterable[Any]) -> Trust:
+        """Trust in the code among values that the user typed on the command line or wrote into a Python call.
+
+        Args:
+            values: Of which only texts can name code: "my_module:my_loss", or "my_module:my_loss+mine.py:my_miner". A
+                `Path` is a file, and never the name of code. Never pass names that a file or a listing of files holds.
+        """
+        parts = (part.strip() for value in values if isinstance(value, str) for part in value.split("+"))
+        return cls.of(part for part in parts if is_code(part))
+
+    def allows(self, source: str) -> bool:
+        """Whether the code of a module or file may be imported; that it was imported before does not count."""
+        if source.endswith(".py"):
+            path = os.path.abspath(source)
+            return any(other.endswith(".py") and os.path.abspath(other) == path for other in self.sources)
+        return any(source == other or source.startswith(f"{other}.") for other in self.sources)
+
+    def __or__(self, other: Trust) -> Trust:
+        return Trust.of((*self.sources, *other.sources))
 
 
-def allowed_code() -> tuple[str, ...]:
-    """Return what `allow_code` was told, for another process."""
-    return tuple(_allowed)
+NO_TRUST = Trust.none()  # the default of every argument that takes one
 
 
-def told(*values: Any) -> None:
-    """Allow the code among what a person typed, or wrote into a call."""
-    for value in values:
-        if isinstance(value, str):
-            allow_code(*(part for part in value.split("+") if is_code(part)))
+def handed_over(names: Iterable[str]) -> Trust:
+    """Trust in the code of those names that stand for objects handed over in this process, for another process."""
+    return Trust.of(name for name in names if name in _handed_over)
 
 
 def known_name(kind: str, name: str, table: Mapping[str, Any]) -> str:
@@ -116,31 +155,32 @@ def known_name(kind: str, name: str, table: Mapping[str, Any]) -> str:
     raise UnknownName(kind, name, [*table, *_brought(kind)])
 
 
-def find(kind: str, name: str, table: Mapping[str, Any]) -> Any:
+def find(kind: str, name: str, table: Mapping[str, Any], trust: Trust) -> Any:
     """Return what a name stands for: in the table, handed over, brought by a package, or importable.
 
     Args:
         kind: One of `GROUPS`.
         name: As people type it.
         table: The names of vicinal itself.
+        trust: The code that may be imported.
 
     Raises:
         UnknownName: For a name that nothing has.
-        InputError: For code that nobody allowed, or that cannot be imported.
+        InputError: For code that is not trusted, or that cannot be imported.
     """
     known_name(kind, name, table)
     if name in table:
         return table[name]
-    if name in _given:
-        return _given[name]
+    if name in _handed_over:
+        return _handed_over[name]
     if not is_code(name):
         with _explained(kind, name):
             return _brought(kind)[name].load()
     source, _, inside = name.rpartition(":")
-    if not _is_allowed(source):
+    if not trust.allows(source):
         raise InputError(
-            f"The {kind} {name!r} is code that does not come with vicinal, and was not typed by you but found in a "
-            f"recipe or a model's folder. If you trust it: --allow-code {source} (in Python allow_code={[source]!r})."
+            f"The {kind} {name!r} is code that does not come with vicinal. What a recipe, folder or record names is "
+            f"not imported unless you allow it: --allow-code {source} (in Python allow_code={[source]!r})."
         )
     with _explained(kind, name):
         return functools.reduce(getattr, inside.split("."), _imported(source))
@@ -168,35 +208,34 @@ def name_of(kind: str, thing: Any, table: Mapping[str, Any]) -> str:
     if module == "__main__" and script is not None and script.endswith(".py") and os.path.isfile(script):
         module = Path(os.path.relpath(script)).as_posix()
     name = f"{module}:{inside.rpartition('<locals>.')[2]}"
-    _given[name] = thing
-    allow_code(name)
+    _handed_over[name] = thing
     return name
 
 
 def works_elsewhere(name: str) -> bool:
     """Whether another process finds the same under a name, by importing it."""
-    if not is_code(name) or name not in _given:
+    if not is_code(name) or name not in _handed_over:
         return True
     source, _, inside = name.rpartition(":")
     if source.endswith(".py"):  # the script that is running, which another process imports as a module
-        return getattr(sys.modules["__main__"], inside, None) is _given[name]
+        return getattr(sys.modules["__main__"], inside, None) is _handed_over[name]
     # Here the module is loaded already, from wherever that was: another process looks along the path.
     if PathFinder.find_spec(source.partition(".")[0], [*sys.path, os.getcwd()]) is None:
         return False
     try:
-        return functools.reduce(getattr, inside.split("."), _imported(source)) is _given[name]
+        return functools.reduce(getattr, inside.split("."), _imported(source)) is _handed_over[name]
     except (ImportError, AttributeError):
         return False
 
 
-def code_hash(kind: str, name: str, table: Mapping[str, Any]) -> str | None:
+def code_hash(kind: str, name: str, table: Mapping[str, Any], trust: Trust) -> str | None:
     """Return the SHA-256 of the file that code is in, or of its own source where there is no file; None for ours.
 
     An object that was not imported by its name counts with what is in it: bound arguments, closed-over values, weights.
     """
     if name in table:
         return None
-    thing = find(kind, name, table)
+    thing = find(kind, name, table, trust)
     total = hashlib.sha256(_source(inspect.unwrap(_definition(thing))))
     if not works_elsewhere(name):
         total.update(repr(_contents(thing)).encode())
@@ -211,7 +250,7 @@ def brought_along(kind: str) -> dict[str, Any]:
     loaded = {}
     for name in sorted(_brought(kind)):
         try:
-            loaded[name] = find(kind, name, {})
+            loaded[name] = find(kind, name, {}, NO_TRUST)
         except InputError as error:
             warn_caller(f"{error} It is left out.")
     return loaded
@@ -227,16 +266,17 @@ def _brought(kind: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUPS[kind])}
 
 
-def _is_allowed(source: str) -> bool:
-    if source.endswith(".py"):
-        return any(other.endswith(".py") and os.path.abspath(other) == os.path.abspath(source) for other in _allowed)
-    return any(source == other or source.startswith(f"{other}.") for other in _allowed)
+def _source_of(name: str) -> str:
+    """Return the module or file of a name of code."""
+    return name.rpartition(":")[0]
 
 
 def _imported(source: str) -> ModuleType:
     """Import a module, from the current folder where it is not installed; or a file."""
     if not source.endswith(".py"):
         here = os.getcwd()  # which `python -m vicinal` looks in, and the command `vicinal` does not
+        if here in sys.path:
+            return importlib.import_module(source)
         sys.path.append(here)
         try:
             return importlib.import_module(source)

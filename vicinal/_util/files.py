@@ -252,10 +252,10 @@ def sealed(text: bytes) -> bytes:
     return text[:-1] + SEAL % hashlib.sha256(text).hexdigest()[:DIGITS].encode()
 
 
-def unsealed(text: bytes) -> tuple[bytes, Literal["sealed", "never sealed", "damaged"]]:
+def unsealed(text: bytes) -> tuple[bytes, Literal["sealed", "torn", "damaged"]]:
     """Return what was sealed, and whether it still is what it was.
 
-    What earlier versions wrote has no seal; nor has a line that a killed process left half-written.
+    A line that a killed process left half-written is "torn": it has no checksum, and does not end as one does.
 
     Example:
         >>> unsealed(sealed(b'{"step": 1}'))
@@ -264,6 +264,6 @@ def unsealed(text: bytes) -> tuple[bytes, Literal["sealed", "never sealed", "dam
         'damaged'
     """
     if not text[-LENGTH:].startswith(b',"sha256":"'):
-        return text, "never sealed"
+        return text, "damaged" if text.endswith(b'"}') else "torn"
     content = text[:-LENGTH] + b"}"
     return content, "sealed" if sealed(content) == text else "damaged"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from vicinal._util.code import find
+from vicinal._util.code import NO_TRUST, Trust, find, is_code
 from vicinal.backbones.backbone import Backbone, Fetched, Input, InStages, Stages, cut, frozen_modules
 from vicinal.backbones.custom import as_backbone, rebuilt_by
 from vicinal.backbones.hub import HUB_NETWORKS, HubNetwork, timm, transformers
@@ -114,12 +114,12 @@ BACKBONES: dict[str, Facts] = {
 }
 
 
-def facts_of(name: str) -> Facts:
+def facts_of(name: str, trust: Trust = NO_TRUST) -> Facts:
     """Return what is known of a backbone by its name; of one that does not come with vicinal, how it is built.
 
     Such a name stands for a class of networks, a function that returns one, or a network that was handed over.
     """
-    known = find("backbone", name, BACKBONES)
+    known = find("backbone", name, BACKBONES, trust)
     if isinstance(known, Facts):
         return known
     if isinstance(known, nn.Module):
@@ -138,21 +138,24 @@ def facts_of(name: str) -> Facts:
     return Facts(build)
 
 
-def build_backbone(name: str, weights: str | Path | None = None, **options: Any) -> Backbone:
+def build_backbone(
+    name: str, weights: str | Path | None = None, *, allow_code: Sequence[str] = (), **options: Any
+) -> Backbone:
     """Build a backbone by name and, if asked, load weights into it.
 
     Args:
-        name: A key of `BACKBONES`, or the name of your own: "my_module:Network", where that was allowed. Beside what it
+        name: A key of `BACKBONES`, or the name of your own: "my_module:Network", if `allow_code` has it. Beside what it
             takes itself, `input` says what it expects; see `vicinal.backbones.as_backbone`.
         weights: None for random weights, "imagenet" for the published ones, or a path or URL of a
             `.pth` or `.safetensors` file with the published parameter names.
+        allow_code: Modules or files whose code the name may stand for.
         options: What the builder of that name takes, e.g. `in_channels=3` for "convnet".
 
     Example:
         >>> build_backbone("convnet", in_channels=3).channels
         256
     """
-    facts = facts_of(name)
+    facts = facts_of(name, Trust.of(allow_code))
     takes = inspect.signature(facts.build)
     try:
         takes.bind(**options)
@@ -182,7 +185,7 @@ def offline_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         >>> offline_options("timm", {"model": "vit_small_patch16_224", "pretrained": True})
         {'model': 'vit_small_patch16_224'}
     """
-    fetching = facts_of(name).fetching
+    fetching = () if is_code(name) else facts_of(name).fetching  # your own network fetches what it wants by itself
     return {option: value for option, value in options.items() if option not in fetching}
 
 
@@ -193,5 +196,5 @@ def small_images(name: str, options: Mapping[str, Any]) -> tuple[int, int] | Non
         >>> small_images("convnet", {"size": 28}), small_images("resnet50", {})
         ((28, 1), None)
     """
-    facts = facts_of(name)
-    return None if facts.small is None else facts.small(**options)
+    small = None if is_code(name) else facts_of(name).small
+    return None if small is None else small(**options)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from vicinal._util.code import told
+from vicinal._util.code import Trust
 from vicinal.classical.learner import MetricLearner, RegulariserName, first_map, regulariser_for
 from vicinal.classical.relations import Relations
 from vicinal.classical.solvers import Solution, over_masks, solve
@@ -84,8 +84,7 @@ class General(MetricLearner):
     def _function(self) -> Callable[..., Tensor]:
         """Return the objective as a function of squared distances, with its options."""
         chosen = self.objective
-        told(chosen)
-        function = find_objective(chosen) if isinstance(chosen, str) else chosen
+        function = find_objective(chosen, Trust.typed([chosen])) if isinstance(chosen, str) else chosen
         bound = partial(function, **(self.options or {}))
         traits = traits_of(function)
         if traits is None or traits.geometry == "squared_euclidean":

@@ -12,7 +12,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from vicinal.classical.former_names import take_former_names
 from vicinal.classical.learner import Array, MetricLearner
 from vicinal.classical.mcml import MCML
 from vicinal.classical.relations import Relations
@@ -224,6 +223,3 @@ def _kernel(estimator: Any, points: Array) -> Kernel:
         return gaussian(estimator.width)
     median = float(np.median(pdist(points))) if len(points) > 1 else 1.0
     return gaussian(median or 1.0)
-
-
-take_former_names(KernelNeighbours)

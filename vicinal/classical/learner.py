@@ -15,7 +15,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
-from vicinal.classical.former_names import take_former_names
 from vicinal.classical.relations import Relations, from_labels, from_pairs, from_triplets
 from vicinal.classical.solvers import Regulariser, Solution
 from vicinal.errors import InputError, UnknownName
@@ -193,10 +192,6 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         converged_: Whether it stopped because it was done, not because of `max_iter`.
         threshold_: Distance up to which a pair counts as the same, set by `calibrate`.
     """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        take_former_names(cls)
 
     def fit(self, X: Any, y: Any) -> MetricLearner:  # noqa: N803
         """Learn from points and their classes."""

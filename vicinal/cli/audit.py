@@ -54,7 +54,7 @@ def audit(
     if Path(what).is_dir():
         if given or domain:
             raise InputError("A run is audited with its own options: leave --option and --domain out.")
-        audited = audit_run(what, data=data, items=items, triples=triples, seed=seed)
+        audited = audit_run(what, data=data, items=items, triples=triples, seed=seed, allow_code=allow_code or ())
         told, record = str(audited), _run_record(audited)
         figures = audit_figures(audited.verdict, audited.metric, audited.bounds, audited.items)
     else:

@@ -47,10 +47,10 @@ def calibrate(
     from vicinal.evaluation.threshold import check_promise, check_rates, promise_threshold
 
     check_rates(false_matches, confidence)
-    embedder = Embedder.load(model)
+    embedder = Embedder.load(model, allow_code=allow_code or ())
     folder = model_in(model)
     prepare_output(folder / CALIBRATION)
-    items = load(data, skip_bad=skip_bad)
+    items = load(data, skip_bad=skip_bad, allow_code=allow_code or ())
     if protocol is not None:
         held_out = split(items, protocol, seed=seed).validation
         if held_out is None:

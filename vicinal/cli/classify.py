@@ -46,7 +46,7 @@ def classify(
     from vicinal.index._classify import naming_rule
 
     prepare_output(out)
-    with Index.open(index) as opened:
+    with Index.open(index, allow_code=allow_code or ()) as opened:
         naming_rule(opened, threshold, where)  # before anything is embedded
         paths, embedded = query_images(opened, query, skip_bad)
         namings = name_by(opened, vector=embedded["vector"], threshold=threshold, where=where)

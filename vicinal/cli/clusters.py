@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from vicinal._util.code import Trust
 from vicinal._util.files import prepare_output
 from vicinal._util.text import counted
 from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
@@ -44,11 +45,13 @@ def clusters(
     """
     from vicinal.collection import propose_clusters
 
+    trust = Trust.of(allow_code or ())
+
     prepare_outputs(out, sheet)
     filled_in = None if names is None or not os.path.lexists(names) else _read_names(names)
     if filled_in is None:
         prepare_output(names)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
     proposed = propose_clusters(found.embedded(), least=least, distance=found.distance)
     examples = [found.names[place] for place in proposed.centres]
     for cluster, example in enumerate(examples):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from vicinal._util.code import Trust
 from vicinal._util.secrets import masked
 from vicinal._util.text import counted
 from vicinal.cli.inputs import asked_budget, whole_numbers, words
@@ -106,10 +107,14 @@ def compare(
     from vicinal.recipes import losses_beside
     from vicinal.tuning.ladder import RUNGS
 
+    trust = Trust.of(allow_code or ())
+
     changes = typed_settings(context.params)
     changes.pop("data", None)
     asked_budget(budget, changes)  # said in the words of the command line
-    named = words(losses) or [loss for name in recipe or [] for loss in losses_beside(name)]
+    named: list[str | Path] = [*words(losses)]
+    if not named:  # as paths: a file that lies in a folder is a recipe, and nobody has typed its name
+        named = [Path(loss) for name in recipe or [] for loss in losses_beside(name)]
     if not named and with_ccp:
         named = [way.loss for way in PANEL]
     board = run_comparison(
@@ -131,6 +136,7 @@ def compare(
         keep_models=models,
         retry_failed=retry_failed,
         progress=progress,
+        allow_code=trust.sources,
         command=masked(shlex.join(["vicinal", *sys.argv[1:]])),
         **changes,
     )
@@ -141,7 +147,7 @@ def compare(
         board.print(console)
     console.print(f"The journal and the runs are in {out}.", highlight=False, soft_wrap=True)
     if report:
-        _write_report(board, out, console)
+        _write_report(board, out, console, trust)
     if board.failed:
         them = "it" if len(board.failed) == 1 else "them"
         names = ", ".join(dict.fromkeys(record.name for record in board.failed))
@@ -150,13 +156,18 @@ def compare(
         raise typer.Exit(1)
 
 
-def _write_report(board: Leaderboard, out: Path, console: Console) -> None:
+def _write_report(board: Leaderboard, out: Path, console: Console, trust: Trust) -> None:
     from vicinal.report import write_report
 
-    console.print(f"The report is {write_report(board, out / 'report.html')}", highlight=False, soft_wrap=True)
+    page = write_report(board, out / "report.html", allow_code=trust.sources)
+    console.print(f"The report is {page}", highlight=False, soft_wrap=True)
 
 
-def _with_ccp(losses: list[str]) -> list[str]:
+def _with_ccp(losses: list[str | Path]) -> list[str | Path]:
     """Put each loss's twin behind it; recipes say themselves what they want."""
-    plain = [loss for loss in losses if not loss.endswith((".toml", "+ccp")) and "/" not in loss]
-    return [twin for loss in losses for twin in ([loss, f"{loss}+ccp"] if loss in plain else [loss])]
+    doubled: list[str | Path] = []
+    for loss in losses:
+        doubled.append(loss)
+        if isinstance(loss, str) and not loss.endswith((".toml", "+ccp")) and "/" not in loss:
+            doubled.append(f"{loss}+ccp")
+    return doubled

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from vicinal._util.code import Trust
 from vicinal._util.text import counted
-from vicinal.cli.options import AsJson, Progress, Quiet
+from vicinal.cli.options import AllowCode, AsJson, Progress, Quiet
 from vicinal.cli.output import prepare_picture, save_picture
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError
 
 if TYPE_CHECKING:
     from vicinal.data import Dataset, Lookalikes
-    from vicinal.data.files import Watch
 
 __all__ = ["data", "findings", "summary"]
 
@@ -43,17 +43,20 @@ def data(
     as_json: AsJson = False,
     progress: Progress = True,
     quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Read data, check every image of it, and say what is in it, what is wrong with it, and what to do next."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    trust = Trust.of(allow_code or ())
+
     prepare_picture(preview, "--preview")
     options: dict[str, Any] = {} if root is None else {"root": root}
     if any_count:
         options["strict"] = False
-    dataset, lookalikes, refused = _looked_at(name_or_path, options, check, skip_bad, progress)
+    dataset, lookalikes, refused = _looked_at(name_or_path, options, check, skip_bad, progress, trust)
     found = findings(dataset, lookalikes)
     rows = summary(dataset) | split_in_words(dataset, lookalikes)
     place = _opened_alone_by(name_or_path, root)
@@ -85,7 +88,7 @@ def data(
 
 
 def _looked_at(
-    name_or_path: str, options: dict[str, Any], check: str, skip_bad: bool, progress: bool
+    name_or_path: str, options: dict[str, Any], check: str, skip_bad: bool, progress: bool, trust: Trust
 ) -> tuple[Dataset, Lookalikes, DataError | None]:
     """The data without what is bad, the pictures that are in it twice, and what training would refuse it for."""
     from vicinal._util.progress import LiveBar
@@ -93,7 +96,7 @@ def _looked_at(
     from vicinal.data._load import reader_of
 
     with suppress(UnknownName):  # which opening it tells
-        if check == "decode" and _takes(reader_of(name_or_path), "check"):
+        if check == "decode" and _takes(reader_of(name_or_path, trust), "check"):
             options = options | {"check": check}
     refused = None
     with LiveBar(shown=progress) as bar, warnings.catch_warnings():
@@ -104,20 +107,21 @@ def _looked_at(
 
         warnings.simplefilter("ignore")  # what was skipped is in the notes, shown below
         try:
-            dataset = load(name_or_path, skip_bad=skip_bad, watch=tell, **options)
+            dataset = load(name_or_path, skip_bad=skip_bad, watch=tell, allow_code=trust.sources, **options)
         except DataError as error:
             if not error.problems:
                 raise
-            refused, dataset = error, _without_bad(name_or_path, options, tell, error)
+            options |= {"watch": tell}
+            refused, dataset = error, _without_bad(name_or_path, options, error, trust)
         return dataset, find_lookalikes(dataset, tell), refused
 
 
-def _without_bad(name_or_path: str, options: dict[str, Any], watch: Watch, error: DataError) -> Dataset:
+def _without_bad(name_or_path: str, options: dict[str, Any], error: DataError, trust: Trust) -> Dataset:
     """What is left of data that was refused, so that all that is odd is told at once."""
     from vicinal.data import load
 
     try:
-        return load(name_or_path, skip_bad=True, watch=watch, **options)
+        return load(name_or_path, skip_bad=True, allow_code=trust.sources, **options)
     except VicinalError:
         raise error from None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vicinal._util.code import Trust
 from vicinal._util.text import counted
 from vicinal.cli.inputs import (
     DATA_OR_INDEX,
@@ -59,8 +60,10 @@ def duplicates(
     from vicinal.data.lookalikes import NOT_COMPARED, lookalike_files
     from vicinal.neighbours.inputs import check_threshold
 
+    trust = Trust.of(allow_code or ())
+
     prepare_outputs(out, sheet)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
     if threshold is not None:
         check_threshold(threshold, found.distance)
     with LiveBar(shown=progress) as bar:

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.files import prepare_output
 from vicinal._util.reading import read_arrays, read_text
 from vicinal.cli.options import AllowCode, Progress, Quiet
@@ -61,14 +62,16 @@ def embed(
     from vicinal.embedder import Embedder
     from vicinal.index.exchange import write_arrays
 
+    trust = Trust.of(allow_code or ())
+
     if out.suffix != ".npz":
         raise InputError(f"--out must end in .npz; got {out}.")
     prepare_output(out)
     console = Console(stderr=True)
     if channels_last:
         console.print("--channels-last has no effect any longer: engines choose the order of memory.", soft_wrap=True)
-    embedder = Embedder.load(model)
-    data, labelled = open_inputs(inputs, skip_bad=skip_bad)
+    embedder = Embedder.load(model, allow_code=trust.sources)
+    data, labelled = open_inputs(inputs, skip_bad=skip_bad, trust=trust)
     result = {
         "embeddings": embedder.encode(
             data,
@@ -101,7 +104,7 @@ def embed(
     )
 
 
-def open_inputs(inputs: str, *, skip_bad: bool = False) -> tuple[Dataset, bool]:
+def open_inputs(inputs: str, *, skip_bad: bool = False, trust: Trust = NO_TRUST) -> tuple[Dataset, bool]:
     """Open what a person named; return it as a Dataset, and whether its labels mean anything.
 
     Args:
@@ -124,7 +127,7 @@ def open_inputs(inputs: str, *, skip_bad: bool = False) -> tuple[Dataset, bool]:
         listing = Listing(paths=found, classes=["unlabelled"] * len(found))
         data, labelled = dataset_from(listing, path.name, skip_bad=skip_bad), False
     else:
-        data, labelled = load(inputs, skip_bad=skip_bad), True
+        data, labelled = load(inputs, skip_bad=skip_bad, allow_code=trust.sources), True
     return data, labelled
 
 

@@ -150,8 +150,8 @@ def evaluate(
             )
         if labels or gallery or gallery_labels:
             raise InputError("--labels, --gallery and --gallery-labels go with embeddings in a file, not with a model.")
-        embedder = Embedder.load(what)
-        scored = _scored_part(load(data, skip_bad=skip_bad), protocol)
+        embedder = Embedder.load(what, allow_code=allow_code or ())
+        scored = _scored_part(load(data, skip_bad=skip_bad, allow_code=allow_code or ()), protocol)
         dataset = scored.name
         items, others = _embedded(embedder, scored, workers, progress)
         usual = embedder.distance

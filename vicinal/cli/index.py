@@ -163,7 +163,7 @@ def build(
     if data is None and not is_index(out):
         raise InputError(f"There is no index {out} yet; give its data, too: vicinal index {model} DATA --out {out}.")
     report = Report(as_json)
-    with Index.build(out, model, data, store=store, progress=progress) as built:
+    with Index.build(out, model, data, store=store, progress=progress, allow_code=allow_code or ()) as built:
         _finish_changes(built, report, built.changes, keep_map, skip_bad, progress)
 
 
@@ -183,7 +183,7 @@ def refresh(
     """
     from vicinal.index import Index
 
-    with Index.open(index) as opened:
+    with Index.open(index, allow_code=allow_code or ()) as opened:
         changes = opened.refresh(data, progress=progress)
         _finish_changes(opened, Report(as_json), changes, keep_map, skip_bad, progress)
 
@@ -204,7 +204,7 @@ def add(
     """
     from vicinal.index import Index
 
-    with Index.open(index) as opened:
+    with Index.open(index, allow_code=allow_code or ()) as opened:
         changes = opened.add(data, progress=progress)
         _finish_changes(opened, Report(as_json), changes, keep_map, skip_bad, progress)
 
@@ -241,7 +241,7 @@ def reembed(
     """
     from vicinal.index import Index
 
-    with Index.open(index) as opened:
+    with Index.open(index, allow_code=allow_code or ()) as opened:
         changes = opened.reembed(model, data, progress=progress)
         _finish_changes(opened, Report(as_json), changes, keep_map, skip_bad, progress)
 
@@ -270,7 +270,9 @@ def import_file(
     from vicinal.index import Index
 
     report = Report(as_json)
-    with Index.import_file(index, file, embedder=model, distance=distance, store=store) as opened:
+    with Index.import_file(
+        index, file, embedder=model, distance=distance, store=store, allow_code=allow_code or ()
+    ) as opened:
         report.changes(opened, opened.changes, skip_bad=True)
         report.finish(opened)
 

@@ -15,6 +15,7 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.files import prepare_output, write_atomically
 from vicinal.cli.output import prepare_picture, save_picture
 from vicinal.errors import DataError, InputError
@@ -242,7 +243,7 @@ class Collection:
 
 
 def read_collection(
-    what: str, model: Path | None = None, *, skip_bad: bool = False, progress: bool = True
+    what: str, model: Path | None = None, *, skip_bad: bool = False, progress: bool = True, trust: Trust = NO_TRUST
 ) -> Collection:
     """Read what a person named.
 
@@ -251,6 +252,7 @@ def read_collection(
         model: What embeds the data.
         skip_bad: Leave out images that cannot be read.
         progress: Whether to show a bar.
+        trust: The code that any of them may name.
     """
     from vicinal.cli.embed import open_inputs
     from vicinal.embedder import Embedder
@@ -260,12 +262,12 @@ def read_collection(
     if is_index(path) or _holds_embeddings(path):
         if model is not None:
             raise InputError(f"{what} holds embeddings already; --model goes with data.")
-        return _from_index(path) if is_index(path) else _from_file(path)
-    data, labelled = open_inputs(what, skip_bad=skip_bad)
+        return _from_index(path, trust) if is_index(path) else _from_file(path)
+    data, labelled = open_inputs(what, skip_bad=skip_bad, trust=trust)
     embeddings = data.items if data.kind == "vectors" and model is None else None
     distance = "cosine"
     if model is not None:
-        embedder = Embedder.load(model)
+        embedder = Embedder.load(model, allow_code=trust.sources)
         embeddings, distance = embedder.encode(data, progress=progress), embedder.distance
     return _of_dataset(data, labelled, np.asarray(embeddings) if embeddings is not None else None, distance)
 
@@ -278,10 +280,10 @@ def _holds_embeddings(path: Path) -> bool:
     return path.suffix == ".parquet" and path.is_file()
 
 
-def _from_index(path: Path) -> Collection:
+def _from_index(path: Path, trust: Trust) -> Collection:
     from vicinal.index import Index
 
-    with Index.open(path) as opened:
+    with Index.open(path, allow_code=trust.sources) as opened:
         items, vectors = opened.get()
         distance = opened.distance
     paths = [str(item.path) for item in items if item.path is not None]

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vicinal.cli.options import AsJson, Quiet
+from vicinal._util.code import Trust
+from vicinal.cli.options import AllowCode, AsJson, Quiet
 from vicinal.cli.output import print_json
 
 __all__ = ["losses"]
@@ -22,14 +23,17 @@ def losses(
     name: Annotated[str | None, typer.Argument(help="Show the data sheet of this loss instead of the list.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """List every loss with its geometry, what it needs, the references it runs on, and its paper; say which to try."""
     from vicinal.comparing.plan import PANEL
     from vicinal.objectives import ALIASES, OBJECTIVES, find_objective
 
+    trust = Trust.of(allow_code or ())
+
     console = Console()
     if name is not None:
-        function = find_objective(name)
+        function = find_objective(name, trust)
         if as_json:
             print_json(_row(function.__name__, function) | {"data sheet": inspect.getdoc(function)})
             return

@@ -20,7 +20,7 @@ from vicinal import __version__
 from vicinal._util.reading import printable
 from vicinal._util.secrets import masked
 from vicinal._util.warnings import warn_plainly
-from vicinal.cli.options import VerbCommand, in_panels, todays_words
+from vicinal.cli.options import VerbCommand, in_panels
 from vicinal.errors import Interrupted, VicinalError
 
 __all__ = ["VERBS", "app", "command_of", "main"]
@@ -161,9 +161,7 @@ class Verbs(TyperGroup):
         name, shown, rest = super().resolve_command(ctx, args)
         if name is None or shown is None:
             return name, shown, rest
-        # While a shell completes a word nothing is to be said.
-        words = rest if ctx.resilient_parsing else todays_words(name, rest)
-        return name, command_of(name), words
+        return name, command_of(name), rest
 
 
 def command_of(name: str) -> Any:

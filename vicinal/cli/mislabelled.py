@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vicinal._util.code import Trust
 from vicinal._util.text import counted
 from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
 from vicinal.cli.options import AllowCode, Progress, Quiet, SkipBad
@@ -38,8 +39,10 @@ def mislabelled(
     from vicinal.collection import find_mislabelled
     from vicinal.data.sheets import BLUE, RED
 
+    trust = Trust.of(allow_code or ())
+
     prepare_outputs(out, sheet)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
     suspects = find_mislabelled(found.embedded(), found.labelled(), k=neighbours, distance=found.distance, least=least)
     for suspect in suspects[:shown]:
         name = found.names[suspect.place]

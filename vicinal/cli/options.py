@@ -1,4 +1,4 @@
-"""One vocabulary for all verbs: panels, what stands for a value, old spellings, and the options of all verbs.
+"""Options of the verbs: their panels, the words that stand for values, and those that several verbs share.
 
 A verb's own file says what its options mean; what is the same everywhere is said here.
 """
@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand
 
-from vicinal._util.code import allow_code as allow
-from vicinal._util.code import told
+from vicinal._util.code import Trust
 from vicinal.cli.inputs import given, loss_settings
 from vicinal.cli.output import quietly
 
@@ -43,7 +41,6 @@ __all__ = [
     "VerbCommand",
     "Weights",
     "in_panels",
-    "todays_words",
     "typed_settings",
 ]
 
@@ -116,15 +113,8 @@ METAVARS = {
     "few_shot": "WAYSxSHOTS,...",
     "allow_code": "MODULE",
 }
-# Former spellings, by verb; they work, with a note.
-FORMER = {
-    "embed": {"-o": "--out"},
-    "evaluate": {"--metric": "--distance"},
-    "index": {"-o": "--out"},
-    "train": {"--run": "--out", "--loss-option": "--option"},
-    "tune": {"--metric": "--score", "--figure": "--plot"},
-}
-# Options of many verbs. `--quiet` and `--allow-code` are obeyed by `VerbCommand`, so that no verb has to.
+# Options of many verbs. `--quiet` and `--allow-code` are handled by `VerbCommand`; `allow_code` also holds the code
+# whose name was typed elsewhere in the command.
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Results only: no progress, no notes.")]
 AllowCode = Annotated[
     list[str] | None,
@@ -144,7 +134,8 @@ class VerbCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb on what was typed."""
-        trust_typed(ctx.params)
+        if "allow_code" in ctx.params:
+            ctx.params["allow_code"] = list(typed_code(ctx.params).sources)
         quiet = ctx.params.get("quiet", False)
         if quiet and "progress" in ctx.params:
             ctx.params["progress"] = False
@@ -154,22 +145,22 @@ class VerbCommand(TyperCommand):
             return super().invoke(ctx)
 
 
-def trust_typed(parameters: Mapping[str, Any]) -> None:
-    """Allow the code that a person named: by `--allow-code`, or by typing its name anywhere else.
+def typed_code(parameters: Mapping[str, Any]) -> Trust:
+    """Return the code that the user named, by `--allow-code` or by typing its name anywhere else.
 
-    This is the only place where the command line hands words to `named_code`.
+    This is the only place where the command line turns words into trust; a verb receives it as `allow_code`.
 
     Args:
         parameters: Everything that was typed, by the parameter of the verb.
     """
-    allow(*(parameters.get("allow_code") or []))
     typed = [
         text
         for name, value in parameters.items()
         for text in (value if isinstance(value, list) else [value])
         if isinstance(text, str) and name != "allow_code"
     ]
-    told(*(word for text in typed for word in re.split("[,=]", text)))  # "a,b" and "name=value" are two each
+    words = [word for text in typed for word in re.split("[,=]", text)]  # "a,b" and "name=value" are two each
+    return Trust.of(parameters.get("allow_code") or []) | Trust.typed(words)
 
 
 def in_panels(parameters: Iterable[Any]) -> list[Any]:
@@ -185,31 +176,6 @@ def in_panels(parameters: Iterable[Any]) -> list[Any]:
         elif parameter.metavar is None:
             parameter.metavar = METAVARS.get(parameter.name)
     return shown
-
-
-def todays_words(verb: str, arguments: Sequence[str]) -> list[str]:
-    """Bring what was typed to today's spelling, and say on standard error what has changed.
-
-    Example:
-        >>> todays_words("losses", ["--json"])
-        ['--json']
-    """
-    former, words = FORMER.get(verb, {}), list[str]()
-    for place, word in enumerate(arguments):
-        if word == "--":
-            return words + list(arguments[place:])
-        flag, equals, value = word.partition("=")
-        # It was the file to write, and is now a flag: what goes to files goes there by --out.
-        names_file = verb == "evaluate" and flag == "--json" and (value or _follows(arguments, place)).endswith(".json")
-        now = "--out" if names_file else former.get(flag)
-        if now is not None:
-            Console(stderr=True).print(f"[yellow]note:[/] {flag} is now {now}.", highlight=False)
-        words.append(word if now is None else f"{now}{equals}{value}")
-    return words
-
-
-def _follows(arguments: Sequence[str], place: int) -> str:
-    return arguments[place + 1] if place + 1 < len(arguments) else ""
 
 
 # The options that `train`, `tune` and `compare` share: most set the setting of a recipe that has their name.

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vicinal._util.code import Trust
 from vicinal._util.text import counted
 from vicinal.cli.inputs import DATA_OR_INDEX, MODEL, prepare_outputs, read_collection, write_rows, write_sheet
 from vicinal.cli.options import AllowCode, Progress, Quiet, SkipBad
@@ -40,8 +41,10 @@ def outliers(
     from vicinal.collection import find_outliers
     from vicinal.data.sheets import RED
 
+    trust = Trust.of(allow_code or ())
+
     prepare_outputs(out, sheet)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress)
+    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
     remote = find_outliers(found.embedded(), found.labels, k=neighbours, distance=found.distance, least=least)
     for outlier in remote[:shown]:
         name = found.names[outlier.place]

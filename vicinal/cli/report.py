@@ -37,7 +37,14 @@ def report(
     """Write a self-contained page about comparisons, and its twin in Markdown beside it."""
     from vicinal.report import write_report
 
-    page = write_report(folder, out, losses=words(losses) or None, chapters=words(chapters), progress=progress)
+    page = write_report(
+        folder,
+        out,
+        losses=words(losses) or None,
+        chapters=words(chapters),
+        progress=progress,
+        allow_code=allow_code or (),
+    )
     if as_json:
         print_json({"page": str(page), "markdown": str(page.with_suffix(".md"))})
         return

@@ -59,7 +59,7 @@ def search(
     if sum(given is not None for given in (query, item, vector)) != 1:
         raise InputError("Give one of: an image or a folder of images, --item, --vector.")
     prepare_picture(sheet, "--sheet")
-    with Index.open(index) as opened:
+    with Index.open(index, allow_code=allow_code or ()) as opened:
         how = {"k": k, "where": where, "fast": fast, "expand": expand, "rerank": Reranking() if rerank else None}
         pictures, answers = _answers(opened, query, item, vector, how, skip_bad)
         numbers, items = opened.numbers, len(opened)

@@ -87,5 +87,5 @@ def serve(
         how = " A browser asks for the token once." if settings.token and not public else ""
         print(f"Serving {index}; Ctrl-C ends it.{how}", file=sys.stderr, flush=True)
 
-    with Index.open(index) as opened:
+    with Index.open(index, allow_code=allow_code or ()) as opened:
         serve_index(opened, settings, started=started)

@@ -45,7 +45,7 @@ def shorten(
     from vicinal.index.exchange import read_vectors
     from vicinal.neighbours.rounding import row_shape
 
-    whole = Embedder.load(model)
+    whole = Embedder.load(model, allow_code=allow_code or ())
     rows = None
     if middle is not None:
         file = read_vectors(middle)

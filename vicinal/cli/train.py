@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vicinal._util.code import Trust
 from vicinal.cli.inputs import asked_budget
 from vicinal.cli.options import (
     AllowCode,
@@ -82,19 +83,21 @@ def train(
     from vicinal.runs.run import recall_at
     from vicinal.training.processes import is_first_process
 
+    trust = Trust.of(allow_code or ())
+
     changes = typed_settings(context.params)
     allowed = asked_budget(budget, changes)
     changes |= allowed.settings()
     started = RunFiles(out).recipe
     sources = [started] if resume and started.exists() and not recipe else recipe or []
     resumed = sources == [started]
-    wanted = Recipe.read(*sources, **changes)
+    wanted = Recipe.read(*sources, trust=trust, **changes)
     if wanted.data is None:
         raise InputError("What is to be trained on? Give a dataset's name or path: vicinal train photos/")
-    whole = load(wanted.data, skip_bad=wanted.skip_bad)
+    whole = load(wanted.data, skip_bad=wanted.skip_bad, allow_code=trust.sources)
     if resumed and allowed.images is not None:
         wanted = seeing_images(wanted, wanted.split(whole).train, allowed.images)
-    settled = Settled(wanted, ()) if resumed else settled_recipe(whole, sources, changes, allowed.images)
+    settled = Settled(wanted, ()) if resumed else settled_recipe(whole, sources, changes, allowed.images, trust)
     early = random_network_note(settled.recipe, whole)
     if early is not None and is_first_process():  # before time is spent on it
         say_notes([early])

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vicinal._util.code import Trust
 from vicinal._util.files import prepare_output, write_atomically
 from vicinal._util.reading import read_toml
 from vicinal.cli.inputs import asked_budget
@@ -97,14 +98,17 @@ def tune(
     from vicinal.tuning.spaces import flat_space
     from vicinal.tuning.tuned import plot_search
 
+    trust = Trust.of(allow_code or ())
+
     changes = typed_settings(context.params)
     allowed = asked_budget(budget, changes)
     changes |= allowed.settings()
-    wanted = Recipe.read(*(recipe or []), **changes)
+    changes["seed"] = seed
+    wanted = Recipe.read(*(recipe or []), trust=trust, **changes)
     if wanted.data is None:
         raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
-    whole = load(wanted.data, skip_bad=wanted.skip_bad)
-    wanted, notes = settled_recipe(whole, recipe or [], changes, allowed.images)
+    whole = load(wanted.data, skip_bad=wanted.skip_bad, allow_code=trust.sources)
+    wanted, notes = settled_recipe(whole, recipe or [], changes, allowed.images, trust)
     say_notes(notes)
     prepare_output(out)
     prepare_figure(plot, "--plot")

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from vicinal._util.code import short_name
+from vicinal._util.code import Trust, short_name
 from vicinal.cli.inputs import parse_pairs
-from vicinal.cli.options import Quiet
+from vicinal.cli.options import AllowCode, Quiet
 from vicinal.cli.output import prepare_figure, print_json, save_figure
 from vicinal.errors import InputError, UnknownName
 
@@ -31,20 +31,23 @@ def weights(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON, for scripts.")] = False,
     quiet: Quiet = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Draw the weight of a pair over its similarity, and say which similarities it depends on."""
     from vicinal.mining import MINERS, find_miner
     from vicinal.objectives import find_objective, options_of
     from vicinal.weights import plot_weights, similarity_types, weight_curves
 
-    miner = find_miner(mining) if mining else None
+    trust = Trust.of(allow_code or ())
+
+    miner = find_miner(mining, trust) if mining else None
     if miner in (MINERS["distance_weighted"], MINERS["random"]):
         raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
     given: dict[str, Any] = parse_pairs(option or [], "--option")
     prepare_figure(out, "--out")
     curves, types = {}, {}
     for name in loss:
-        function = find_objective(name)
+        function = find_objective(name, trust)
         for key in given:
             if key not in options_of(function):
                 raise UnknownName(f"option of {name}", key, options_of(function))

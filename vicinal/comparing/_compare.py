@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from vicinal._util.code import allow_code as allow
-from vicinal._util.code import allowed_code
+from vicinal._util.code import Trust
 from vicinal._util.files import write_atomically
 from vicinal._util.machine import cores
 from vicinal._util.reading import read_json
@@ -248,12 +247,14 @@ def compare(
         )
     if budget is not None and {"steps", "seconds"} & flat(changes).keys():
         raise InputError("budget says how long runs train, and so do steps and seconds: give one of them.")
-    allow(*allow_code)
     if tune:
         look_up("sampler", sampler, SAMPLERS)
+    named = as_names(losses)
+    typed = [name for name, way in zip(named, losses or named, strict=True) if not isinstance(way, Path)]
+    trust = Trust.of(allow_code) | Trust.typed([*typed, *backbones, *changes.values(), data])
     planned = plan(
         data,
-        as_names(losses),
+        named,
         recipe=recipe,
         dims=dims,
         backbones=backbones,
@@ -262,6 +263,7 @@ def compare(
         budget=Budget() if budget is None else read_budget(budget),
         changes=changes,
         check="looks" if progress else "content",  # what is said first, and what is hashed next
+        trust=trust,
     )
     whole, splits, grid = planned.data, planned.splits, planned.grid
     how = _execution(planned.stays_here, jobs, ray, retry_failed=retry_failed, progress=progress)
@@ -282,7 +284,6 @@ def compare(
         keep_models=keep_models,
         command=command,
         notes=planned.notes,
-        allowed=allowed_code(),
         same_batches=same_batches,
     )
     with (
@@ -301,9 +302,7 @@ def compare(
         if rungs:
             grid = climb_rates(grid, rungs, run, how, journal)
         if any(contestant.tuning_trials < tune for contestant in grid):
-            search = TuneContestant(
-                data=whole, out=folder, trials=tune, sampler=sampler, cache=cache, allowed=allowed_code()
-            )
+            search = TuneContestant(data=whole, out=folder, trials=tune, sampler=sampler, cache=cache)
             grid, broken = search_settings(grid, search, how)
             for contestant, reason in broken:
                 journal.append(run.failed(contestant, reason))
@@ -312,7 +311,7 @@ def compare(
         for key in tried:  # whose settings a search has changed
             run.forget(key)
         asked_for = {*baselines, *(run.key(contestant) for contestant in grid)}
-        boards = boards_of(journal.runs, [folder], progress=progress)
+        boards = boards_of(journal.runs(grid[0].recipe.trust), [folder], progress=progress)
         # The runs of earlier calls are rows, too: a folder has one leaderboard, whoever reads it.
         board = max(boards, key=lambda board: sum(each.record.key in asked_for for each in board.runs))
         board = replace(board, data=whole)

@@ -92,7 +92,7 @@ def _named(contestant: Contestant, name: str, dim: int | None) -> Contestant:
     recipe = contestant.recipe
     values = {setting: value for setting, value in recipe.model_dump().items() if setting not in OF_TRAINING}
     values |= {"dim": dim, "seed": recipe.training.seed, "score": recipe.training.score}
-    return Contestant(name, Recipe.of(values), role="baseline")
+    return Contestant(name, Recipe.of(values, recipe.trust), role="baseline")
 
 
 def _record(
@@ -213,7 +213,10 @@ class _Network:
 
 def _untrained(recipe: Recipe, data: Dataset) -> Embedder:
     """Return the network that training starts from: its features, or the embedder that the recipe starts from."""
-    embedder = build_embedder(recipe.changed(dim=None), data) if recipe.start is None else Embedder.load(recipe.start)
+    if recipe.start is None:
+        embedder = build_embedder(recipe.changed(dim=None), data)
+    else:
+        embedder = Embedder.load(recipe.start, allow_code=recipe.trust.sources)
     return embedder.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
-from vicinal._util.code import is_code, known_name, short_name
+from vicinal._util.code import NO_TRUST, Trust, is_code, known_name, short_name
 from vicinal.errors import InputError, UnknownName, VicinalError
 from vicinal.mining import MINERS
 from vicinal.objectives import ALIASES, OBJECTIVES, without_alias
@@ -132,7 +132,10 @@ class Contestant:
 
 
 def drafts(
-    losses: Sequence[str | Path], base: Mapping[str, Any] | None = None, flags: Mapping[str, Any] | None = None
+    losses: Sequence[str | Path],
+    base: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    trust: Trust = NO_TRUST,
 ) -> list[Draft]:
     """Return the draft of every loss; all mistakes of all of them are reported together.
 
@@ -143,6 +146,7 @@ def drafts(
         base: Settings that all share, as `read_tables` returns them; where there are none, those of the first recipe
             among the losses. Those of a loss are kept for that loss alone.
         flags: Settings that override everything, recipes of single losses included.
+        trust: The code that any of them may name.
 
     Example:
         >>> [draft.name for draft in drafts(["triplet+semi_hard", "proxy_anchor"])]
@@ -158,7 +162,7 @@ def drafts(
     mistakes += [f"{name} is a setting of single losses, and not for all of them" for name in over if name in SINGLE]
     over = {name: value for name, value in over.items() if name not in SINGLE}
     shared = without_choice_on_test(shared, over)
-    common = _attempt(shared | over, mistakes) or Recipe()
+    common = _attempt(shared | over, mistakes, trust) or Recipe()
     made: list[Draft] = []
     names: list[str] = []
     for text in texts:
@@ -209,7 +213,7 @@ def _draft(name: str, own: Mapping[str, Any], layers: _Layers, mistakes: list[st
         values["memory"] = shared.get("memory") or memory_of(common)
         chosen -= {"memory"}  # nobody said how large
     wrong: list[str] = []
-    recipe = _attempt(values, wrong)
+    recipe = _attempt(values, wrong, common.trust)
     draft = None
     if recipe is not None:
         wrong += _differing(recipe, common)
@@ -226,12 +230,15 @@ def memory_of(recipe: Recipe) -> int:
 def is_recipe(text: str) -> bool:
     """Whether a person named a recipe or a folder of them, and not a loss.
 
-    A folder that is called as a loss is not meant: with a slash (`./triplet`) it is.
+    A folder that is called as a loss is not meant: with a slash (`./triplet`) it is. A name that ends in .toml is that
+    of a file, whatever else it looks like.
     """
+    if text.endswith(".toml"):
+        return True
     loss = text.split("+")[0]
     if loss in OBJECTIVES or loss in ALIASES:
         return False
-    return text.endswith(".toml") or ("/" in text and not is_code(loss)) or Path(text).is_dir()
+    return ("/" in text and not is_code(loss)) or Path(text).is_dir()
 
 
 def described(text: str) -> tuple[str, dict[str, Any]]:
@@ -252,10 +259,10 @@ def described(text: str) -> tuple[str, dict[str, Any]]:
     return " + ".join(map(short_name, [loss, *extras])), own
 
 
-def _attempt(values: Mapping[str, Any], mistakes: list[str]) -> Recipe | None:
+def _attempt(values: Mapping[str, Any], mistakes: list[str], trust: Trust) -> Recipe | None:
     """Make a recipe, or note what is wrong with it."""
     try:
-        return Recipe.of(values)
+        return Recipe.of(values, trust)
     except InputError as error:
         mistakes += str(error).split("\n  - ")[1:] or [str(error)]
         return None

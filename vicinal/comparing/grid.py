@@ -16,7 +16,6 @@ from typing import Any, TypeVar, final
 
 from rich.console import Console
 
-from vicinal._util.code import allow_code
 from vicinal._util.files import write_atomically
 from vicinal.comparing.contestants import Contestant, demands_after_search
 from vicinal.comparing.executor import Ended, Processes, run_here
@@ -97,7 +96,7 @@ class TrialLog(Hook):
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunContestant:
-    """Trains and scores; what fails becomes a record that says why.
+    """Trains and scores; what fails becomes a record that says why. Which code may run is known by the recipe it gets.
 
     Attributes:
         data: The whole dataset.
@@ -108,7 +107,6 @@ class RunContestant:
         keep_models: Whether trained embedders stay in the runs' folders.
         command: What repeats the comparison.
         notes: What a reader of any of its scores has to know.
-        allowed: Modules and files whose code may be imported.
         same_batches: Whether batches are composed alike for all losses.
     """
 
@@ -120,7 +118,6 @@ class RunContestant:
     keep_models: bool = True
     command: str = ""
     notes: tuple[str, ...] = ()
-    allowed: tuple[str, ...] = ()
     same_batches: bool = False
 
     def get_ready(self) -> None:
@@ -140,7 +137,6 @@ class RunContestant:
 
         A rung is trained and not tested. Its checkpoint stays: the run that it may become goes on from there.
         """
-        allow_code(*self.allowed)
         files = RunFiles(Journal(self.out).run_folder(self.key(contestant)))
         try:
             run = train(
@@ -189,7 +185,7 @@ class RunContestant:
         )
 
     def again(self, contestant: Contestant, record: Record) -> Record:
-        """Return the record of a rung as that of a run: one that failed, or that an earlier version has tested."""
+        """Return the record of a rung that failed as that of a run."""
         # What was noted of its training stays: that the budget was next to nothing, say.
         notes = tuple(dict.fromkeys([*self.notes, *record.notes]))
         return record.model_copy(update={**self.facts(contestant), "notes": notes})
@@ -222,7 +218,6 @@ class TuneContestant:
         trials: Of each contestant, the learning rates that it has tried among them.
         sampler: Which sampler chooses.
         cache: Where frozen features are kept.
-        allowed: Modules and files whose code may be imported.
     """
 
     data: Dataset
@@ -230,7 +225,6 @@ class TuneContestant:
     trials: int
     sampler: str
     cache: Path | None = None
-    allowed: tuple[str, ...] = ()
 
     def log_of(self, contestant: Contestant) -> Path:
         """Return the file in which the search of a contestant says how far it is."""
@@ -239,7 +233,6 @@ class TuneContestant:
 
     def __call__(self, contestant: Contestant) -> Tuned | str:
         """Return what was found, or why nothing was."""
-        allow_code(*self.allowed)
         recipe = contestant.recipe
         split = recipe.split(self.data).without_test()
         log, name = self.log_of(contestant), search_name(contestant.name, recipe.backbone, recipe.dim)
@@ -463,7 +456,7 @@ def run_grid(
     for contestant in grid:
         key = run.key(contestant)
         if contestant.role == "run" and key in known and known[key].role == "rung":
-            if known[key].test or known[key].status == "failed":
+            if known[key].status == "failed":
                 known[key] = run.again(contestant, known[key])
                 journal.append(known[key])
             else:

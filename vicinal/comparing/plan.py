@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from vicinal._util.code import name_of, told, works_elsewhere
+from vicinal._util.code import Trust, handed_over, name_of, works_elsewhere
 from vicinal.comparing.contestants import Contestant, Draft, drafts, is_recipe, memory_of
 from vicinal.data import PROTOCOLS, READERS, Dataset, Split, is_foreign, load, of
 from vicinal.data._load import reader_of
@@ -267,9 +267,7 @@ class Plan:
     @property
     def stays_here(self) -> list[str]:
         """The user's own functions that no other process can import."""
-        recipes = [contestant.recipe for contestant in self.grid]
-        named = [name for each in recipes for name in (each.data, each.loss, each.mining, each.backbone) if name]
-        return [name for name in dict.fromkeys(named) if not works_elsewhere(name)]
+        return [name for name in _code_names(self.grid) if not works_elsewhere(name)]
 
 
 def as_names(losses: Sequence[Method] | None) -> list[str]:
@@ -300,9 +298,10 @@ def plan(
     same_batches: bool,
     budget: Budget,
     changes: Mapping[str, Any],
+    trust: Trust,
     check: str = "content",
 ) -> Plan:
-    """Return all runs of a comparison; the words are those of `vicinal.compare`.
+    """Return all runs of a comparison; the words are those of `vicinal.compare`, and `trust` is the code to import.
 
     Args:
         check: What is remembered of image files when they are opened, as `vicinal.data.checks` has it.
@@ -310,7 +309,7 @@ def plan(
     Raises:
         InputError: Listing all mistakes of all recipes.
     """
-    told(*ways, *backbones, *changes.values(), data)
+    trust |= recipe.trust if isinstance(recipe, Recipe) else Trust.none()
     data = of(data) if is_foreign(data) else data
     backbones = [Recipe.of({"backbone": backbone}).backbone for backbone in backbones]  # as names
     base = _tables(recipe)
@@ -321,7 +320,7 @@ def plan(
         raise InputError(
             f"A comparison runs all folds of its protocol; got fold = {flat(changes)['fold']}: leave it out."
         )
-    first = drafts(ways, base, changes if data is None else {**changes, "data": _name(data)})
+    first = drafts(ways, base, changes if data is None else {**changes, "data": _name(data)}, trust)
     whole = data if isinstance(data, Dataset) else _load(first[0].recipe, check)
     need_one_label(whole, "A comparison")
     wishes = Wishes(
@@ -335,6 +334,8 @@ def plan(
     splits = Splits(whole)
     completed, notes = complete(first, whole, splits, wishes)
     grid = _grid([draft.contestant() for draft in completed], dims, backbones, seeds)
+    ours = handed_over(_code_names(grid))  # which other processes have to import
+    grid = [replace(contestant, recipe=contestant.recipe.trusting(ours)) for contestant in grid]
     _check(grid, splits)
     return Plan(whole, grid, completed[0].recipe, (*notes, *notes_on_names(ways, completed)), splits)
 
@@ -408,8 +409,18 @@ def _name(data: str | Path | Dataset | Callable[..., Dataset]) -> str:
 def _load(recipe: Recipe, check: str) -> Dataset:
     if recipe.data is None:
         raise InputError("No dataset is given. Pass one, its name or its path, or a recipe that names one.")
-    checks = "check" in inspect.signature(reader_of(recipe.data)).parameters  # of those that read files
-    return load(recipe.data, skip_bad=recipe.skip_bad, **({"check": check} if checks else {}))
+    reader = reader_of(recipe.data, recipe.trust)
+    checks: dict[str, Any] = {}
+    if "check" in inspect.signature(reader).parameters:  # a reader of files
+        checks["check"] = check
+    return load(recipe.data, skip_bad=recipe.skip_bad, allow_code=recipe.trust.sources, **checks)
+
+
+def _code_names(grid: Sequence[Contestant]) -> list[str]:
+    """Return what the recipes of runs name that may be code."""
+    recipes = [contestant.recipe for contestant in grid]
+    named = [name for each in recipes for name in (each.data, each.loss, each.mining, each.backbone) if name]
+    return list(dict.fromkeys(named))
 
 
 def _grid(entries: Sequence[Contestant], dims: Sequence[int], backbones: Sequence[str], seeds: int) -> list[Contestant]:

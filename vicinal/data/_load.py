@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vicinal._util.code import find, is_code
+from vicinal._util.code import NO_TRUST, Trust, find, is_code
 from vicinal.data import readers
 from vicinal.data.dataset import Dataset, need_one_label
 from vicinal.data.files import Watch
@@ -46,17 +46,25 @@ PUBLISHED = {
 SUFFIXES = {".csv": "table", ".parquet": "table", ".npz": "arrays"}
 
 
-def load(name_or_path: str | Path, *, skip_bad: bool = False, watch: Watch | None = None, **options: Any) -> Dataset:
+def load(
+    name_or_path: str | Path,
+    *,
+    skip_bad: bool = False,
+    watch: Watch | None = None,
+    allow_code: Sequence[str] = (),
+    **options: Any,
+) -> Dataset:
     """Open a known set by its name, or whatever lies at a path.
 
     Args:
         name_or_path: A name in `READERS` or of an installed package's reader, a folder (a published layout is
-            recognised), a `.csv`, `.parquet` or `.npz` file, or "my_module:my_reader" where that was allowed. A
+            recognised), a `.csv`, `.parquet` or `.npz` file, or "my_module:my_reader" if `allow_code` has it. A
             published set named without `root` is looked for in the folder that the environment variable VICINAL_DATA
             names.
         skip_bad: Leave out what cannot be read, with a warning, instead of raising; sets that are part of vicinal
             have nothing bad in them.
         watch: Callback, called after every image file with the number of files that are done, and of all.
+        allow_code: Modules or files whose code the name may stand for.
         options: Passed on to the reader (`root`, `check`, ...).
 
     Example:
@@ -70,17 +78,19 @@ def load(name_or_path: str | Path, *, skip_bad: bool = False, watch: Watch | Non
     known = name in READERS or is_code(name)
     if not known and not os.path.exists(path) and (os.sep in name or path.suffix):
         raise DataError(f"{path} does not exist.", hint="Give a folder, a table, or the name of a known set.")
-    reader = reader_of(name_or_path)
+    reader = reader_of(name_or_path, Trust.of(allow_code))
     if watch is not None and "watch" in inspect.signature(reader).parameters:
         options["watch"] = watch
     return _read(name, reader, () if known or not os.path.exists(path) else (path,), options, skip_bad)
 
 
-def reader_of(name_or_path: str | Path) -> Callable[..., Dataset]:
+def reader_of(name_or_path: str | Path, trust: Trust = NO_TRUST) -> Callable[..., Dataset]:
     """Return the function that opens a name or a path."""
     name = str(name_or_path)
     by_path = os.path.exists(name) and name not in READERS and not is_code(name)
-    reader: Callable[..., Dataset] = READERS[recognise(name)] if by_path else find("dataset", name, READERS)
+    if by_path:
+        return READERS[recognise(name)]
+    reader: Callable[..., Dataset] = find("dataset", name, READERS, trust)
     return reader
 
 

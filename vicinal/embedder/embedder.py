@@ -16,7 +16,6 @@ from jaxtyping import Float, Float32
 from PIL import Image
 from torch import Tensor, nn
 
-from vicinal._util.code import allow_code as allow
 from vicinal._util.code import is_code, name_of, works_elsewhere
 from vicinal._util.html import html_page, html_table
 from vicinal._util.reading import reading
@@ -76,7 +75,10 @@ class Embedder(nn.Module):
         transform: From a PIL image to the backbone's input at test time; None for the backbone's own.
         weights: "imagenet", or a path or URL of weights for the backbone; None for random ones.
         options: What the named backbone takes, e.g. `{"in_channels": 3}`.
-        card: What the saved folder's README says.
+        allow_code: Modules or files whose code the backbone's name may stand for.
+
+    Attributes:
+        card: What the README of the saved folder says: title, data, recipe and scores.
 
     Example:
         >>> embedder = Embedder("convnet", dim=16)
@@ -96,14 +98,14 @@ class Embedder(nn.Module):
         transform: Callable[[Image.Image], Tensor] | None = None,
         weights: str | Path | None = None,
         options: Mapping[str, Any] | None = None,
-        card: Card | None = None,
+        allow_code: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.name: str | None = None
         self.options = dict(options or {})
         if not isinstance(backbone, nn.Module):
             self.name = name_of("backbone", backbone, {})
-            backbone = build_backbone(self.name, weights, **self.options)
+            backbone = build_backbone(self.name, weights, allow_code=allow_code, **self.options)
             if isinstance(backbone, Fetched):  # it need not be fetched again
                 self.options = dict(backbone.options)
         elif weights is not None or options:
@@ -116,7 +118,7 @@ class Embedder(nn.Module):
             backbone.channels, dim, pooling=pooling, normalisation=normalisation, bias=bias, kaiming=kaiming
         )
         self.transform = transform or default_transform(backbone.input)
-        self.card = card or Card()
+        self.card = Card()  # what the saved folder's README says
         self.frozen: tuple[str, ...] = ()
         self.rounding: Rounding | None = None  # of its embeddings, to fewer bytes; see `shortened`
         self.calibration: Calibration | None = None  # from which similarity on two items count as the same
@@ -353,7 +355,6 @@ class Embedder(nn.Module):
             allow_code: Modules or files whose code the folder may name: an embedder whose network does not come with
                 vicinal runs that network's code.
         """
-        allow(*allow_code)
         config, state = read_folder(Path(folder))
         with reading(model_in(Path(folder)) / CONFIG, "the description of an embedder"):
             transform = restore_transform(config.transform)
@@ -368,7 +369,7 @@ class Embedder(nn.Module):
                 bias=config.bias,
                 transform=transform,
                 options=options,
-                card=config.card,
+                allow_code=allow_code,
             )
             # Networks of timm, and perhaps those of others, read their own numbers while they are built.
             if config.backbone in BACKBONES and config.backbone != "timm":
@@ -377,6 +378,7 @@ class Embedder(nn.Module):
             embedder = build()
         _require_fit(embedder, state, folder)
         embedder.load_state_dict(state)
+        embedder.card = config.card
         embedder.rounding = config.rounding
         _require_rounding(embedder, folder)
         embedder.calibration = read_calibration(model_in(Path(folder)), identity(config))

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vicinal._util.code import find, name_of, short_name, told
+from vicinal._util.code import Trust, find, name_of, short_name
 from vicinal.errors import InputError, UnknownName
 from vicinal.evaluation import retrieval
 from vicinal.evaluation.clustering import cluster_scores
@@ -339,12 +339,12 @@ def _own_scores(
     scores: Sequence[str | Callable[..., Tensor]],
 ) -> tuple[dict[str, Callable[..., Tensor]], dict[str, Callable[..., Tensor]]]:
     """Return the user's own scores by name: those of the neighbours, and those of the full ranking."""
-    told(*scores)
+    trust = Trust.typed(scores)
     on_hits: dict[str, Callable[..., Tensor]] = {}
     on_ranks: dict[str, Callable[..., Tensor]] = {}
     for score in scores:
         name = name_of("score", score, {})
-        function = find("score", name, {})
+        function = find("score", name, {}, trust)
         of_ranks = next(iter(inspect.signature(function).parameters), "") == "ranks"
         (on_ranks if of_ranks else on_hits)[short_name(name)] = function
     return on_hits, on_ranks

@@ -14,6 +14,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float32
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.text import counted
 from vicinal.embedder import Embedder
 from vicinal.errors import InputError, look_up
@@ -127,7 +128,15 @@ def write_compacted(store: Store, building: Path) -> None:
             target.add(items[start : start + COPIED], rows[start : start + COPIED])
 
 
-def write_reembedded(store: Store, building: Path, path: Path, model: Embedder, data: Any, progress: bool) -> Changes:
+def write_reembedded(
+    store: Store,
+    building: Path,
+    path: Path,
+    model: Embedder,
+    data: Any,
+    progress: bool,
+    trust: Trust = NO_TRUST,
+) -> Changes:
     """Embed the items of a store with another embedder, into a new store; what was done before a kill is kept.
 
     Args:
@@ -137,9 +146,10 @@ def write_reembedded(store: Store, building: Path, path: Path, model: Embedder, 
         model: The other embedder.
         data: Where the items are, if they are not files.
         progress: Whether to show a bar on standard error.
+        trust: The code that the name of the data may stand for.
     """
     items, _ = store.get(vectors=False)
-    source = _again(items, data)
+    source = _again(items, data, trust)
     header = header_for(model)
     with closing(begin_store(building, header, store.url, name_in_server(path))) as target:
         target.declare(store.columns())
@@ -152,10 +162,10 @@ def write_reembedded(store: Store, building: Path, path: Path, model: Embedder, 
     return Changes(updated=len(places) - len(skipped), unchanged=len(done), skipped=skipped)
 
 
-def _again(items: list[Item], data: Any) -> Source:
+def _again(items: list[Item], data: Any, trust: Trust) -> Source:
     """What items are embedded from a second time."""
     if data is not None:
-        return as_source(data)
+        return as_source(data, trust=trust)
     lost = [item.id for item in items if item.path is None or item.id != item.path]
     if lost:
         raise InputError(

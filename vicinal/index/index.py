@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float32, Float64
 from numpy.typing import NDArray
 
+from vicinal._util.code import Trust
 from vicinal._util.text import counted
 from vicinal.embedder import Calibration, Embedder
 from vicinal.errors import InputError, look_up
@@ -72,16 +73,23 @@ class Index:
         'b'
     """
 
-    def __init__(self, path: str | Path, *, follow: bool = True) -> None:
+    def __init__(self, path: str | Path, *, follow: bool = True, allow_code: Sequence[str] = ()) -> None:
+        self.trust = Trust.of(allow_code)
         self._generations = Generations(path, follow)
-        self._model = KeptModel(self.path)
+        self._model = KeptModel(self.path, self.trust)
         self._kept = KeptForSearch()
         self.changes = Changes()
 
     @classmethod
-    def open(cls, path: str | Path, *, follow: bool = True) -> Index:
-        """Open an index that `build` or `of_vectors` made."""
-        return cls(path, follow=follow)
+    def open(cls, path: str | Path, *, follow: bool = True, allow_code: Sequence[str] = ()) -> Index:
+        """Open an index that `build` or `of_vectors` made.
+
+        Args:
+            path: Its folder.
+            follow: Whether to move on when another process has put a new generation in its place.
+            allow_code: Modules or files whose code the index's embedder may name.
+        """
+        return cls(path, follow=follow, allow_code=allow_code)
 
     @classmethod
     def build(
@@ -94,6 +102,7 @@ class Index:
         metadata: Any = None,
         store: str = "",
         progress: bool = False,
+        allow_code: Sequence[str] = (),
     ) -> Index:
         """Make an index, or bring one up to date that was made with the same embedder; a killed build goes on.
 
@@ -106,13 +115,15 @@ class Index:
             store: Where items and vectors are kept: `postgresql://user@host/database` or
                 `milvus://host:19530`; by default in the folder.
             progress: Whether to show a bar on standard error.
+            allow_code: Modules or files whose code the folder of an embedder, or the name of the data, may stand for.
         """
-        model = embedder if isinstance(embedder, Embedder) else Embedder.load(embedder)
+        model = embedder if isinstance(embedder, Embedder) else Embedder.load(embedder, allow_code=allow_code)
         # Before anything is made: of data that is not there no empty index is left.
-        source = None if data is None else as_source(data, labels=labels, metadata=metadata)
+        trust = Trust.of(allow_code)
+        source = None if data is None else as_source(data, labels=labels, metadata=metadata, trust=trust)
         known = model.identity()
         if is_index(path):
-            index = cls(path)
+            index = cls(path, allow_code=allow_code)
             _check_settled(index, store)
             if index.embedder_hash != known:
                 folder = None if isinstance(embedder, Embedder) else embedder
@@ -124,7 +135,7 @@ class Index:
                 index.calibrate(model.calibration)
         else:
             make_index(path, header_for(model), model, store)
-            index = cls(path)
+            index = cls(path, allow_code=allow_code)
         index._model.remember(known, model)
         if source is not None:
             index.changes = index.refresh(source, progress=progress)
@@ -180,6 +191,7 @@ class Index:
         embedder: Embedder | str | Path | None = None,
         distance: str | None = None,
         store: str = "",
+        allow_code: Sequence[str] = (),
     ) -> Index:
         """Make an index of the vectors of a file, or add them to one that is there; what `export` wrote is the same.
 
@@ -190,9 +202,12 @@ class Index:
                 folder of one. The file does not hold it, but perhaps its hash, and another is refused.
             distance: For a new index; None for what the file says, or the cosine.
             store: For a new index: where items and vectors are kept; see `build`.
+            allow_code: Modules or files whose code the folder of an embedder may name.
         """
         found = read_vectors(Path(file))
-        model = embedder if isinstance(embedder, Embedder) or embedder is None else Embedder.load(embedder)
+        if isinstance(embedder, str | Path):
+            embedder = Embedder.load(embedder, allow_code=allow_code)
+        model = embedder
         check_claims(file, found, model, distance)
         rows = checked_rows(found.vectors, f"the vectors of {file}")
         source = source_of_rows(rows, found.ids, found.labels, found.metadata)
@@ -526,7 +541,7 @@ class Index:
             metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
             progress: Whether to show a bar on standard error.
         """
-        source = as_source(data, labels=labels, metadata=metadata)
+        source = as_source(data, labels=labels, metadata=metadata, trust=self.trust)
         with self._generations.writing() as generation:
             return follow_source(generation.store, self._embedder_of(generation), source, progress)
 
@@ -595,13 +610,14 @@ class Index:
             data: Where the items are, if they are not files: what they were built from.
             progress: Whether to show a bar on standard error.
         """
-        model = embedder if isinstance(embedder, Embedder) else Embedder.load(embedder)
-        known = model.identity()
+        if not isinstance(embedder, Embedder):
+            embedder = Embedder.load(embedder, allow_code=self.trust.sources)
+        model, known = embedder, embedder.identity()
         with self._generations.writing() as generation:
             if known == generation.embedder:
                 raise InputError(f"{self.path} has this embedder already; there is nothing to embed anew.")
             building = self._generations.index.building(known[:16])
-            changes = write_reembedded(generation.store, building, self.path, model, data, progress)
+            changes = write_reembedded(generation.store, building, self.path, model, data, progress, self.trust)
             keep_model(building, known, model)
             self._generations.index.finish(building)
             self._model.remember(known, model)

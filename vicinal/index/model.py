@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import final
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.files import write_atomically
 from vicinal.embedder import Calibration, Embedder
 from vicinal.embedder.folder import CALIBRATION, identity, read_calibration, read_folder
@@ -57,10 +58,11 @@ class KeptModel:
 
     Args:
         index: The folder of the index, for messages.
+        trust: The code that the embedder may name.
     """
 
-    def __init__(self, index: Path) -> None:
-        self._index = index
+    def __init__(self, index: Path, trust: Trust = NO_TRUST) -> None:
+        self._index, self._trust = index, trust
         self._embedder: tuple[str, Embedder] | None = None
         self._calibration: tuple[Path, tuple[int, int], Calibration | None] | None = None
 
@@ -97,7 +99,7 @@ class KeptModel:
                     f"with vectors, or give it the embedder once: vicinal index MODEL --out {self._index} (or "
                     "Index.build(path, embedder))."
                 )
-            model = Embedder.load(generation / MODEL)
+            model = Embedder.load(generation / MODEL, allow_code=self._trust.sources)
             if model.identity() != known:
                 raise InputError(f"{generation / MODEL} is not the embedder that made the vectors of {self._index}.")
             self._embedder = (known, model)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.reading import printable, read_text
 from vicinal.data._load import load, recognise
 from vicinal.data.dataset import ROLES, Dataset, need_one_label
@@ -154,6 +155,7 @@ def as_source(
     ids: Sequence[Id] | None = None,
     labels: Sequence[Any] | None = None,
     metadata: Any = None,
+    trust: Trust = NO_TRUST,
 ) -> Source:
     """List what is to be put into an index, without opening files.
 
@@ -164,8 +166,9 @@ def as_source(
         ids: In place of the absolute paths of files; needed for images and vectors in memory.
         labels: In place of those that the data has.
         metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
+        trust: The code that the name of a dataset may stand for.
     """
-    source = _listed(data)
+    source = _listed(data, trust)
     further = as_columns(metadata)
     given = {
         "ids": ids,
@@ -204,13 +207,13 @@ def described(source: Source) -> Source:
     return Source(source.inputs, ids, source.paths, source.labels, source.metadata, source.name)  # type: ignore[arg-type]
 
 
-def _listed(data: Any) -> Source:
+def _listed(data: Any, trust: Trust) -> Source:
     if isinstance(data, Source):
         return data
     if isinstance(data, Dataset):
         return _of_dataset(data, data.name)
     if isinstance(data, str | os.PathLike):
-        return _of_path(Path(data))
+        return _of_path(Path(data), trust)
     if not isinstance(data, Sequence | np.ndarray):
         data = [data]
     if len(data) and all(isinstance(item, str | os.PathLike) for item in data):
@@ -218,7 +221,7 @@ def _listed(data: Any) -> Source:
     return Source(data, [f"item {place}" for place in range(len(data))])
 
 
-def _of_path(path: Path) -> Source:
+def _of_path(path: Path, trust: Trust) -> Source:
     name = printable(os.path.abspath(path))
     if path.is_dir() and recognise(path) == "folder":
         inside = [entry for entry in folders_in(path) if not entry.name.startswith(".")]
@@ -248,7 +251,7 @@ def _of_path(path: Path) -> Source:
             return _of_files(files, columns.get("label", []), metadata, name, columns.get("id"))
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return _of_files([str(path)])
-    return _of_dataset(load(str(path)), name if path.exists() else str(path))
+    return _of_dataset(load(str(path), allow_code=trust.sources), name if path.exists() else str(path))
 
 
 def _of_files(

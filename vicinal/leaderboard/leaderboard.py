@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 from rich.console import Console
 
+from vicinal._util.code import Trust
 from vicinal._util.text import counted, fraction, short
 from vicinal.data import Dataset
 from vicinal.errors import InputError, UnknownName
@@ -353,7 +354,11 @@ class Leaderboard:
 
 
 def leaderboards(
-    folders: Sequence[str | Path], *, runs: Sequence[Run] = (), progress: bool = False
+    folders: Sequence[str | Path],
+    *,
+    runs: Sequence[Run] = (),
+    progress: bool = False,
+    allow_code: Sequence[str] = (),
 ) -> list[Leaderboard]:
     """Read the journals of folders and sort all of their runs into questions.
 
@@ -364,13 +369,14 @@ def leaderboards(
         folders: That `vicinal compare` wrote; those of several machines are put together.
         runs: More of them, which belong to no comparison: what `vicinal train` made.
         progress: Whether to show how far it is where folds are joined.
+        allow_code: Modules or files whose code the runs may name.
 
     Raises:
         InputError: Where a folder holds no journal, or no run is in any.
     """
     if not folders and not runs:
         raise InputError("A leaderboard needs at least one folder that `vicinal compare` wrote; got none.")
-    return boards_of(read_journals(folders), folders, others=runs, progress=progress)
+    return boards_of(read_journals(folders, Trust.of(allow_code)), folders, others=runs, progress=progress)
 
 
 def boards_of(

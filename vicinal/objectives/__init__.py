@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from vicinal._util.code import find
+from vicinal._util.code import NO_TRUST, Trust, find
 from vicinal.objectives.arcface import arcface
 from vicinal.objectives.binomial_deviance import binomial_deviance
 from vicinal.objectives.circle import circle
@@ -90,14 +90,14 @@ def without_alias(name: str) -> str:
     return ALIASES.get(name, name)
 
 
-def find_objective(name: str) -> Callable[..., Tensor]:
-    """Return the loss of a name: one of `OBJECTIVES`, of an installed package, or `module:name` that was allowed.
+def find_objective(name: str, trust: Trust = NO_TRUST) -> Callable[..., Tensor]:
+    """Return the loss of a name: one of `OBJECTIVES`, of an installed package, or `module:name` if it is trusted.
 
     Example:
         >>> find_objective("supcon").__name__
         'supervised_contrastive'
     """
-    function: Callable[..., Tensor] = find("loss", without_alias(name), OBJECTIVES)
+    function: Callable[..., Tensor] = find("loss", without_alias(name), OBJECTIVES, trust)
     return function
 
 

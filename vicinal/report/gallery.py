@@ -107,7 +107,8 @@ def open_album(run: Run, data: Dataset | None = None) -> Album:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what is skipped was said when the run was made
-            data = load(record.dataset, skip_bad=run.recipe.skip_bad) if data is None else data
+            if data is None:
+                data = load(record.dataset, skip_bad=run.recipe.skip_bad, allow_code=run.trust.sources)
         test = run.recipe.split(data).test
     except (VicinalError, OSError) as error:
         reason = str(error).splitlines()[0]

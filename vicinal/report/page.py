@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from rich.console import Console
 from rich.progress import Progress
 
-from vicinal._util.code import brought_along, find, name_of, told
+from vicinal._util.code import Trust, brought_along, find, name_of
 from vicinal._util.files import write_atomically
 from vicinal._util.text import capitalised, counted, in_words, percent
 from vicinal.errors import DataError, InputError
@@ -126,6 +126,7 @@ def write_report(
     losses: Sequence[str] | None = None,
     chapters: Sequence[str | Callable[[Leaderboard], list[Chapter]]] = (),
     progress: bool = True,
+    allow_code: Sequence[str] = (),
 ) -> Path:
     """Write one self-contained page about comparisons, and its twin in Markdown beside it.
 
@@ -140,6 +141,7 @@ def write_report(
         chapters: More of them at the end, after those of installed packages: functions from a leaderboard to a list of
             `vicinal.report.Chapter`, or "my_module:my_chapter".
         progress: Whether to show a bar.
+        allow_code: Modules or files whose code the runs may name.
 
     Returns:
         Where the page is.
@@ -149,12 +151,13 @@ def write_report(
         UnknownName: Where no leaderboard has a loss of that name.
         DataError: Where the page cannot be written.
     """
-    boards = _boards(results, progress=progress)
+    boards = _boards(results, progress=progress, allow_code=allow_code)
     if losses is not None:
         boards = only_losses(boards, losses)
     out = _beside(boards[0]) if out is None else Path(out)
-    told(*chapters)
-    named = {name: find("chapter", name, CHAPTERS) for name in (name_of("chapter", one, CHAPTERS) for one in chapters)}
+    trust = Trust.of(allow_code) | Trust.typed(chapters)
+    names = [name_of("chapter", chapter, CHAPTERS) for chapter in chapters]
+    named = {name: find("chapter", name, CHAPTERS, trust) for name in names}
     every: dict[str, Callable[[Leaderboard], list[Chapter]]] = CHAPTERS | brought_along("chapter") | named
     scored = [bool(board.entries) for board in boards]  # joins folds, under a bar of its own
     bar = Progress(console=Console(stderr=True), disable=not progress, transient=True)
@@ -185,7 +188,10 @@ def write_report(
 
 
 def _boards(
-    results: Leaderboard | str | Path | Sequence[Leaderboard] | Sequence[str | Path], *, progress: bool
+    results: Leaderboard | str | Path | Sequence[Leaderboard] | Sequence[str | Path],
+    *,
+    progress: bool,
+    allow_code: Sequence[str],
 ) -> list[Leaderboard]:
     """Return leaderboards as they are, and read those of folders."""
     several = [results] if isinstance(results, Leaderboard | str | Path) else list(results)
@@ -193,7 +199,7 @@ def _boards(
     folders = [result for result in several if not isinstance(result, Leaderboard)]
     if boards and folders:
         raise InputError("A report is about leaderboards or about folders; got both.")
-    return boards or leaderboards(folders, progress=progress)
+    return boards or leaderboards(folders, progress=progress, allow_code=allow_code)
 
 
 def _beside(board: Leaderboard) -> Path:

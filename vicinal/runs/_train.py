@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vicinal._util.code import allow_code as allow
-from vicinal._util.code import told
+from vicinal._util.code import Trust
 from vicinal._util.machine import peak_memory_mib
 from vicinal.backbones import small_images
 from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
@@ -232,9 +231,11 @@ def fit(
         >>> embedder.dim
         8
     """
-    allow(*allow_code)
-    told(*changes.values())
-    settled = suited_recipe(split.train, changes) if recipe is None else Settled(recipe.changed(changes), ())
+    trust = Trust.of(allow_code) | Trust.typed(changes.values())
+    if recipe is None:
+        settled = suited_recipe(split.train, changes, trust)
+    else:
+        settled = Settled(recipe.trusting(trust).changed(changes), ())
     asked = _about(split, settled.recipe)
     recipe = with_fitting_batches(asked, split.train)
     running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
@@ -289,10 +290,12 @@ def train(
         >>> train(recipe, progress=False).record.test["P@1"] > 0.2
         True
     """
-    allow(*allow_code)
+    recipe = recipe.trusting(Trust.of(allow_code))
     if data is None and recipe.data is None:
         raise InputError('The recipe names no data: give it as data=, or in the recipe (data = "photos/").')
-    whole = load(str(recipe.data), skip_bad=recipe.skip_bad) if data is None else data
+    whole = data
+    if whole is None:
+        whole = load(str(recipe.data), skip_bad=recipe.skip_bad, allow_code=recipe.trust.sources)
     need_one_label(whole, "A run with test classes")
     known = {"data": "", **(facts or {})}
     known["data"] = known["data"] or whole.hash()
@@ -306,7 +309,7 @@ def train(
     with alone_in(folder):
         fitted = _fit(divided.visible, recipe, divided.identity, running)
         if not (fitted.writes and tests):
-            return Run(record_of(fitted, recipe, divided.visible, known), None, fitted.embedder)
+            return Run(record_of(fitted, recipe, divided.visible, known), None, fitted.embedder, recipe.trust)
         return _finish(fitted, recipe, divided, known, keep_model=keep_model)
 
 
@@ -381,7 +384,7 @@ def _finish(fitted: Fitted, recipe: Recipe, divided: _Divided, known: Mapping[st
     items = embedded_items(fitted.model, test)
     facts = {**known, **facts_of_test(items, test, fitted.model.distance, recall_at(test.name))}
     record = record_of(fitted, recipe, divided.visible, facts)
-    run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder)
+    run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder, recipe.trust)
     if fitted.files is not None:
         run.save_test_items(items)
     keep_run(fitted, divided.visible, record, keep_model=keep_model)

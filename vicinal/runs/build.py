@@ -59,9 +59,10 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
         bias=recipe.head_bias,
         weights=recipe.weights,
         options=options,
+        allow_code=recipe.trust.sources,
     )
     if recipe.start is not None:
-        former = Embedder.load(recipe.start)
+        former = Embedder.load(recipe.start, allow_code=recipe.trust.sources)
         try:
             embedder.load_state_dict(former.state_dict())
         except RuntimeError:
@@ -131,9 +132,9 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
         geometry = "dot" if traits.geometry == "cosine" else traits.geometry
         lengths = {"normalise": recipe.normalisation or "none", "geometry": geometry}
     criterion = Criterion(
-        find_objective(recipe.loss),
+        find_objective(recipe.loss, recipe.trust),
         references=references,
-        mining=None if recipe.mining is None else find_miner(recipe.mining),
+        mining=None if recipe.mining is None else find_miner(recipe.mining, recipe.trust),
         mining_options=recipe.mining_options,
         past_anchors=None if "memory" in traits.references else memory,
         prefixes=recipe.prefixes,

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.text import counted
 from vicinal.backbones import BACKBONES, fetch, kept_weights
 from vicinal.backbones.hub import HUB_NETWORKS
@@ -186,7 +187,11 @@ def suited_settings(data: Dataset, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settled_recipe(
-    data: Dataset, sources: Sequence[str | Path], changes: Mapping[str, Any], images: int | None = None
+    data: Dataset,
+    sources: Sequence[str | Path],
+    changes: Mapping[str, Any],
+    images: int | None = None,
+    trust: Trust = NO_TRUST,
 ) -> Settled:
     """Return the recipe of a command line: recipes laid over each other, or network and budget that suit the data.
 
@@ -197,6 +202,7 @@ def settled_recipe(
         sources: Names or paths of recipes.
         changes: As `Recipe.changed` takes it.
         images: To be seen in training, if that is its budget; they become steps by the size of its batches.
+        trust: The code that recipes and changes may name.
 
     Example:
         >>> from vicinal.data import digits
@@ -206,24 +212,25 @@ def settled_recipe(
     tables = read_tables(*sources)
     said = set(flat(laid_over(tables, changes)))
     if not sources:
-        asked = Recipe.of(suited_settings(data, changes)).changed(changes)
+        asked = Recipe.of(suited_settings(data, changes), trust).changed(changes)
         train = asked.split(data).train
         asked = budgeted(asked, train, changes) if images is None else seeing_images(asked, train, images, changes)
         return in_own_terms(asked, train, said)
-    asked = Recipe.of(tables).changed(changes)
+    asked = Recipe.of(tables, trust).changed(changes)
     said |= {"mining"} if "loss" in tables else set()  # such a recipe says with its loss whether it mines
     train = asked.split(data).train
     return in_own_terms(asked if images is None else seeing_images(asked, train, images), train, said)
 
 
-def suited_recipe(train: Dataset, changes: Mapping[str, Any]) -> Settled:
+def suited_recipe(train: Dataset, changes: Mapping[str, Any], trust: Trust = NO_TRUST) -> Settled:
     """Return a recipe of what was asked for, with a network that suits the data and the loss's own terms elsewhere.
 
     Args:
         train: The classes to train on.
         changes: As `Recipe.changed` takes it.
+        trust: The code that the changes may name.
     """
-    return in_own_terms(Recipe.of(suited_settings(train, changes)).changed(changes), train, set(changes))
+    return in_own_terms(Recipe.of(suited_settings(train, changes), trust).changed(changes), train, set(changes))
 
 
 def in_own_terms(recipe: Recipe, train: Dataset, said: Collection[str]) -> Settled:

@@ -32,7 +32,6 @@ __all__ = ["JoinedFolds", "join_folds", "join_vectors"]
 
 JOINED = "concatenated"  # the folder of their journal
 PROTOCOL = "reality-check"
-SCHEME = "joined/2"  # part of a joined record's key: those of the first scheme knew neither gallery nor missing folds
 
 
 @final
@@ -88,7 +87,7 @@ def _joined_once(members: list[Run], kept: dict[str, Record], journals: Sequence
     reason = _incomplete([run.record for run in members])
     if reason:
         return reason
-    key = hashlib.sha256("".join([SCHEME, *(run.record.key for run in members)]).encode()).hexdigest()[:16]
+    key = hashlib.sha256("".join(run.record.key for run in members).encode()).hexdigest()[:16]
     if key not in kept:
         joined = _join(members, key)
         if isinstance(joined, str):
@@ -122,8 +121,6 @@ def _join(members: Sequence[Run], key: str) -> Record | str:
     labels, roles = folds[0].labels, folds[0].roles
     if not all(np.array_equal(items.labels, labels) and _same_roles(items, folds[0]) for items in folds):
         return "its folds were tested on different items"
-    if roles is None and _searched_a_gallery(first, labels):
-        return "the test items were kept without their roles (query, gallery), by an earlier version of vicinal"
     joined = EmbeddedItems(join_vectors(first, folds), labels, roles)
     scores = score_test_items(joined, first.distance, k=recall_at(first.dataset), also=[], intervals=None)
     classes = len(first.classes) or int(labels.max()) + 1
@@ -153,9 +150,3 @@ def _same_roles(items: EmbeddedItems, other: EmbeddedItems) -> bool:
     if items.roles is None or other.roles is None:
         return items.roles is other.roles
     return np.array_equal(items.roles, other.roles)
-
-
-def _searched_a_gallery(record: Record, labels: np.ndarray) -> bool:
-    """Whether only some items were queries. Records of version 1 do not say, but count the queries of each class."""
-    sizes = np.bincount(labels)
-    return record.gallery or (bool(record.queries) and sum(record.queries) != int(sizes[sizes > 1].sum()))

@@ -12,10 +12,11 @@ from typing import final
 from filelock import FileLock
 from pydantic import ValidationError
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.files import sealed, sync_folder, unsealed
 from vicinal.embedder.folder import IN_COMPARISON
 from vicinal.errors import DataError, InputError
-from vicinal.runs.record import Record
+from vicinal.runs.record import Record, refusal
 from vicinal.runs.run import Run
 
 __all__ = ["Journal", "OpenJournal", "read_journals"]
@@ -113,16 +114,19 @@ class OpenJournal:
         """The newest record of each run."""
         return list(self._records.values())
 
-    @property
-    def runs(self) -> list[Run]:
-        """The same with the folders of the runs, as `read_journals` returns them."""
-        return [_run(record, [self._journal]) for record in self.records]
+    def runs(self, trust: Trust = NO_TRUST) -> list[Run]:
+        """Return the same with the folders of the runs, as `read_journals` does."""
+        return [_run(record, [self._journal], trust) for record in self.records]
 
 
-def read_journals(folders: Sequence[str | Path]) -> list[Run]:
+def read_journals(folders: Sequence[str | Path], trust: Trust = NO_TRUST) -> list[Run]:
     """Read the journals of one or several folders (of several machines, say), the newest record of each run.
 
     A run that was done anywhere counts as done. A line that a killed process left half-written is passed over.
+
+    Args:
+        folders: That `vicinal compare` wrote.
+        trust: The code that the runs may name.
     """
     journals = [Journal(Path(folder)) for folder in folders]
     found: dict[tuple[str, bool], Record] = {}
@@ -136,7 +140,7 @@ def read_journals(folders: Sequence[str | Path]) -> list[Run]:
             if record is None:
                 continue
             _take(record, found)
-    return [_run(record, journals) for record in found.values()]
+    return [_run(record, journals, trust) for record in found.values()]
 
 
 def _take(record: Record, records: dict[tuple[str, bool], Record]) -> None:
@@ -146,9 +150,9 @@ def _take(record: Record, records: dict[tuple[str, bool], Record]) -> None:
         records[run] = record
 
 
-def _run(record: Record, journals: Sequence[Journal]) -> Run:
+def _run(record: Record, journals: Sequence[Journal], trust: Trust) -> Run:
     folders = [journal.run_folder(record.key) for journal in journals]
-    return Run(record, next((folder for folder in folders if folder.is_dir()), None))
+    return Run(record, next((folder for folder in folders if folder.is_dir()), None), trust=trust)
 
 
 def _record(path: Path, number: int, line: bytes) -> Record | None:
@@ -156,26 +160,15 @@ def _record(path: Path, number: int, line: bytes) -> Record | None:
     text, seal = unsealed(line)
     if seal == "damaged":
         raise _damaged(path, number)
+    if seal == "torn":
+        return None
     try:
         return Record.model_validate_json(text)
     except ValidationError as error:
-        if all(details["type"] != "json_invalid" for details in error.errors()):
-            raise DataError(
-                f"Line {number} of {path} is not a record that this vicinal reads: {_fault(error)}.",
-                hint="Read it with the vicinal that wrote it, or start the comparison anew in another folder.",
-            ) from None
-        if line.endswith(b'"}'):  # it was written to its end
-            raise _damaged(path, number) from None
-        return None
-
-
-def _fault(error: ValidationError) -> str:
-    """Return what is wrong with a record: its version above all."""
-    faults = {details["loc"]: details for details in error.errors()}
-    version = faults.get(("version",))
-    if version is None:
-        return error.errors()[0]["msg"]
-    return f"it has version {version['input']}, and this vicinal reads version {Record.model_fields['version'].default}"
+        raise DataError(
+            f"Line {number} of {path} is not a record that this vicinal reads: {refusal(error)}.",
+            hint="Read it with the vicinal that wrote it, or start the comparison anew in another folder.",
+        ) from None
 
 
 def _damaged(path: Path, number: int) -> DataError:

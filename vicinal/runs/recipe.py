@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
-from vicinal._util.code import code_hash, is_code, known_name, name_of, short_name
+from vicinal._util.code import NO_TRUST, Trust, code_hash, is_code, known_name, name_of, short_name
 from vicinal._util.reading import read_toml
 from vicinal._util.secrets import has_secret, masked
 from vicinal.backbones import BACKBONES
@@ -30,24 +30,6 @@ __all__ = ["SCORES", "Recipe", "flat", "laid_over", "method_name", "read_tables"
 
 SCORES = ("P@1", "P@R", "MAP@R")  # that steps may be chosen by, and that a record has for every class
 
-# Names of earlier versions, which recipes and journals still hold.
-FORMERLY = {"metric": "score"}
-# Settings that came later, with what was done before there were any: keys of earlier journals lack them.
-LATER: dict[str, Any] = {
-    "cover": 0,
-    "cover_pool": 12,
-    "cover_every": 100,
-    "hierarchy": 0,
-    "hierarchy_weight": 0.1,
-    "head_bias": True,
-    "lora_rank": None,
-    "prefixes": [],
-    "training.betas": [0.9, 0.999],
-    "training.decay_before_clipping": False,
-    "training.schedule_patience": 5,
-    "ccp.pool_order": "drawn",
-    "ccp.proximal_decay": 1.0,
-}
 # What a table of options belongs to: another name in a later file starts its options anew.
 OPTIONS_OF = {"loss_options": "loss", "mining_options": "mining", "backbone_options": "backbone"}
 # Settings that name code, which may be the user's own: what it is, and the names that come with vicinal.
@@ -151,6 +133,8 @@ class Recipe(BaseModel):
             (LoRA); merged into them in the end. None trains the network itself.
         freeze_batch_norm: Whether batch norm keeps its statistics.
         training: How long, how fast, how often scored.
+        trust: The code that the names in it may stand for. It is no part of the recipe: it is not written down, does
+            not count when recipes are compared, and a file cannot give it. Recipes made from this one have it, too.
 
     Example:
         >>> recipe = Recipe(loss="triplet").changed(steps=50, margin=0.2)
@@ -202,61 +186,84 @@ class Recipe(BaseModel):
     lora_rank: Annotated[int, Field(ge=1, le=4096)] | None = None
     freeze_batch_norm: bool = False
     training: Annotated[Settings, AfterValidator(_scored)] = Field(default_factory=Settings)
+    _trust: Trust = PrivateAttr(default=NO_TRUST)
 
     @classmethod
-    def read(cls, *sources: str | Path, **changes: Any) -> Recipe:
+    def read(cls, *sources: str | Path, trust: Trust = NO_TRUST, **changes: Any) -> Recipe:
         """Read recipes laid over each other: what a later one says counts, and `changes` most of all.
 
         Args:
             *sources: Names of recipes that come with vicinal ("thesis/cub-bn_inception"), or paths of TOML files.
+            trust: The code that they, and the changes, may name.
             **changes: As `changed` takes them.
         """
-        return cls.of(read_tables(*sources)).changed(changes)
+        return cls.of(read_tables(*sources), trust).changed(changes)
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Recipe:
+    def of(cls, values: Mapping[str, Any], trust: Trust = NO_TRUST) -> Recipe:
         """Make a recipe from names and values; settings of the training loop may stand among them.
 
         Every mistake is reported at once. TOML has no word for None: the string "none" stands for it.
+
+        Args:
+            values: As `changed` takes them.
+            trust: The code that they may name.
 
         Example:
             >>> Recipe.of({"loss": "triplet", "steps": 50}).training.steps
             50
         """
-        return cls().changed(values)
+        return cls().trusting(trust).changed(values)
+
+    @property
+    def trust(self) -> Trust:
+        """The code that its names may stand for."""
+        return self._trust
+
+    def trusting(self, trust: Trust) -> Recipe:
+        """Return the same recipe, whose names may stand for more code."""
+        copied = self.model_copy()
+        copied._trust = self._trust | trust
+        return copied
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self.model_dump() == other.model_dump()
 
     def changed(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Recipe:
         """Return the recipe with other values.
 
         A name is one of a recipe, of its training settings, of a table ("loss_options.margin"), or of an option of the
-        loss or miner by itself ("margin"). A table replaces the one that is there, but for `training`. A time
-        (`seconds`) without `steps` beside it is the whole budget.
+        loss or miner by itself ("margin"). Where several say the same, the more special one counts: first whole tables
+        and settings, of which a table replaces the one that is there, but for `training`; then what is named inside a
+        table, and options by themselves, in the order in which they are given. A time (`seconds`) without `steps`
+        beside it is the whole budget.
 
         Example:
             >>> Recipe().changed({"loss_options.threshold": 0.7, "learning_rate": 0.01}).loss_options
             {'threshold': 0.7}
         """
-        tables = self.model_dump()
-        loop = tables.pop("training")
-        wrong: list[str] = []
-        given = _simple_names_last(laid_over({"data": self.data}, _by_name({**(values or {}), **named})))
-        if isinstance(given.get("on"), Mapping):
-            del given["on"]  # of data that the recipe does not name
-        for table, owner in OPTIONS_OF.items():
-            if given.get(owner, tables[owner]) != tables[owner]:  # options of another loss would not fit
-                tables[table] = {}
-        tables = without_choice_on_test(tables, given)
-        for name, value in given.items():
-            wrong += _put(name, _with_none(value), tables, loop)
-        if _names_time_alone(given) and loop["seconds"] is not None:
-            loop["steps"] = None
+        layer = laid_over({"data": self.data}, {**(values or {}), **named})
+        if isinstance(layer.get("on"), Mapping):
+            del layer["on"]  # of data that the recipe does not name
+        settings = {table: {} for table in OPTIONS_OF} | _without_what_changes(flat(self.model_dump()), layer)
+        settings |= {name: value for name, value in layer.items() if name in settings}
+        if layer.get("seconds") is not None and "steps" not in layer:
+            settings["steps"] = None
+        wrong = []
+        for name in [name for name in layer if name not in settings]:
+            table, option = _table_and_option(name, settings, self.trust)
+            if table is None:
+                wrong.append(_unknown(name, layer[name], settings, self.trust))
+            else:
+                settings[table] = _with_option(_as_table(settings[table]) or {}, option, layer[name])
+        loop: Any = {name: settings.pop(name) for name in Settings.model_fields}
         try:
-            made = Recipe(**tables, training=loop)
+            made = Recipe(**settings, training=loop)
         except ValidationError as error:
             wrong += [_sentence(details) for details in error.errors()]
         if wrong:
             raise InputError("The recipe has mistakes:\n" + "\n".join(f"  - {text}" for text in wrong))
-        return made
+        return made.trusting(self.trust)
 
     def value(self, name: str) -> Any:
         """Return the value of a setting, or the default of an option that the recipe does not give.
@@ -300,17 +307,12 @@ class Recipe(BaseModel):
             values["weights"] = Path(values["weights"]).name
         if own := {Path(name).name: digest for name, digest in self.code().items() if name != self.data}:
             values["code"] = own
-        for setting_path, usual in LATER.items():
-            table, _, setting = setting_path.rpartition(".")
-            holder = values[table] if table else values
-            if holder is not None and holder[setting] == usual:
-                del holder[setting]
         return hashlib.sha256(json.dumps([name, data, values], sort_keys=True).encode()).hexdigest()[:16]
 
     def code(self) -> dict[str, str]:
         """Return the SHA-256 of all code that the recipe names and that does not come with vicinal, by its name."""
         hashes = {
-            name: code_hash(kind, name, table)
+            name: code_hash(kind, name, table, self.trust)
             for setting, (kind, table) in CODE.items()
             if (name := getattr(self, setting)) is not None and (setting != "data" or is_code(name))
         }
@@ -341,7 +343,7 @@ class Recipe(BaseModel):
     @property
     def traits(self) -> Traits:
         """What the loss declares about itself."""
-        return traits_or_default(find_objective(self.loss))
+        return traits_or_default(find_objective(self.loss, self.trust))
 
     @property
     def method(self) -> str:
@@ -350,53 +352,64 @@ class Recipe(BaseModel):
 
     def _defaults(self, table: str) -> dict[str, Any]:
         """Return the options of the loss or miner that its table is about."""
-        if table == "loss_options":
-            return options_of(find_objective(self.loss))
-        return options_of(find_miner(self.mining)) if table == "mining_options" and self.mining is not None else {}
+        return _options_of_parts({"loss": self.loss, "mining": self.mining}, self.trust).get(table, {})
 
 
 def method_name(values: Mapping[str, Any]) -> str:
-    """Return the loss and what it is used with, from the values of a recipe or of a record that may be older.
+    """Return the loss and what it is used with, from the values of a recipe or of a record.
 
     Example:
         >>> method_name({"loss": "contrastive", "memory": 800, "ccp": None})
         'contrastive + memory'
     """
-    extras = [values.get("mining"), *(name for name in ("memory", "cover", "hierarchy") if values.get(name))]
+    extras = [name for name in ("memory", "cover", "hierarchy") if values.get(name)]
     if values.get("ccp") is not None:
         extras.append("ccp")
-    return " + ".join(short_name(str(part)) for part in [values["loss"], *extras] if part)
-
-
-def _by_name(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with names in the place of the user's own functions."""
-    return {
-        name: name_of(CODE[name][0], value, CODE[name][1]) if name in CODE and callable(value) else value
-        for name, value in values.items()
-    }
+    return " + ".join(short_name(str(part)) for part in [values["loss"], values.get("mining"), *extras] if part)
 
 
 def read_tables(*sources: str | Path) -> dict[str, Any]:
     """Read the names and values of recipes laid over each other, as `Recipe.of` takes them."""
-    tables: dict[str, Any] = {}
+    layer: dict[str, Any] = {}
     for source in sources:
-        tables = laid_over(tables, read_toml(find_recipe(source)))
-    return tables
+        layer = laid_over(layer, read_toml(find_recipe(source)))
+    return layer
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names and values of a recipe with the settings of the training loop among them."""
+    """Return a layer of settings in its one form: each setting by its name alone, with a value as Python has it.
+
+    Settings of the training loop stand among the others; of one that is given twice, "training.steps" counts more than
+    "steps", and that more than `steps` in a table `training`. `batch` becomes the two settings that it stands for, the
+    user's own functions become names, and "none" becomes None. Tables of options stay tables, and what is named inside
+    one ("loss_options.margin") stays as it is.
+
+    Example:
+        >>> flat({"steps": 5, "training": {"steps": 9, "seed": 1}, "batch": "16x4", "dim": "none"})
+        {'steps': 5, 'seed': 1, 'dim': None, 'classes_per_batch': 16, 'samples_per_class': 4}
+    """
     training = values.get("training", {})
     rest = {name: value for name, value in values.items() if name != "training"}
-    return {**training, **rest} if isinstance(training, Mapping) else dict(values)
+    dotted = {name: rest.pop(name) for name in list(rest) if name.startswith("training.")}
+    if isinstance(training, Mapping):
+        table = _by_name_alone({f"training.{name}": value for name, value in training.items()})
+    else:
+        table = {"training": training}  # which `Recipe.of` refuses
+    layer = {**table, **rest, **_by_name_alone(dotted)}
+    if "batch" in layer:
+        layer |= _composed(layer.pop("batch"))
+    for setting in CODE.keys() & layer.keys():
+        if callable(layer[setting]):
+            layer[setting] = name_of(CODE[setting][0], layer[setting], CODE[setting][1])
+    return {name: _with_none(value) for name, value in layer.items()}
 
 
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a recipe over those of another; tables are joined, unless they are another loss's options.
+    """Return a layer of settings over another, both of them `flat`: what the top says counts, and tables are joined.
 
-    Settings of the training loop are moved into their table, where a later recipe finds them however it says them. What
-    a study found best for a loss may differ by dataset: the table `[on.cub]` is laid over all the rest as soon as the
-    data's name is known to be "cub", and does not count elsewhere.
+    The options of a loss, miner or backbone do not outlive it. What a study found best for a loss may differ by
+    dataset: the table `[on.cub]` is laid over all the rest as soon as the data's name is known to be "cub", and does
+    not count elsewhere.
 
     Example:
         >>> laid_over({"loss": "triplet", "loss_options": {"margin": 0.1}}, {"loss": "circle", "dim": 8})
@@ -404,22 +417,17 @@ def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]
         >>> laid_over({"data": "cub"}, {"memory": 96, "on": {"sop": {"memory": 12800}, "cub": {"memory": 800}}})
         {'data': 'cub', 'memory': 800}
     """
-    kept, over = without_choice_on_test(_in_tables(base), top), _in_tables(top)
-    for table, owner in {**OPTIONS_OF, "on": "loss"}.items():
-        before = kept.get(owner, Recipe.model_fields[owner].default)
-        if over.get(owner, before) != before:
-            kept.pop(table, None)
+    over = flat(top)
+    layer = _without_what_changes(flat(base), over)
     for name, value in over.items():
-        former = kept.get(name)
-        if name == "ccp" and isinstance(former, str) and former != "none":
-            former = {"preset": former}
-        kept[name] = {**former, **value} if isinstance(value, Mapping) and isinstance(former, Mapping) else value
-    if kept.get("data") is None or not isinstance(kept.get("on"), Mapping):
-        return kept
-    special = kept.pop("on").get(kept["data"], {})
+        table = _as_table(layer.get(name)) if name == "ccp" else layer.get(name)
+        layer[name] = {**table, **value} if isinstance(value, Mapping) and isinstance(table, Mapping) else value
+    if layer.get("data") is None or not isinstance(layer.get("on"), Mapping):
+        return layer
+    special = layer.pop("on").get(layer["data"], {})
     if not isinstance(special, Mapping):
-        raise InputError(f"on.{kept['data']} must be a table of settings; got {special!r}.")
-    return laid_over(kept, special)
+        raise InputError(f"on.{layer['data']} must be a table of settings; got {special!r}.")
+    return laid_over(layer, special)
 
 
 def without_choice_on_test(values: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -433,79 +441,60 @@ def without_choice_on_test(values: Mapping[str, Any], asked: Mapping[str, Any]) 
     return {**values, "select_on_test": False} if chosen else dict(values)
 
 
-def _in_tables(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values under their present names, with settings of the training loop in its table."""
-    renamed = {FORMERLY.get(name, name): value for name, value in values.items()}
-    if "batch" in renamed:
-        renamed |= _composed(renamed.pop("batch"))
-    table = renamed.get("training", {})
-    if not isinstance(table, Mapping):
-        return renamed  # which `Recipe.of` refuses
-    loop = {FORMERLY.get(name, name): value for name, value in table.items()}
-    loop |= {name: renamed.pop(name) for name in list(renamed) if name in Settings.model_fields}
-    return renamed | ({"training": loop} if loop else {})
+def _without_what_changes(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flat settings without what those over them make void: options of another loss, a choice on test data."""
+    left = without_choice_on_test(base, over)
+    for table, owner in {**OPTIONS_OF, "on": "loss"}.items():
+        before = base.get(owner, Recipe.model_fields[owner].default)
+        if over.get(owner, before) != before:
+            left = {name: value for name, value in left.items() if name.partition(".")[0] != table}
+    return left
+
+
+def _by_name_alone(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of the training loop without "training." before their names; other names stay as they are."""
+    short = {name: name.removeprefix("training.") for name in values}
+    return {short[name] if short[name] in Settings.model_fields else name: value for name, value in values.items()}
 
 
 def _composed(batch: Any) -> dict[str, int]:
     """Return the settings that "16x4" stands for."""
-    found = re.fullmatch(r"\s*(\d+)\s*x\s*(\d+)\s*", str(batch))
-    if found is None:
+    sizes = re.fullmatch(r"\s*(\d+)\s*x\s*(\d+)\s*", str(batch))
+    if sizes is None:
         raise InputError(f'batch is classes x items of each, such as "16x4"; got {batch!r}.')
-    return {"classes_per_batch": int(found[1]), "samples_per_class": int(found[2])}
+    return {"classes_per_batch": int(sizes[1]), "samples_per_class": int(sizes[2])}
 
 
-def _simple_names_last(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with whole tables first and options by themselves last, since those depend on the loss."""
-
-    def order(name: str) -> int:
-        return 0 if name in Recipe.model_fields else 1 if name in Settings.model_fields else 2
-
-    renamed = {FORMERLY.get(name, name): value for name, value in values.items()}
-    return {name: renamed[name] for name in sorted(renamed, key=order)}
+def _as_table(value: Any) -> Any:
+    """Return the name of a preset of `ccp` as the table that it stands for; other values are returned as they are."""
+    return {"preset": value} if isinstance(value, str) else value
 
 
-def _names_time_alone(given: Mapping[str, Any]) -> bool:
-    """Whether a time was asked for and no number of steps beside it: then time is the whole budget."""
-    loop = given.get("training")
-    names = {name.removeprefix("training.") for name in (*given, *(loop if isinstance(loop, Mapping) else ()))}
-    return "seconds" in names and "steps" not in names
+def _table_and_option(name: str, settings: Mapping[str, Any], trust: Trust) -> tuple[str | None, str]:
+    """Return the table that a name stands in, and its name there; no table where nothing has that name."""
+    table, dot, option = name.partition(".")
+    if dot and table in (*OPTIONS_OF, "ccp") and isinstance(_as_table(settings[table]), Mapping | None):
+        return table, option
+    options = _options_of_parts(settings, trust)
+    return next((other for other, known in options.items() if table in known), None), name
 
 
-def _put(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> list[str]:
-    """Set a value in the table that has its name; return a line on each name that none has."""
-    table, _, option = name.partition(".")
-    option = FORMERLY.get(option, option) if table == "training" else option
+def _options_of_parts(settings: Mapping[str, Any], trust: Trust) -> dict[str, dict[str, Any]]:
+    """Return the options, with their defaults, of the loss and of the miner, by the table that they stand in."""
+    options: dict[str, dict[str, Any]] = {}
+    with suppress(UnknownName):  # which is reported where names are checked
+        options["loss_options"] = options_of(find_objective(str(settings["loss"]), trust))
+        if settings["mining"] is not None:
+            options["mining_options"] = options_of(find_miner(str(settings["mining"]), trust))
+    return options
+
+
+def _unknown(name: str, value: Any, settings: Mapping[str, Any], trust: Trust) -> str:
+    """Say that no setting has a name, with the nearest one that exists."""
     if name == "training":
-        if not isinstance(value, Mapping):
-            return [f"training must be a table of settings; got {value!r}"]
-        return [line for inner, setting in value.items() for line in _put(f"training.{inner}", setting, tables, loop)]
-    if table == "ccp" and isinstance(tables["ccp"], str):
-        tables["ccp"] = {"preset": tables["ccp"]}
-    if table == "training" and option in loop:
-        loop[option] = value
-    elif option and isinstance(tables.get(table), dict | None) and table in tables:
-        tables[table] = _with_option(tables[table] or {}, option, value)
-    elif name in tables:
-        tables[name] = value
-    elif name in loop:
-        loop[name] = value
-    else:
-        return _put_option(name, value, tables, loop)
-    return []
-
-
-def _put_option(name: str, value: Any, tables: dict[str, Any], loop: dict[str, Any]) -> list[str]:
-    """Set an option of the loss or of the miner that was given by its name alone."""
-    known: dict[str, dict[str, Any]] = {}
-    with suppress(UnknownName):  # which is told where names are checked
-        known["loss_options"] = options_of(find_objective(str(tables["loss"])))
-        known["mining_options"] = {} if tables["mining"] is None else options_of(find_miner(str(tables["mining"])))
-    having = [table for table, options in known.items() if name.partition(".")[0] in options]
-    if having:
-        tables[having[0]] = _with_option(tables[having[0]], name, value)
-        return []
-    choices = [*tables, *loop, *(option for options in known.values() for option in options)]
-    return [str(UnknownName("setting", name.removeprefix("training."), choices)).split(" Choose from")[0]]
+        return f"training must be a table of settings; got {value!r}"
+    options = [option for known in _options_of_parts(settings, trust).values() for option in known]
+    return str(UnknownName("setting", name.removeprefix("training."), [*settings, *options])).split(" Choose from")[0]
 
 
 def _with_option(options: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:

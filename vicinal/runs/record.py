@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vicinal._util.files import write_atomically
 from vicinal.data import PROTOCOLS
 from vicinal.runs.recipe import method_name
 
-__all__ = ["Network", "Record", "SearchRecord", "read_searches", "search_name"]
+__all__ = ["Network", "Record", "SearchRecord", "read_searches", "refusal", "search_name"]
 
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
+VERSION: Final = 3
 Network = tuple[str, int | None]  # a backbone and the length of the embeddings; None for its features as they are
 
 
@@ -24,7 +25,7 @@ class Record(BaseModel):
     """One run: what was run, how it measured, what it scored, and what it cost.
 
     Attributes:
-        version: Of this layout; records of others are refused.
+        version: Version of this layout; a record of another one is refused.
         key: Hash of all that defines the run; names its folder in a comparison.
         name: What tables call it: the method, or the name of its recipe's file.
         role: "run" for a trained method; "rung" for one that was tried for its learning rate alone; "baseline" for what
@@ -66,7 +67,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[3] = 3
+    version: Literal[3] = VERSION
     key: str
     name: str
     role: Literal["run", "rung", "baseline"] = "run"
@@ -101,6 +102,14 @@ class Record(BaseModel):
     versions: dict[str, str] = Field(default_factory=dict)
     command: str = ""
     finished: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_this_version(cls, values: Any) -> Any:
+        version = values.get("version", VERSION) if isinstance(values, dict) else VERSION
+        if version != VERSION:
+            raise ValueError(f"it has version {version!r}, and this vicinal reads version {VERSION}")
+        return values
 
     @property
     def dataset(self) -> str:
@@ -149,6 +158,11 @@ class Record(BaseModel):
         backbone, dim = self.network
         place = "" if self.fold is None else f", fold {self.fold}"
         return f"{self.dataset}, {self.protocol}, {backbone}-{dim}, seed {self.seed}{place}"
+
+
+def refusal(error: ValidationError) -> str:
+    """Say in words why something is not a record that this vicinal reads."""
+    return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
 
 
 # What the searches for settings of a comparison came to, kept beside its journal.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from vicinal._util.code import NO_TRUST, Trust
 from vicinal._util.files import replacing, sealed, unsealed, write_atomically
 from vicinal._util.reading import read_arrays
 from vicinal.embedder import Embedder
@@ -23,7 +24,7 @@ from vicinal.errors import DataError, InputError
 from vicinal.evaluation import Scores, evaluate
 from vicinal.evaluation.items import by_role
 from vicinal.runs.recipe import Recipe
-from vicinal.runs.record import Record
+from vicinal.runs.record import Record, refusal
 from vicinal.stats.intervals import class_sums
 from vicinal.training.log import read_log
 
@@ -124,15 +125,21 @@ class Run:
     Attributes:
         record: Everything that was measured.
         folder: None where no files were kept.
+        trust: The code that its recipe and its model may name.
     """
 
     record: Record
     folder: Path | None = None
     _trained: Embedder | None = field(default=None)
+    trust: Trust = NO_TRUST
 
     @classmethod
-    def open(cls, folder: str | Path) -> Run:
+    def open(cls, folder: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
         """Read the folder of a run.
+
+        Args:
+            folder: What `vicinal train` or `fit(folder=...)` wrote.
+            allow_code: Modules or files whose code the run may name.
 
         Raises:
             DataError: Where it holds no finished run.
@@ -148,15 +155,15 @@ class Run:
             ) from None
         except ValidationError as error:
             raise DataError(
-                f"{files.record} is not a record that this vicinal reads: {error.errors()[0]['msg']}.",
+                f"{files.record} is not a record that this vicinal reads: {refusal(error)}.",
                 hint="Read it with the vicinal that wrote it, or train anew.",
             ) from None
-        if seal == "damaged":
+        if seal != "sealed":
             raise DataError(
                 f"{files.record} is damaged: its content is not what its checksum says.",
                 hint="Put back a copy of it, or train anew.",
             )
-        return cls(record, Path(folder))
+        return cls(record, Path(folder), trust=Trust.of(allow_code))
 
     def __repr__(self) -> str:
         scores = ", ".join(
@@ -167,7 +174,7 @@ class Run:
     @cached_property
     def recipe(self) -> Recipe:
         """What was run."""
-        return Recipe.of(self.record.recipe)
+        return Recipe.of(self.record.recipe, self.trust)
 
     @property
     def files(self) -> RunFiles:
@@ -200,7 +207,9 @@ class Run:
 
     def embedder(self) -> Embedder:
         """The trained embedder, in evaluation mode."""
-        return self._trained if self._trained is not None else Embedder.load(self.files.model)
+        if self._trained is not None:
+            return self._trained
+        return Embedder.load(self.files.model, allow_code=self.trust.sources)
 
     def save_record(self) -> None:
         """Keep the record in the run's folder."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -39,9 +40,9 @@ def penultimate(embedder: Embedder) -> Embedder:
         >>> penultimate(classifier).dim
         256
     """
-    return Embedder(
-        embedder.backbone, dim=None, pooling=embedder.head.pooling, transform=embedder.transform, card=embedder.card
-    ).eval()
+    features = Embedder(embedder.backbone, dim=None, pooling=embedder.head.pooling, transform=embedder.transform).eval()
+    features.card = embedder.card
+    return features
 
 
 LABEL_LOSSES = ("metric_cross_entropy", "weak_metric_cross_entropy")
@@ -84,7 +85,13 @@ class RunAudit:
 
 
 def audit_run(
-    folder: str | Path, *, data: str | None = None, items: int = 2000, triples: int = 3_000_000, seed: int = 0
+    folder: str | Path,
+    *,
+    data: str | None = None,
+    items: int = 2000,
+    triples: int = 3_000_000,
+    seed: int = 0,
+    allow_code: Sequence[str] = (),
 ) -> RunAudit:
     """Audit the distance of a run's loss, and for a loss on class probabilities what it proves about its items.
 
@@ -95,8 +102,9 @@ def audit_run(
             bounds are those of all training items.
         triples: How many triples to try at least.
         seed: Of what is drawn.
+        allow_code: Modules or files whose code the run may name.
     """
-    run = Run.open(folder)
+    run = Run.open(folder, allow_code=allow_code)
     recipe = run.recipe
     if recipe.loss not in LABEL_LOSSES:
         return RunAudit(audit(recipe.loss, triples=triples, seed=seed))
@@ -119,7 +127,7 @@ def _sides(run: Run, data: str | None) -> tuple[Dataset, Dataset | None]:
     """Return the training and the test classes of a run, after checking that they are the same as then."""
     name = data or run.record.dataset
     try:
-        whole = load(name, skip_bad=run.recipe.skip_bad)
+        whole = load(name, skip_bad=run.recipe.skip_bad, allow_code=run.trust.sources)
     except (InputError, DataError, ValueError) as error:
         raise InputError(
             f"Cannot open the data of {run.folder} by the name {name!r}: give it with --data. ({error})"

@@ -11,6 +11,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from vicinal._util.code import Trust
 from vicinal.criterion import Criterion
 from vicinal.objectives import Traits, find_objective, options_of, traits_or_default
 from vicinal.pairs import GEOMETRIES, masks
@@ -52,7 +53,7 @@ def check_objective(
           - empty batch: without any pairs the value is nan, and not a finite number
           - empty batch: without anchors the value is nan, and not a finite number
     """
-    function = find_objective(objective) if isinstance(objective, str) else objective
+    function = find_objective(objective, Trust.typed([objective])) if isinstance(objective, str) else objective
     name = getattr(function, "__name__", type(function).__name__)
     traits = traits_or_default(function)
     bound = partial(function, **options)

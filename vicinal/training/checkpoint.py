@@ -28,7 +28,7 @@ __all__ = [
     "save_checkpoint",
 ]
 
-VERSION = 3
+VERSION = 4
 MEND = "Put back a copy of it, or start the run anew in another folder."
 TENSOR = "$tensor"
 

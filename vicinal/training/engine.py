@@ -165,7 +165,7 @@ def run_training(
                 f"The run in {files.folder} was trained on other data, or on another split of it: give the same data, "
                 "protocol, fold and seed to go on with it, or start a new run in another folder."
             )
-        if former.get("recipe", recipe) != recipe:  # earlier checkpoints do not know theirs
+        if former["recipe"] != recipe:
             raise InputError(
                 f"The run in {files.folder} was started with other settings than its recipe.toml has now: put back "
                 "that file, or start a new run in another folder."

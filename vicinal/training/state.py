@@ -134,7 +134,7 @@ class TrainingState:
         """Be where `progress` was taken."""
         self.run, self.step, self.images = progress["run"], progress["step"], progress["images"]
         self.seconds, self.best = progress["seconds"], Best(**progress["best"])
-        self.curve = [(int(images), float(value)) for images, value in progress.get("curve", [])]
+        self.curve = [(int(images), float(value)) for images, value in progress["curve"]]
         self._began = time.perf_counter()
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from vicinal._util.code import allow_code as allow
-from vicinal._util.code import told
+from vicinal._util.code import Trust
 from vicinal.data import Split
 from vicinal.errors import InputError, look_up
 from vicinal.runs.draft import suited_recipe
@@ -94,9 +93,11 @@ def tune(
     if min(trials, options.rates) < 1:
         raise InputError(f"trials and rates must be at least 1; got {trials} and {options.rates}.")
     look_up("sampler", sampler, SAMPLERS)
-    allow(*allow_code)
-    told(*changes.values())
-    recipe = suited_recipe(view.train, changes).recipe if recipe is None else recipe.changed(changes)
+    trust = Trust.of(allow_code) | Trust.typed(changes.values())
+    if recipe is None:
+        recipe = suited_recipe(view.train, changes, trust).recipe
+    else:
+        recipe = recipe.trusting(trust).changed(changes)
     how = TrialRuns(storage, options.prune, progress, cache, options.watch)
     classes = len(view.train.classes)
     searched = search_space(recipe, classes=classes, spread=FAR) if space is None else space

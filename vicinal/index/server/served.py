@@ -222,7 +222,7 @@ class Served:
         _check_private(index, settings)
         self.settings = settings
         self.writer = index
-        self.index = Index.open(index.path, follow=False)
+        self.index = Index.open(index.path, follow=False, allow_code=index.trust.sources)
         self.name = index.path.name
         self.searching = ThreadPoolExecutor(1, "search")  # which uses all cores itself
         self.reranking = ThreadPoolExecutor(1, "rerank")  # whose first search of an index takes long
@@ -286,7 +286,7 @@ class Served:
         """Serve the latest generation, once it is ready to answer; say whether it is another than before."""
         before = since or self.index
         with self._swapping:
-            latest = Index.open(self.writer.path, follow=False)
+            latest = Index.open(self.writer.path, follow=False, allow_code=self.writer.trust.sources)
             if _number(latest) == _number(self.index):
                 latest.close()
                 return self.index is not before

@@ -14,7 +14,7 @@ from vicinal.mining import find_miner
 from vicinal.objectives import find_objective, options_of
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose
 from vicinal.report.charts import Curve, small_lines
-from vicinal.runs import Record
+from vicinal.runs import Run
 from vicinal.weights import WeightCurves, weight_curves
 
 __all__ = ["pair_weight_curves"]
@@ -28,7 +28,7 @@ def pair_weight_curves(board: Leaderboard) -> list[Chapter]:
     panels, without = [], []
     for entry in board.of_network():
         try:
-            curves, mined = _traced(entry.records[0])
+            curves, mined = _traced(entry.runs[0])
         except VicinalError:  # a loss of the user's own, which this installation does not know
             without.append(entry.label)
             continue
@@ -52,17 +52,17 @@ def pair_weight_curves(board: Leaderboard) -> list[Chapter]:
     return [Chapter("What each loss does to a pair", tuple(blocks))]
 
 
-def _traced(record: Record) -> tuple[WeightCurves, bool]:
+def _traced(run: Run) -> tuple[WeightCurves, bool]:
     """Return the curves of a recipe's loss, and whether its miner is in them."""
-    recipe = record.recipe
-    name = str(recipe.get("loss", record.name))
-    function = find_objective(name)
+    recipe = run.record.recipe
+    name = str(recipe.get("loss", run.record.name))
+    function = find_objective(name, run.trust)
     options = {key: value for key, value in recipe.get("loss_options", {}).items() if key in options_of(function)}
     mining = recipe.get("mining")
     miner: Callable[..., tuple[Tensor, Tensor]] | None = None
     if mining is not None and mining not in RANDOM:
         known: dict[str, Any] = recipe.get("mining_options", {})
-        miner = partial(find_miner(mining), **known)
+        miner = partial(find_miner(mining, run.trust), **known)
     return weight_curves(function, mining=miner, points=POINTS, **options), mining not in RANDOM
 
 
