@@ -208,8 +208,8 @@ def fit(
         split: Classes to train on and to choose by; with fewer than three to choose by the last step is kept. The test
             classes are never looked at.
         recipe: What to train, all of it; by default the multi-similarity loss with a network that suits the data, and
-            what a loss says of its own batches and proxies (see `vicinal.runs.draft`). The split counts, and not what the
-            recipe says of data and protocol. Batches that the training classes cannot fill shrink.
+            what a loss says of its own batches and proxies (see `vicinal.runs.draft`). The split counts, and not what
+            the recipe says of data and protocol. Batches that the training classes cannot fill shrink.
         folder: Where the run goes (recipe, log, checkpoints, record, model); None keeps nothing on disk.
         resume: Go on with the run in that folder, bit for bit as if it had never stopped.
         hooks: Take part in training.
