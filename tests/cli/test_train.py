@@ -27,7 +27,7 @@ FLAGS = ["--steps", "6", "--dim", "4", "-o", "classes_per_batch=3", "-o", 'backb
 def run(*arguments: str | Path) -> Any:
     """Run the verb as the command line does; errors come as they are."""
     app = typer.Typer()
-    app.command()(train)
+    app.command(cls=VerbCommand)(train)
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(done.exception, VicinalError):
         raise done.exception

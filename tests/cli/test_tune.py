@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from vicinal.cli.options import VerbCommand
 from vicinal.cli.tune import tune
 from vicinal.data import arrays
 from vicinal.errors import InputError, UnknownName, VicinalError
@@ -27,7 +28,7 @@ FLAGS += ["-o", 'backbone_options={"widths": [4], "size": 8}']
 def run(*arguments: str | Path) -> Any:
     """Run the verb as the command line does; errors come as they are."""
     app = typer.Typer()
-    app.command()(tune)
+    app.command(cls=VerbCommand)(tune)
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(done.exception, VicinalError):
         raise done.exception

@@ -92,7 +92,7 @@ def test_the_second_look_finds_what_single_pairs_find_and_makes_the_parts_of_a_p
         assert crop_correlation(smalls[one], smalls[other]) == pytest.approx(value, abs=1e-12)
     made, crops = [], lookalikes.crops
     monkeypatch.setattr(lookalikes, "crops", lambda small: made.append(0) or crops(small))
-    found = lookalikes._same_at_a_second_look(looks, pairs)
+    found = lookalikes._same_at_a_second_look(looks, pairs, None)
     assert found == [pair for pair, value in values.items() if value >= lookalikes.ALIKE]
     assert 0 < len(found) < len(pairs)
     assert len(made) == 9

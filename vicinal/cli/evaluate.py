@@ -59,6 +59,7 @@ def evaluate(
         typer.Option(
             help="The k of R@k, separated by commas; by default 1,2,4,8, and of a model on sop or inshop those that "
             "the literature reports there.",
+            metavar="NUMBER,...",
             rich_help_panel="Scores",
         ),
     ] = None,

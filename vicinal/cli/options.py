@@ -74,7 +74,7 @@ PANELS = {
     "Effort": ("budget", "steps", "seeds", "seed", "rates", "tune", "trials", "sampler", "prune", "draws", "triples"),
     "Results": (
         *("out", "as_json", "json", "plot", "preview", "sheet", "shown", "names", "report", "models", "tensorboard"),
-        *("storage", "chapters", "figures", "theme"),
+        *("storage", "chapters", "theme"),
     ),
     "Running": (
         *("jobs", "ray", "workers", "batch_size", "engine", "precision", "resume", "retry_failed", "progress"),
@@ -93,7 +93,6 @@ METAVARS = {
     "backbones": "NETWORK,...",
     "weights": "WEIGHTS",
     "dims": "NUMBER,...",
-    "k": "NUMBER,...",
     "budget": "STEPS|IMAGES|TIME",
     "protocol": "PROTOCOL",
     "sampler": "SAMPLER",
@@ -127,6 +126,8 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that
 
 class VerbCommand(TyperCommand):
     """A verb: its options are shown in panels, the code that was typed is trusted, and `--quiet` is obeyed."""
+
+    context_class = typer.Context  # what verbs that ask for their context are given
 
     def get_params(self, ctx: Any) -> Any:
         """Return arguments and options, `--help` among them, with the panels and words of this file."""

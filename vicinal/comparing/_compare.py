@@ -34,7 +34,7 @@ from vicinal.comparing.grid import (
     say,
     search_settings,
 )
-from vicinal.comparing.plan import Method, as_names, plan
+from vicinal.comparing.plan import Access, Method, as_names, plan
 from vicinal.comparing.progress import opening_words
 from vicinal.embedder.folder import DESCRIPTION, FORMER_BEST
 from vicinal.errors import DataError, InputError, Interrupted, look_up
@@ -262,8 +262,7 @@ def compare(
         same_batches=same_batches,
         budget=Budget() if budget is None else read_budget(budget),
         changes=changes,
-        check="looks" if progress else "content",  # what is said first, and what is hashed next
-        trust=trust,
+        access=Access(trust, check="looks" if progress else "content"),  # looks are for the note on leaks
     )
     whole, splits, grid = planned.data, planned.splits, planned.grid
     how = _execution(planned.stays_here, jobs, ray, retry_failed=retry_failed, progress=progress)

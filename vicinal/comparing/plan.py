@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from vicinal._util.code import Trust, handed_over, name_of, works_elsewhere
+from vicinal._util.code import NO_TRUST, Trust, handed_over, name_of, works_elsewhere
 from vicinal.comparing.contestants import Contestant, Draft, drafts, is_recipe, memory_of
 from vicinal.data import PROTOCOLS, READERS, Dataset, Split, is_foreign, load, of
 from vicinal.data._load import reader_of
@@ -287,6 +287,20 @@ def as_names(losses: Sequence[Method] | None) -> list[str]:
     return named
 
 
+@final
+@dataclass(frozen=True)
+class Access:
+    """How the names of data and code are opened.
+
+    Attributes:
+        trust: Code that may be imported.
+        check: What is remembered of image files when they are read, as `vicinal.data.checks` has it.
+    """
+
+    trust: Trust = NO_TRUST
+    check: str = "content"
+
+
 def plan(
     data: Any,
     ways: Sequence[str],
@@ -298,18 +312,15 @@ def plan(
     same_batches: bool,
     budget: Budget,
     changes: Mapping[str, Any],
-    trust: Trust,
-    check: str = "content",
+    access: Access | None = None,
 ) -> Plan:
-    """Return all runs of a comparison; the words are those of `vicinal.compare`, and `trust` is the code to import.
-
-    Args:
-        check: What is remembered of image files when they are opened, as `vicinal.data.checks` has it.
+    """Return all runs of a comparison; arguments are those of `vicinal.compare`, and how names are opened.
 
     Raises:
         InputError: Listing all mistakes of all recipes.
     """
-    trust |= recipe.trust if isinstance(recipe, Recipe) else Trust.none()
+    access = access or Access()
+    trust = access.trust | (recipe.trust if isinstance(recipe, Recipe) else Trust.none())
     data = of(data) if is_foreign(data) else data
     backbones = [Recipe.of({"backbone": backbone}).backbone for backbone in backbones]  # as names
     base = _tables(recipe)
@@ -321,7 +332,7 @@ def plan(
             f"A comparison runs all folds of its protocol; got fold = {flat(changes)['fold']}: leave it out."
         )
     first = drafts(ways, base, changes if data is None else {**changes, "data": _name(data)}, trust)
-    whole = data if isinstance(data, Dataset) else _load(first[0].recipe, check)
+    whole = data if isinstance(data, Dataset) else _load(first[0].recipe, access.check)
     need_one_label(whole, "A comparison")
     wishes = Wishes(
         chosen=flat(changes),

@@ -131,6 +131,7 @@ def test_folders_called_as_the_pickles_are_folders_of_images(tmp_path: Path) -> 
 @pytest.mark.recipe
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("examples").symlink_to(PAGE.parents[1] / "examples")
     for name in ("mnist", "cifar-10-batches-bin"):
         Path(name).mkdir()
     write_mnist(Path("mnist"), digits=[*range(10)] * 3)
