@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from vicinal.literature.published import published, thesis_tables
+from vicinal.literature.tables import published, thesis_tables
 from vicinal.objectives import OBJECTIVES
 from vicinal.weights import pair_weights
 

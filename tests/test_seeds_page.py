@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import typer
 
-from vicinal.cli.inputs import given, words
 from vicinal.cli.main import app
+from vicinal.cli.options import given, words
 from vicinal.comparing.contestants import drafts
 from vicinal.comparing.plan import as_names
 from vicinal.data import PROTOCOLS, load

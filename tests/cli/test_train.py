@@ -12,8 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from vicinal.cli.inputs import loss_settings, parse_pairs
-from vicinal.cli.options import VerbCommand
+from vicinal.cli.options import VerbCommand, loss_settings, parse_pairs
 from vicinal.cli.train import train
 from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError, UnknownName, VicinalError

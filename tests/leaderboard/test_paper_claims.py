@@ -23,7 +23,7 @@ from vicinal.literature.claims import (
     unknown_names,
     with_and_without,
 )
-from vicinal.literature.published import ALSO_CALLED, known_names, spelled, thesis_tables
+from vicinal.literature.tables import ALSO_CALLED, known_names, spelled, thesis_tables
 from vicinal.literature.validation import validated_parts
 
 pytestmark = pytest.mark.unit

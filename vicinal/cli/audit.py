@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal._util.files import prepare_output
-from vicinal.cli.inputs import parse_pairs
-from vicinal.cli.options import AllowCode, AsJson, Quiet
+from vicinal.cli.options import AllowCode, AsJson, Quiet, parse_pairs
 from vicinal.cli.output import print_json, save_figure
 from vicinal.errors import InputError
 

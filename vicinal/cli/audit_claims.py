@@ -61,7 +61,7 @@ def audit_claims(
         with_and_without,
     )
     from vicinal.literature.claims import audit_claims as audited
-    from vicinal.literature.published import published as published_numbers
+    from vicinal.literature.tables import published as published_numbers
     from vicinal.literature.validation import validated_parts
 
     if published and table is not None:
@@ -97,7 +97,7 @@ def audit_claims(
 
 def _only(rows: list[Row], kind: Literal["dataset", "score"], name: str | None) -> list[Row]:
     """Return the rows of a dataset or score, all of them for None."""
-    from vicinal.literature.published import spelled
+    from vicinal.literature.tables import spelled
 
     if name is None:
         return rows

@@ -14,7 +14,6 @@ from rich.console import Console
 from vicinal._util.code import Trust
 from vicinal._util.secrets import masked
 from vicinal._util.text import counted
-from vicinal.cli.inputs import asked_budget, whole_numbers, words
 from vicinal.cli.options import (
     AllowCode,
     AsJson,
@@ -30,7 +29,10 @@ from vicinal.cli.options import (
     Steps,
     Validation,
     Weights,
+    asked_budget,
     typed_settings,
+    whole_numbers,
+    words,
 )
 
 if TYPE_CHECKING:

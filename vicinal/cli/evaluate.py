@@ -11,8 +11,7 @@ from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, Tim
 
 from vicinal._util.files import prepare_output
 from vicinal._util.progress import LiveBar
-from vicinal.cli.inputs import ways_and_shots, whole_numbers, words
-from vicinal.cli.options import AllowCode, AsJson, Progress, Quiet, SkipBad
+from vicinal.cli.options import AllowCode, AsJson, Progress, Quiet, SkipBad, ways_and_shots, whole_numbers, words
 from vicinal.cli.output import prepare_figure, save_figure, say_notes
 from vicinal.errors import InputError
 

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vicinal.cli.inputs import words
-from vicinal.cli.options import AllowCode, Progress, Quiet
+from vicinal.cli.options import AllowCode, Progress, Quiet, words
 from vicinal.cli.output import print_json
 
 __all__ = ["report"]

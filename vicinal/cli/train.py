@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from vicinal._util.code import Trust
-from vicinal.cli.inputs import asked_budget
 from vicinal.cli.options import (
     AllowCode,
     Backbone,
@@ -30,6 +29,7 @@ from vicinal.cli.options import (
     Steps,
     Validation,
     Weights,
+    asked_budget,
     typed_settings,
 )
 from vicinal.cli.output import say_notes

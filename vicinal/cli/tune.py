@@ -11,7 +11,6 @@ import typer
 from vicinal._util.code import Trust
 from vicinal._util.files import prepare_output, write_atomically
 from vicinal._util.reading import read_toml
-from vicinal.cli.inputs import asked_budget
 from vicinal.cli.options import (
     AllowCode,
     AsJson,
@@ -33,6 +32,7 @@ from vicinal.cli.options import (
     SkipBad,
     Steps,
     Weights,
+    asked_budget,
     typed_settings,
 )
 from vicinal.cli.output import prepare_figure, save_figure, say_notes

@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 
 from vicinal._util.code import Trust, short_name
-from vicinal.cli.inputs import parse_pairs
-from vicinal.cli.options import AllowCode, Quiet
+from vicinal.cli.options import AllowCode, Quiet, parse_pairs
 from vicinal.cli.output import prepare_figure, print_json, save_figure
 from vicinal.errors import InputError, UnknownName
 

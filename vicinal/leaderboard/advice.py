@@ -14,7 +14,7 @@ from vicinal.leaderboard.text import best_in_words
 from vicinal.runs.record import Record
 from vicinal.stats import PairTest, Verdict
 from vicinal.stats.pair_tests import difference_variances
-from vicinal.stats.verdict import LEVEL
+from vicinal.stats.verdicts import LEVEL
 
 if TYPE_CHECKING:
     from vicinal.leaderboard.leaderboard import Leaderboard

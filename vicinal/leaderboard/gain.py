@@ -11,7 +11,7 @@ import numpy as np
 from vicinal._util.text import fraction
 from vicinal.leaderboard.entry import Entry, shared_scores
 from vicinal.stats import AlignedPair, PairTest, compare_aligned
-from vicinal.stats.verdict import LEVEL, too_few
+from vicinal.stats.verdicts import LEVEL, too_few
 
 __all__ = ["CHANCE", "UNTRAINED", "Gain", "gain_of", "reduced", "usable"]
 

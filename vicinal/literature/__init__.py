@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from vicinal.literature.published import Published, published, same_method, thesis_tables
+from vicinal.literature.tables import Published, published, same_method, thesis_tables
 
 __all__ = ["Published", "published", "same_method", "thesis_tables"]

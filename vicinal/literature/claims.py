@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, final
 from vicinal._util.reading import read_text
 from vicinal._util.text import counted
 from vicinal.errors import DataError, InputError, UnknownName, look_up
-from vicinal.literature.published import Kind, Published, known_names, published, spelled
+from vicinal.literature.tables import Kind, Published, known_names, published, spelled
 
 __all__ = [
     "Result",
@@ -401,7 +401,7 @@ def with_and_without(rows: Sequence[Published], extra: str) -> list[AuditedClaim
     """Compare each method that uses something ("ccp", "memory", a miner) with the same loss without it, by source.
 
     Example:
-        >>> from vicinal.literature.published import published
+        >>> from vicinal.literature.tables import published
         >>> [f"{claim.claimed:+.0%}" for claim in with_and_without(published("inshop", score="steps"), "ccp")]
         ['+11%', '+34%', '+58%']
     """

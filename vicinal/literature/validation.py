@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from vicinal.literature.published import Published
+from vicinal.literature.tables import Published
 from vicinal.stats import Interval, RankCorrelation, rank_correlation
 
 __all__ = ["ValidatedParts", "validated_parts"]
@@ -77,7 +77,7 @@ def validated_parts(rows: Sequence[Published]) -> list[ValidatedParts]:
     """Return every table whose parts have a validation and a test score, with the correlation of the two.
 
     Example:
-        >>> from vicinal.literature.published import published
+        >>> from vicinal.literature.tables import published
         >>> folds, splits = validated_parts(published("cub"))
         >>> folds.source, round(folds.correlation, 2), len(splits.test)
         ('Psomas 2020, Table 13', -0.36, 4)

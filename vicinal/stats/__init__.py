@@ -14,7 +14,7 @@ from vicinal.stats.intervals import Difference, Interval, paired_difference, see
 from vicinal.stats.pair_tests import AlignedPair, PairTest, class_arrays, compare_aligned, compare_pairs, holm
 from vicinal.stats.ranks import Friedman, Standing, Tournament, critical_difference, friedman, tournament
 from vicinal.stats.table import read_scores
-from vicinal.stats.verdict import Verdict, probability_of_best, verdict
+from vicinal.stats.verdicts import Verdict, probability_of_best, verdict
 
 __all__ = [
     "AlignedPair",
