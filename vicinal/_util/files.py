@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, final
 
 from vicinal._util.machine import is_gone, this_process
 from vicinal.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "CachedFile",
@@ -205,6 +206,8 @@ class CachedFile:
         Args:
             fits: Whether the fields are those of the present data.
         """
+        import numpy as np  # here, as the command line imports this file for its help
+
         try:
             about = json.loads(self._beside.read_text(encoding="utf-8"))
             checksum, version = about.pop("sha256"), about.pop("version")

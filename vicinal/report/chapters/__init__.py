@@ -11,7 +11,7 @@ from vicinal.leaderboard import Leaderboard
 from vicinal.report.blocks import Chapter
 from vicinal.report.chapters.audits import distance_audits
 from vicinal.report.chapters.certainty import significance
-from vicinal.report.chapters.conditions import conditions, failures
+from vicinal.report.chapters.equal_conditions import conditions, failures
 from vicinal.report.chapters.costs import cost, repeat, size_chapter
 from vicinal.report.chapters.curves import dimension_curves, proxy_instances, recall_curves, spectral, training_curves
 from vicinal.report.chapters.influences import influence_chapter
