@@ -1,4 +1,4 @@
-"""Arguments by their former names, which still work: the words are scikit-learn's now."""
+"""Former names of arguments, still accepted with a warning; the current names are those of scikit-learn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMER = {"dim": "n_components", "start": "init", "neighbours": "n_neighbors"}
 
 
 def take_former_names(estimator: type[Any]) -> None:
-    """Let the class of an estimator, and its `set_params`, take arguments by their former names, with a warning."""
+    """Make an estimator class and its `set_params` accept arguments by their former names, with a warning."""
     if "__init__" not in vars(estimator):
         return
     build, change = estimator.__init__, estimator.set_params
