@@ -81,7 +81,7 @@ ALIASES: dict[str, str] = {
 
 
 def find_objective(name: str) -> Callable[..., Tensor]:
-    """Return the loss of a name: one of `OBJECTIVES`, of an installed package, or `module:name` that was allowed.
+    """Return a loss by name: one of `OBJECTIVES`, one of an installed package, or an allowed `module:name`.
 
     Example:
         >>> find_objective("supcon").__name__
