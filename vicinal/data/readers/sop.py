@@ -27,11 +27,11 @@ def sop(root: str | Path, *, check: str = "header", skip_bad: bool = False, stri
     """Read Stanford Online Products; its two lists are the roles "train" and "test".
 
     Args:
-        root: The folder with `Ebay_train.txt` and `Ebay_test.txt`, or `online_products/` with
+        root: Folder with `Ebay_train.txt` and `Ebay_test.txt`, or `online_products/` with
             `Info_Files/` and `images/`.
-        check: "header" or "decode": how closely every image is looked at.
-        skip_bad: Go on without the images that have a problem, with a warning.
-        strict: Whether counts other than the official ones are a problem or only a note.
+        check: Check of every image: "header" (fast) or "decode" (thorough).
+        skip_bad: Whether to skip images with a problem, with a warning, instead of raising.
+        strict: Whether counts that differ from the official ones are a problem rather than a note.
 
     Reference:
         Oh Song, Xiang, Jegelka and Savarese, Deep metric learning via lifted structured feature
@@ -48,7 +48,7 @@ def sop(root: str | Path, *, check: str = "header", skip_bad: bool = False, stri
         for _, class_id, _, path in rows:
             name = f"{path.split('_final')[0]}/{class_id}"
             if not is_number(class_id):
-                listing.problems.append(f"the class of {path} is no number: {class_id}")
+                listing.problems.append(f"the class of {path} is not a number: {class_id}")
                 continue
             ids[name] = int(class_id)
             listing.paths.append(str(images / path))
