@@ -203,7 +203,11 @@ def test_plots(tmp_path):
         ({"gallery_labels": [1]}, InputError, "without a gallery"),
         ({"gallery": np.zeros((0, 4)), "gallery_labels": []}, InputError, "gallery embeddings are empty"),
         ({"gallery": np.eye(4), "gallery_labels": [1]}, InputError, "There are 4 embeddings but 1 labels"),
-        ({"gallery": np.eye(4), "gallery_labels": list("abcd")}, InputError, "strings and of the other numbers"),
+        (
+            {"gallery": np.eye(4), "gallery_labels": list("abcd")},
+            InputError,
+            "strings and those of the other are numbers",
+        ),
         ({"distance": "manhattan"}, UnknownName, "Choose from: cosine, euclidean"),
     ],
 )

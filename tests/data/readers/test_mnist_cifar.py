@@ -90,7 +90,7 @@ def test_cifar_10(tmp_path: Path) -> None:
     assert (data.name, data.roles, recognise(tmp_path)) == ("cifar10", None, "cifar")
     assert cifar(tmp_path, merge=False).roles.tolist() == ["train"] * 5 + ["test"]
     (tmp_path / "test_batch.bin").write_bytes(b"\x0a" + bytes(3072))
-    with pytest.raises(DataError, match="a label is 10, and there are 10 classes"):
+    with pytest.raises(DataError, match="has a label 10, but only 10 classes"):
         cifar(tmp_path)
     (tmp_path / "test_batch.bin").write_bytes(bytes(3000))
     with pytest.raises(DataError, match="is incomplete: its size of 3000 bytes"):
