@@ -276,7 +276,7 @@ def test_generators_make_draws_repeatable(name: str) -> None:
 
 
 def test_random_refuses_counts_below_zero() -> None:
-    with pytest.raises(InputError, match="random_pairs keeps 0 or more of each; got positives=-1"):
+    with pytest.raises(InputError, match="random_pairs must be at least 0; got positives=-1"):
         random_pairs(*draw(0), positives=-1)
 
 

@@ -126,7 +126,7 @@ def test_neighbours_are_framed_by_class() -> None:
     model = vc.Embedder("convnet", dim=8, options={"widths": [8], "size": 8})
     picture = vc.show_neighbours(model, data, queries=2, k=3, size=20)
     assert picture.size == (4 * 28 + 10, 2 * 28)
-    with pytest.raises(InputError, match="two or more images"):
+    with pytest.raises(InputError, match="at least two images"):
         vc.show_neighbours(model, data.subset([0]))
 
 

@@ -1,4 +1,4 @@
-"""One batch from the batches of all processes, with gradients of the right scale."""
+"""Gathering of the batches of all processes into one, with correctly scaled gradients."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def gather_batch(
 ) -> tuple[Float[Tensor, "m d"], Int[Tensor, " m"] | Bool[Tensor, "m c"], Int[Tensor, " m"] | None]:
     """Return the batches of all processes as one, the same on every process.
 
-    Every process then computes the same loss of the whole batch. The gradient that comes back to a process's own rows
-    is multiplied by the number of processes, because DDP will divide by it: the sum over processes is then the
-    gradient of the single-process run. Parameters of the loss itself (proxies) see the whole batch on every process,
-    and DDP's mean of equal gradients leaves them right as they are.
+    Every process then computes the same loss of the whole batch. The gradient with respect to a process's own rows is
+    multiplied by the number of processes, because DDP divides by it: the sum over processes is then the gradient of the
+    single-process run. Parameters of the loss itself (proxies) see the whole batch on every process, and DDP's mean of
+    equal gradients leaves them correct.
 
     Args:
         embeddings: Rows of this process; processes may hold different numbers of rows.
-        labels: Their classes.
-        ids: Which item of the dataset each one is, on all processes or on none.
+        labels: Class of each row.
+        ids: Item of the dataset that each row is, on all processes or on none.
     """
     if world_size() == 1:
         return embeddings, labels, ids

@@ -1,7 +1,7 @@
 """Miners: masks -> masks. Each keeps the pairs worth learning from.
 
-Every miner takes (matrix, positive, negative) and returns the two masks with pairs taken out, never added. With
-`similarity=False` the matrix holds distances. What a miner draws at random comes from the generator it is given.
+Every miner takes (matrix, positive, negative) and returns the two masks with pairs removed, never added. With
+`similarity=False` the matrix holds distances. Random draws come from the generator that is passed in.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ def semi_hard(
 ) -> tuple[Bool[Tensor, "n m"], Bool[Tensor, "n m"]]:
     """Keep the pairs of semi-hard triplets: the negative is farther than the positive, but within a margin.
 
-    A pair is kept when some semi-hard triplet holds it. Masks cannot say which positive goes with which negative;
-    the triplet loss itself can: `triplet(..., which="semi_hard")` counts exactly the semi-hard triplets.
+    A pair is kept if it is part of a semi-hard triplet. Masks cannot express which positive goes with which negative,
+    but the triplet loss itself can: `triplet(..., which="semi_hard")` counts exactly the semi-hard triplets.
 
     Args:
-        margin: d_ap < d_an < d_ap + margin.
+        margin: Margin of semi-hard triplets: d_ap < d_an < d_ap + margin.
 
     Reference:
         Schroff et al. 2015 (FaceNet); "Metric learning: a deep dive", eq 2.20.
@@ -113,8 +113,8 @@ def semi_hard(
     """
     distances = -matrix if similarity else matrix
     columns, per_positive, per_negative = violated_triplets(distances, positive, negative, margin, "semi_hard")
-    kept = torch.zeros_like(matrix).scatter_(1, columns, per_positive) > 0
-    return positive & kept, per_negative > 0
+    in_triplet = torch.zeros_like(matrix).scatter_(1, columns, per_positive) > 0
+    return positive & in_triplet, per_negative > 0
 
 
 def valid_triplets(
@@ -127,11 +127,11 @@ def valid_triplets(
 ) -> tuple[Bool[Tensor, "n m"], Bool[Tensor, "n m"]]:
     """Keep the negatives nearer than the farthest positive, and the positives farther than the nearest negative.
 
-    Valid-triplet hard mining (VTHM), which is also the miner of the multi-similarity loss: what is dropped is in no
-    triplet that violates the margin. For each anchor both kept sets are empty, or neither is.
+    Valid-triplet hard mining (VTHM), which is also the miner of the multi-similarity loss: dropped pairs are in no
+    triplet that violates the margin. For each anchor, either both kept sets are empty or neither is.
 
     Args:
-        margin: lambda (epsilon); slack on both comparisons.
+        margin: Slack of both comparisons (lambda, epsilon).
 
     Reference:
         Wang et al. 2019 (multi-similarity); "A unified view of deep metric learning via gradient analysis", 5.1.
@@ -146,7 +146,7 @@ def valid_triplets(
     closeness = matrix.detach() if similarity else -matrix.detach()
     farthest_positive = closeness.masked_fill(~positive, torch.inf).amin(1, keepdim=True)
     nearest_negative = closeness.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
-    # Compared as one difference on both sides, so that rounding cannot keep one set and empty the other.
+    # Both sides compare the same difference, so that rounding cannot keep one set and empty the other.
     return (
         positive & (closeness - nearest_negative < margin),
         negative & (farthest_positive - closeness < margin),
@@ -166,15 +166,15 @@ def distance_weighted(
 ) -> tuple[Bool[Tensor, "n m"], Bool[Tensor, "n m"]]:
     """Keep as many random negatives per anchor as it has positives, spread evenly over distance.
 
-    Most points of a sphere are about the square root of two away, so uniform draws are almost all of one distance.
-    Drawing in proportion to the inverse density q(d)^-1 = d^(2-dim) (1 - d^2/4)^((3-dim)/2) evens that out.
+    Most points of a sphere are about the square root of two apart, so uniform draws almost all have that distance.
+    Drawing in proportion to the inverse density q(d)^-1 = d^(2-dim) (1 - d^2/4)^((3-dim)/2) compensates for this.
 
     Args:
         dim: Dimension of the embeddings; a `Criterion` supplies it.
         generator: Source of randomness; a `Criterion` supplies it.
-        similarity: False for Euclidean distances, True for cosines; of unit vectors either way.
-        cutoff: Nearer negatives are drawn as if at this distance, or noise would win every draw.
-        farthest: Negatives beyond this distance are never drawn.
+        similarity: Whether the matrix holds cosines; False for Euclidean distances, of unit vectors in both cases.
+        cutoff: Distance at which nearer negatives are treated as lying, so that noise does not dominate the draws.
+        farthest: Distance beyond which negatives are never drawn.
 
     Reference:
         Wu et al., "Sampling matters in deep embedding learning", ICCV 2017.
@@ -204,8 +204,8 @@ def random_pairs(
 
     Args:
         generator: Source of randomness; a `Criterion` supplies it.
-        positives: How many positives to keep, where there are that many.
-        negatives: Likewise.
+        positives: Number of positives to keep, or all if there are fewer.
+        negatives: Number of negatives to keep, or all if there are fewer.
 
     Example:
         >>> same = torch.tensor([[True, False, False, False]])
@@ -213,7 +213,10 @@ def random_pairs(
         tensor(1)
     """
     if positives < 0 or negatives < 0:
-        raise InputError(f"random_pairs keeps 0 or more of each; got positives={positives}, negatives={negatives}.")
+        raise InputError(
+            f"positives and negatives of random_pairs must be at least 0; got positives={positives}, "
+            f"negatives={negatives}."
+        )
     even = torch.zeros_like(matrix)
     some = torch.ones(len(matrix), dtype=torch.long, device=matrix.device)
     return (
@@ -231,11 +234,11 @@ def pair_statistics(
     *,
     similarity: bool = True,
 ) -> dict[str, float]:
-    """Return what a training log wants to know about the pairs of a batch.
+    """Return statistics about the pairs of a batch, for the training log.
 
     Returns:
-        The share of positives and negatives that mining kept, and the hardest pair of each sort (in the matrix's own
-        units; NaN where there is none).
+        The share of positives and negatives that mining kept, and the hardest pair of each kind (in the units of the
+        matrix; NaN if there is none).
 
     Example:
         >>> same = torch.tensor([[True, False]])
@@ -253,7 +256,7 @@ def pair_statistics(
 
 
 def _best(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return the mask with only the first largest score of each row left."""
+    """Return the mask with only the first of the largest scores of each row."""
     if scores.shape[1] == 0:
         return mask
     best = scores.detach().masked_fill(~mask, -torch.inf).argmax(1, keepdim=True)
@@ -268,7 +271,7 @@ def _draw(
 ) -> Bool[Tensor, "n m"]:
     """Draw `counts[i]` eligible columns of row i without replacement, in proportion to their weights.
 
-    Adding Gumbel noise to log-weights and keeping the largest is such a draw.
+    Adding Gumbel noise to the log-weights and keeping the largest is equivalent to such a draw.
     """
     most = min(int(counts.max()) if len(counts) else 0, eligible.shape[1])
     device = log_weight.device if generator is None else generator.device
@@ -290,7 +293,7 @@ MINERS: dict[str, Callable[..., Masks]] = {
 
 
 def find_miner(name: str, trust: Trust = NO_TRUST) -> Callable[..., Masks]:
-    """Return the miner of a name: one of `MINERS`, of an installed package, or `module:name` if it is trusted.
+    """Return a miner by name: one of `MINERS`, one of an installed package, or a trusted `module:name`.
 
     Example:
         >>> find_miner("hard") is hard

@@ -1,4 +1,4 @@
-"""Anchors x references -> one matrix: the ground that everything else stands on.
+"""Anchors x references -> one matrix: the basis of everything else.
 
 Every method here compares n **anchors** with m **references** and is a function of one n x m matrix and two
 boolean masks of the same shape::
@@ -57,7 +57,8 @@ def widen(tensor: Tensor) -> Tensor:
 def to_sphere(vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Scale every vector to length one; a zero vector has no direction and stays zero, with zero gradient.
 
-    So does one shorter than the root of the smallest number: its direction is lost to rounding, its gradient overflows.
+    A vector shorter than the square root of the smallest float becomes zero, too: its direction is lost to rounding,
+    and its gradient would overflow.
 
     Example:
         >>> to_sphere(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
@@ -68,7 +69,7 @@ def to_sphere(vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 
 
 class _ToSphere(torch.autograd.Function):
-    """x / |x|, whose gradient (g - u <u, g>) / |x| takes half the passes of the gradients of its parts."""
+    """x / |x|, whose gradient (g - u <u, g>) / |x| needs half the passes of the gradients of its parts."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor) -> Tensor:
@@ -80,7 +81,7 @@ class _ToSphere(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         vectors, units, inverse = ctx.saved_tensors
-        if torch.is_grad_enabled():  # for second derivatives they must be functions of the vectors
+        if torch.is_grad_enabled():  # for second derivatives these must be functions of the vectors
             inverse = _inverse_length(vectors)
             units = vectors * inverse
         along = torch.linalg.vecdot(units, gradients[0], dim=1).unsqueeze(1)
@@ -96,7 +97,7 @@ def _inverse_length(vectors: Tensor) -> Tensor:
 def to_ball(vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Project every vector onto the unit ball: longer ones are cut to length one, the rest are untouched.
 
-    Unlike `to_sphere` it is 1-Lipschitz, as every projection onto a convex set.
+    Unlike `to_sphere` it is 1-Lipschitz, like every projection onto a convex set.
 
     Example:
         >>> to_ball(torch.tensor([[3.0, 4.0], [0.3, 0.4]]))
@@ -158,12 +159,12 @@ def euclidean(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -
         tensor([[5.]])
     """
     squared = _squared(anchors, references)
-    # The square root has no derivative at zero; below the smallest number clamp_min passes no gradient on.
+    # The square root has no derivative at zero; below the smallest float, clamp_min passes no gradient.
     return squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt()
 
 
 def _squared(anchors: Tensor, references: Tensor) -> Tensor:
-    """Return squared distances, which rounding may put a little below zero."""
+    """Return squared distances, which may be slightly below zero because of rounding."""
     anchors, references = (widen(anchors),) * 2 if references is anchors else (widen(anchors), widen(references))
     lengths = references.square().sum(1)
     return torch.sub(lengths, _products(anchors, references), alpha=2.0).add_(anchors.square().sum(1, keepdim=True))
@@ -174,7 +175,7 @@ def _products(anchors: Tensor, references: Tensor) -> Tensor:
 
 
 class _Gram(torch.autograd.Function):
-    """X X^T, whose gradient (G + G^T) X takes one product where that of two separate factors takes two."""
+    """X X^T, whose gradient (G + G^T) X needs one product, whereas that of two separate factors needs two."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor) -> Tensor:
@@ -189,12 +190,12 @@ class _Gram(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Geometry:
-    """A way to fill the matrix.
+    """A method to compute the matrix.
 
     Attributes:
-        name: The public name.
-        compare: The function of anchors and references.
-        similarity: True where larger entries mean closer, False for distances.
+        name: Public name.
+        compare: Function of anchors and references that returns the matrix.
+        similarity: Whether larger entries mean closer; False for distances.
     """
 
     name: str
@@ -224,11 +225,12 @@ def masks(
     """Return which pairs share a label and which do not.
 
     Args:
-        anchor_labels: Integers of any size; or sets of labels, a row of booleans for each item.
-        reference_labels: Likewise; beside sets of anchors they may be integers, which are the places in those rows.
+        anchor_labels: Labels of the anchors: integers of any size, or sets of labels, a row of booleans per item.
+        reference_labels: Labels of the references, of the same kind; with sets of anchors they may also be integers,
+            the column indices of their label.
         itself: Pairs of an item with itself; they are in neither mask.
-        overlap: Two sets belong together where the share of what both have in all that either has (Jaccard) is above
-            this; 0 asks for one common label.
+        overlap: Jaccard index (shared labels over all labels of either) above which two sets belong together; 0 needs
+            one shared label.
 
     Example:
         >>> positive, negative = masks(torch.tensor([0, 0, 1]), torch.tensor([0, 1]))
@@ -243,11 +245,11 @@ def masks(
 
 
 def _overlapping(sets: Tensor, others: Tensor, overlap: float) -> Tensor:
-    if others.ndim == 1:  # each reference stands for one label
+    if others.ndim == 1:  # each reference represents one label
         return sets[:, others]
-    mine, theirs = sets.float(), others.float()  # counts are exact up to 2^24 labels
-    common = mine @ theirs.T
-    either = mine.sum(1)[:, None] + theirs.sum(1)[None, :] - common
+    left, right = sets.float(), others.float()  # counts are exact up to 2^24 labels
+    common = left @ right.T
+    either = left.sum(1)[:, None] + right.sum(1)[None, :] - common
     return common > overlap * either
 
 
@@ -282,18 +284,18 @@ def check_pairs(matrix: Tensor, positive: Tensor, negative: Tensor) -> None:
     if matrix.ndim != 2 or not matrix.is_floating_point():
         raise InputError(
             f"matrix must be a floating-point tensor of shape [anchors, references]; got {matrix.dtype} of "
-            f"shape {list(matrix.shape)}. vicinal.pairs.cosine(anchors, references) makes one."
+            f"shape {list(matrix.shape)}. Use vicinal.pairs.cosine(anchors, references), for example."
         )
     for name, mask in (("positive", positive), ("negative", negative)):
         if mask.shape != matrix.shape or mask.dtype != torch.bool:
             raise InputError(
                 f"{name} must be a boolean mask of the matrix's shape {list(matrix.shape)}; got {mask.dtype} "
-                f"of shape {list(mask.shape)}. vicinal.pairs.masks(labels, reference_labels) makes both masks."
+                f"of shape {list(mask.shape)}. Use vicinal.pairs.masks(labels, reference_labels) for both masks."
             )
 
 
 def check_embeddings(embeddings: Tensor, labels: Tensor, ids: Tensor | None = None) -> None:
-    """Raise a clear error unless these are n embeddings with n integer labels (and n ids)."""
+    """Raise `InputError` unless these are n embeddings with n labels (and n ids)."""
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise InputError(
             f"embeddings must be a floating-point tensor of shape [items, dimensions]; got {embeddings.dtype} "
@@ -307,20 +309,22 @@ def check_embeddings(embeddings: Tensor, labels: Tensor, ids: Tensor | None = No
             "return_inverse=True)."
         )
     if len(labels) != len(embeddings):
-        raise InputError(f"{len(embeddings)} embeddings but {len(labels)} labels: every embedding needs one label.")
+        raise InputError(
+            f"There are {len(embeddings)} embeddings but {len(labels)} labels; every embedding needs one label."
+        )
     if ids is not None and ids.shape != labels.shape[:1]:
         raise InputError(f"ids must name one item per label; got shape {list(ids.shape)} for {len(labels)} labels.")
 
 
 def check_finite(embeddings: Tensor) -> None:
-    """Raise `NotFinite` where embeddings hold NaN or infinity, naming their rows."""
-    if torch.compiler.is_compiling():  # what depends on values cannot be asked in a graph
+    """Raise `NotFinite` if embeddings hold NaN or infinity, naming their rows."""
+    if torch.compiler.is_compiling():  # a graph cannot check values
         return
-    # One NaN or infinity makes the sum NaN or infinite: one pass, no temporary of the input's size.
+    # One NaN or infinity makes the sum NaN or infinite: one pass without a temporary of the input's size.
     if not torch.isfinite(embeddings.detach().sum(dtype=torch.float64)):
         bad = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten().tolist()
         if bad:  # otherwise only the sum overflowed
             raise NotFinite(
-                f"{len(bad)} of {len(embeddings)} embeddings hold NaN or infinity (first rows: {bad[:5]}). Usual "
-                "causes: a learning rate too high, float16 overflow, a division by a zero norm."
+                f"{len(bad)} of {len(embeddings)} embeddings hold NaN or infinity (first rows: {bad[:5]}). Common "
+                "causes are a learning rate that is too high, float16 overflow, and division by a zero norm."
             )

@@ -1,4 +1,9 @@
-"""Batches of some items of some classes, at random or from classes that lie near each other."""
+"""Samplers: batches of some items of some classes, at random or from classes that are near each other.
+
+Pure functions draw all batches of a pass, and one class, `Sampler`, keeps the position. A pass is drawn from (seed,
+number of the pass) alone, so a sampler resumes from two integers, and under DDP every rank draws the same batches and
+takes its own slice of each.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +35,7 @@ __all__ = [
 ]
 
 
-# Where a run is in its passes over the data: the state of every sampler.
+# State of every sampler: the position in the passes over the data.
 
 Indices = npt.NDArray[np.int64]
 Centroids = npt.NDArray[np.float32]
@@ -38,13 +43,13 @@ Centroids = npt.NDArray[np.float32]
 
 @final
 class Sampler:
-    """Where a run is in its passes over the data; iterating yields the rest of the present pass.
+    """Position of a run in its passes over the data; iterating yields the rest of the current pass.
 
     Args:
-        draw: All batches of a pass, from a generator and the class centroids (None before `update`).
-        seed: Of all passes.
-        rank: Which process this is.
-        world_size: How many there are; each takes its part of every batch.
+        draw: Function from a generator and the class centroids (None before `update`) to all batches of a pass.
+        seed: Seed of all passes.
+        rank: Rank of this process.
+        world_size: Number of processes; each takes its part of every batch.
         wants_embeddings: Whether `update` changes what is drawn.
     """
 
@@ -58,7 +63,7 @@ class Sampler:
         wants_embeddings: bool = False,
     ) -> None:
         if not 0 <= rank < world_size:
-            raise InputError(f"rank must lie in 0..world_size-1; got rank {rank} of {world_size}.")
+            raise InputError(f"rank must be in 0..world_size-1; got rank {rank} of {world_size}.")
         self.epoch = 0
         self.batch = 0
         self.wants_embeddings = wants_embeddings
@@ -69,11 +74,11 @@ class Sampler:
         if len(self._pass()[0]) % world_size:
             raise InputError(
                 f"a batch of {len(self._pass()[0])} cannot be shared by {world_size} processes evenly; "
-                "choose a batch size that is a multiple of their number."
+                "choose a batch size that is a multiple of the number of processes."
             )
 
     def __len__(self) -> int:
-        """Batches in the present pass."""
+        """Return the number of batches in the current pass."""
         return len(self._pass())
 
     def __iter__(self) -> Iterator[Indices]:
@@ -82,41 +87,41 @@ class Sampler:
             yield batch
 
     def remaining(self) -> list[Indices]:
-        """This rank's part of the batches that are left of the present pass."""
+        """Return this rank's part of the remaining batches of the current pass."""
         batches = self._pass()[self.batch :]
         share = len(batches[0]) // self._world_size
         return [batch[self._rank * share : (self._rank + 1) * share] for batch in batches]
 
     def advance(self) -> None:
-        """Take note that one batch was used; after the last one the next pass begins."""
+        """Record that one batch was used; after the last one the next pass begins."""
         self.batch += 1
         if self.batch == len(self):
             self.epoch, self.batch = self.epoch + 1, 0
             self._centroids, self._plan = self._next_centroids, None
 
     def update(self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, n] | Bool[Tensor, "n c"]) -> None:
-        """Search the nearest classes anew, from the mean embedding of every class.
+        """Update the nearest classes, from the mean embedding of every class.
 
-        It counts from the next pass on, or from this one if no batch of it was used. All ranks must
-        give the same embeddings.
+        This takes effect with the next pass, or with the current one if none of its batches was used. All ranks must
+        pass the same embeddings.
         """
         if not self.wants_embeddings:
-            raise InputError("this sampler does not use embeddings; only hard_class_sampler makes one that does.")
+            raise InputError("this sampler does not use embeddings; use hard_class_sampler for one that does.")
         rows, labels = embeddings.detach().float().cpu(), labels.cpu()
-        if labels.ndim == 2:  # sets: a column that no item has is no class
+        if labels.ndim == 2:  # sets: an empty column is not a class
             sums, count = labels.float().T @ rows, labels.sum(dim=0).clamp(min=1)
         else:
             count = torch.bincount(labels)
             if not count.all():
                 missing = torch.nonzero(count == 0).flatten().tolist()
-                raise InputError(f"embeddings of every class are needed; there are none of classes {missing[:10]}.")
+                raise InputError(f"embeddings of every class are needed; there are none for classes {missing[:10]}.")
             sums = torch.zeros(len(count), rows.shape[1]).index_add_(0, labels, rows)
         self._next_centroids = (sums / count.float()[:, None]).numpy()
         if self.batch == 0:
             self._centroids, self._plan = self._next_centroids, None
 
     def state_dict(self) -> dict[str, int | str | Tensor]:
-        """Numbers, a string and perhaps tensors: all that resuming needs."""
+        """Return the state for resuming: numbers, a string and possibly tensors."""
         state: dict[str, int | str | Tensor] = {"epoch": self.epoch, "batch": self.batch, "plan": self._fingerprint()}
         for name in ("centroids", "next_centroids"):
             if (value := getattr(self, f"_{name}")) is not None:
@@ -124,7 +129,7 @@ class Sampler:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken; refuses a state that draws other batches than this sampler."""
+        """Continue from a saved state; raises if the state belongs to a sampler that draws other batches."""
         self.epoch, self.batch, self._plan = int(state["epoch"]), int(state["batch"]), None
         self._centroids, self._next_centroids = (
             None if name not in state else state[name].cpu().numpy() for name in ("centroids", "next_centroids")
@@ -144,16 +149,17 @@ class Sampler:
         return hashlib.sha256(np.concatenate(self._pass()).astype("<i8").tobytes()).hexdigest()
 
 
-# How many classes, and how many items of each, make a batch of so many images.
+# Composition of a batch: the number of classes and of items per class for a given batch size.
 
-MOST_ITEMS = 8  # of a class, that are worth a try
+MOST_ITEMS = 8  # largest number of items per class that is tried
 
 
 def composition(images: int, items_per_class: int, classes: int) -> tuple[int, int] | None:
-    """Return classes and items of each in a batch of so many images: as few items as are wanted, or the next that fit.
+    """Return classes and items per class in a batch of `images`: `items_per_class`, or the next number that fits.
 
     Returns:
-        None where no number of items from the wanted one on divides the images and leaves enough classes.
+        Classes and items per class; None if no number of items from `items_per_class` on divides the images and needs
+        at most the available classes.
 
     Example:
         >>> composition(64, 1, classes=100), composition(64, 1, classes=40), composition(64, 2, classes=8)
@@ -166,12 +172,12 @@ def composition(images: int, items_per_class: int, classes: int) -> tuple[int, i
 
 
 def compositions(images: int, fewest: int, classes: int) -> list[tuple[int, int]]:
-    """Return all ways to make a batch of so many images, those with the fewest items of a class first.
+    """Return all compositions of a batch, as classes and items per class, those with the fewest items first.
 
     Args:
-        images: In a batch.
-        fewest: Items of a class; 2 for a loss on pairs of the batch.
-        classes: How many there are.
+        images: Number of images in a batch.
+        fewest: Smallest number of items per class; 2 for a loss on pairs of the batch.
+        classes: Number of available classes.
 
     Example:
         >>> compositions(64, 2, classes=100)
@@ -184,13 +190,13 @@ def compositions(images: int, fewest: int, classes: int) -> list[tuple[int, int]
     ]
 
 
-# An order of the classes in which near ones stand together.
+# Order of classes with near ones next to each other.
 
 
 def nearest_class_order(
     centroids: Float[np.ndarray, "c d"], group: int, rng: np.random.Generator
 ) -> Int[np.ndarray, c]:
-    """All classes in groups: one at random, then the nearest to it of those that are left, and so on.
+    """Return all classes in groups: one at random followed by the nearest of the remaining ones, and so on.
 
     Example:
         >>> line = np.array([[0.0], [10.0], [1.0], [11.0]])
@@ -222,25 +228,24 @@ def class_batches(
     repeat_short: bool = False,
     order: Callable[[], Indices] | None = None,
 ) -> list[Indices]:
-    """Batches of some items of some classes, until every class has had its turn `rounds` times.
+    """Draw batches of some items of some classes, until every class has been used `rounds` times.
 
-    All batches have `classes_per_batch * samples_per_class` items and none holds an item twice. A class
-    with fewer items gives what it has and further classes fill the batch, the last of them perhaps with
-    fewer items than it could give; with `repeat_short` it repeats its items in place of that. A class
-    gives all its items before any comes again. If the classes do not fill the last batch, some of them
-    have one more turn in it.
+    All batches have `classes_per_batch * samples_per_class` items, and none contains an item twice. A class with fewer
+    items contributes all of them, and further classes fill the batch, the last of them possibly with fewer items than
+    it could; with `repeat_short` the class repeats its items instead. All items of a class are used before any is used
+    again. If the classes do not fill the last batch, some of them are used once more in it.
 
-    An item with several labels may stand for any of its classes, but is in a batch once. Where classes have so many
-    items in common that a batch is not full when each has had its turn, they give further items.
+    An item with several labels may represent any of its classes, but is in a batch only once. If classes share so many
+    items that a batch is not full after each has been used, they contribute further items.
 
     Args:
-        labels: Label of every item; or sets of labels, a row of booleans for each item.
-        classes_per_batch: Classes in a batch.
-        samples_per_class: Items of each.
-        rng: For everything that is random.
-        rounds: Turns of every class.
+        labels: Label of every item; or sets of labels, a row of booleans per item.
+        classes_per_batch: Number of classes in a batch.
+        samples_per_class: Number of items per class.
+        rng: Source of randomness.
+        rounds: Number of times that every class is used.
         repeat_short: Whether to draw with replacement from classes that are too small.
-        order: Gives the order of the classes in each round; random if None.
+        order: Function that returns the order of the classes in each round; random if None.
 
     Example:
         >>> labels = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2])
@@ -262,7 +267,7 @@ def class_batches(
         taken: set[int] = set()
         later: list[int] = []
         while len(batch) < size:
-            if len(taken) == len(classes):  # all have given; only of sets, which share items
+            if len(taken) == len(classes):  # all have been used; only with sets, which share items
                 taken.clear()
             if not queue:
                 queue.extend((rng.permutation(classes) if order is None else order()).tolist())
@@ -285,7 +290,7 @@ def class_batches(
 
 
 def _members(labels: npt.NDArray[Any]) -> dict[int, dict[int, None]]:
-    """The items of every class that has any, in order, and quick to ask for one of them."""
+    """Return the items of every non-empty class, in order, as dictionaries for fast membership tests."""
     if labels.ndim == 2:
         by_class = [(label, np.flatnonzero(column)) for label, column in enumerate(labels.T) if column.any()]
     else:
@@ -307,18 +312,18 @@ def _check_supply(
     if supply < classes_per_batch * samples_per_class:
         raise InputError(
             f"{len(sizes)} classes with at most {samples_per_class} items of each cannot fill a batch of "
-            f"{classes_per_batch} x {samples_per_class}; there are {supply} such items. Ask for fewer classes or "
-            "samples, or pass repeat_short=True."
+            f"{classes_per_batch} x {samples_per_class}; there are {supply} such items. Use fewer classes or samples, "
+            "or pass repeat_short=True."
         )
-    if not repeat_short and items < classes_per_batch * samples_per_class:  # of sets, which share items
+    if not repeat_short and items < classes_per_batch * samples_per_class:  # with sets, which share items
         raise InputError(
             f"{items} items with labels cannot fill a batch of {classes_per_batch} x {samples_per_class} without "
-            "coming twice. Ask for fewer classes or samples, or pass repeat_short=True."
+            "repetition. Use fewer classes or samples, or pass repeat_short=True."
         )
 
 
 def _deal(deck: list[int], members: dict[int, None], count: int, rng: np.random.Generator, held: set[int]) -> list[int]:
-    """Take items off a class's deck, shuffling the others under it when it runs out; what a batch holds stays on it."""
+    """Take items from the deck of a class, reshuffling when it runs out; items already in the batch stay on it."""
     dealt: list[int] = []
     passed: list[int] = []
     while len(dealt) < count:
@@ -342,20 +347,20 @@ def class_sampler(
     rank: int = 0,
     world_size: int = 1,
 ) -> Sampler:
-    """Some items of some classes in every batch, every class once per round; see `class_batches`.
+    """Return a sampler of some items of some classes in every batch, every class once per round; see `class_batches`.
 
     Args:
-        labels: Label of every item; or sets of labels, a row of booleans for each item.
-        classes_per_batch: Classes in a batch.
-        samples_per_class: Items of each.
-        neighbours: How many of the nearest classes follow each random one, once `Sampler.update`
-            was given embeddings; 0 for random classes. Every class still has one turn per round.
-        rounds: Turns of every class in one pass. A pass over many items of few classes is short
+        labels: Label of every item; or sets of labels, a row of booleans per item.
+        classes_per_batch: Number of classes in a batch.
+        samples_per_class: Number of items per class.
+        neighbours: Number of nearest classes that follow each random one, once `Sampler.update` has been called with
+            embeddings; 0 for random classes. Every class is still used once per round.
+        rounds: Number of times that every class is used in one pass. A pass over many items of few classes is short
             (100 classes, 8 per batch: 13 batches); more rounds make it as long as an epoch.
         repeat_short: Whether classes with too few items repeat them.
-        seed: Of all passes.
-        rank: Which process this is.
-        world_size: How many there are.
+        seed: Seed of all passes.
+        rank: Rank of this process.
+        world_size: Number of processes.
 
     Example:
         >>> sampler = class_sampler([0, 0, 1, 1, 2, 2, 3, 3], 2, 2)
@@ -381,7 +386,7 @@ def class_sampler(
 
 
 def _targets(labels: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Labels as integers [n], or sets of labels as booleans [n, c]."""
+    """Return labels as integers [n], or sets of labels as booleans [n, c]."""
     array = np.asarray(labels)
     if array.ndim == 2 and array.dtype == np.bool_:
         return array
@@ -396,7 +401,7 @@ def _targets(labels: npt.ArrayLike) -> npt.NDArray[Any]:
 def hard_class_sampler(
     labels: npt.ArrayLike, classes_per_batch: int, samples_per_class: int, **options: Any
 ) -> Sampler:
-    """Batches whose classes all lie near one of them: `class_sampler` with the most neighbours.
+    """Return a sampler of batches whose classes are all near one of them: `class_sampler` with the most neighbours.
 
     Example:
         >>> hard_class_sampler([0, 0, 1, 1, 2, 2, 3, 3], 2, 2).wants_embeddings
@@ -411,7 +416,7 @@ def hard_class_sampler(
 
 
 def random_batches(count: int, batch_size: int, rng: np.random.Generator) -> list[Indices]:
-    """All items in random order, cut into batches; the few that do not fill the last one are left out.
+    """Return all items in random order, cut into batches; items that do not fill the last batch are left out.
 
     Example:
         >>> [len(batch) for batch in random_batches(10, 4, np.random.default_rng(0))]
@@ -422,31 +427,31 @@ def random_batches(count: int, batch_size: int, rng: np.random.Generator) -> lis
 
 
 def random_sampler(count: int, batch_size: int, *, seed: int = 0, rank: int = 0, world_size: int = 1) -> Sampler:
-    """Every item at most once per pass, in random order.
+    """Return a sampler that uses every item at most once per pass, in random order.
 
     Example:
         >>> len(random_sampler(100, 30))
         3
     """
     if not 1 <= batch_size <= count:
-        raise InputError(f"batch_size must lie in 1..{count} (the items); got {batch_size}.")
+        raise InputError(f"batch_size must be from 1 to the number of items, {count}; got {batch_size}.")
     return Sampler(lambda rng, _: random_batches(count, batch_size, rng), seed=seed, rank=rank, world_size=world_size)
 
 
-# The largest batch of some items of some classes that a dataset can fill.
+# The largest batch that a dataset can fill.
 
 
 def batch_that_fits(labels: npt.ArrayLike, classes: int, items: int) -> tuple[int, int]:
-    """Return classes and items of each in a batch: as asked where the data can fill it, else as large as it can.
+    """Return classes and items per class in a batch: as requested if the data can fill it, else as many as possible.
 
-    Of batches of the same size the one with more classes is taken. A batch that has pairs keeps them: it
-    does not shrink below two items, nor below two classes. What even that cannot fill is returned as asked, and the
-    sampler says what is wrong.
+    Of batches of the same size the one with more classes is used. A batch with pairs keeps them: it does not shrink
+    below two items per class or two classes. If even that cannot be filled, the requested numbers are returned, and
+    the sampler raises an error that explains the problem.
 
     Args:
-        labels: Of the training items; or their sets of labels, a row of booleans for each.
-        classes: Classes in a batch, as asked.
-        items: Of each class.
+        labels: Labels of the training items; or their sets of labels, a row of booleans per item.
+        classes: Requested number of classes in a batch.
+        items: Requested number of items per class.
 
     Example:
         >>> five_classes_of_three = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
@@ -466,10 +471,7 @@ def batch_that_fits(labels: npt.ArrayLike, classes: int, items: int) -> tuple[in
     return best if best != (0, 0) else (classes, items)
 
 
-# Which items form a batch: pure functions that draw a whole pass, and one class that knows where it is.
-#
-# A pass is drawn from (seed, number of the pass) alone, so a sampler resumes from two integers, and under
-# DDP every rank draws the same batches and takes its own slice of each.
+# Samplers by name.
 
 SAMPLERS: dict[str, Callable[..., Sampler]] = {
     "random": random_sampler,

@@ -1,9 +1,9 @@
-"""The weight view: every loss is a weighting of pairs, and its weights are its gradient.
+"""Pair weights: every loss is a weighting of pairs, and its weights are its gradient.
 
 For any objective H of a similarity matrix S (Theorem 3.1 of "A unified view of deep metric learning via gradient
-analysis") the loss sum_neg w s - sum_pos w s with w held constant has the same gradient, where w is the derivative of
-H with respect to S with its sign turned on positive pairs. So one function shows what any loss really does, and a
-weight rule alone is a trainable loss.
+analysis"), the loss sum_neg w s - sum_pos w s with w held constant has the same gradient, where w is the derivative of
+H with respect to S with its sign flipped on positive pairs. So one function shows what any loss does, and a weight rule
+alone is a trainable loss.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def pair_weights(
 
     Args:
         objective: Any function of (matrix, positive, negative).
-        matrix: Similarities, or distances where the objective declares so.
-        positive: Which pairs belong together.
-        negative: Which do not.
-        symmetric: Average the weights of (i, j) and (j, i), which are one pair when references and anchors are the
-            same batch: the w_ij of the theorem. Otherwise the weight is that of anchor i's row alone.
+        matrix: Similarities, or distances if the objective is declared for distances.
+        positive: Pairs that belong together.
+        negative: Pairs that do not.
+        symmetric: Whether to average the weights of (i, j) and (j, i), which are the same pair if references and
+            anchors are the same batch: the w_ij of the theorem. Otherwise the weight is that of anchor i's row alone.
         **options: Options of the objective.
 
     Returns:
-        Weights of the shape of the matrix; below zero where a loss moves a pair the wrong way.
+        Weights in the shape of the matrix; below zero if the loss moves a pair the wrong way.
 
     Example:
         >>> from vicinal.objectives import contrastive
@@ -89,12 +89,12 @@ def objective_from_weights(
     """Turn a weight rule into a trainable loss whose gradient is that rule.
 
     Args:
-        weigh: A function of (matrix, positive, negative, **options) that returns one weight per pair, at least zero.
+        weigh: Function of (matrix, positive, negative, **options) that returns one weight per pair, at least zero.
             It is called without gradient.
-        similarity: False where the rule is written for distances.
+        similarity: Whether the rule is written for similarities; False for distances.
 
     Returns:
-        An objective. Its value is the weighted sum of pairs; only its gradient has a meaning.
+        An objective. Its value is the weighted sum of pairs; only its gradient is meaningful.
 
     Example:
         >>> def hardest_negatives(matrix, positive, negative):
@@ -128,12 +128,14 @@ def objective_from_weights(
 
 @dataclass(frozen=True)
 class SimilarityTypes:
-    """What the weight of a negative pair depends on.
+    """Similarities that the weight of a negative pair depends on.
 
     Attributes:
-        own: On the similarity of the pair itself: it moves when all similarities of the anchor shift together.
-        negative: On the anchor's other negatives: it moves when they do.
-        positive: On the anchor's positives: moving them changes how the push is shared among the negatives.
+        own: Whether it depends on the pair's own similarity: it changes when all similarities of the anchor shift
+            together.
+        negative: Whether it depends on the anchor's other negatives: it changes when they do.
+        positive: Whether it depends on the anchor's positives: moving them changes how the push is shared among the
+            negatives.
     """
 
     own: bool
@@ -144,19 +146,19 @@ class SimilarityTypes:
 def similarity_types(
     objective: Callable[..., Tensor], *, mining: Miner | None = None, seed: int = 0, trials: int = 100, **options: Any
 ) -> SimilarityTypes:
-    """Ask how the weights of an objective move, and say which of the three types of similarity it uses.
+    """Determine which of the three types of similarity an objective uses, from how its weights change.
 
-    Two anchors are compared with 3 positives and 5 negatives each; the similarities of the first anchor are moved and
-    those of the second are left alone, and all weights are measured in units of the second anchor's, so that a
-    constant over the whole batch (a mean over active triplets, say) does not count as a dependence. A factor common
+    Two anchors are compared with 3 positives and 5 negatives each. The similarities of the first anchor are changed and
+    those of the second are kept, and all weights are measured relative to those of the second anchor, so that a
+    constant over the whole batch (such as a mean over active triplets) does not count as a dependence. A factor common
     to all negatives of an anchor (the hinge of lifted structure, the saturation of N-pair) does not weigh one pair
     against another and does not count for `positive`.
 
     Args:
         objective: Any function of (matrix, positive, negative).
-        mining: A miner that works before it; its choice is part of the weights.
-        seed: Of the random similarities.
-        trials: How many to try; one that moves is enough.
+        mining: Miner that is applied first; its choice is part of the weights.
+        seed: Seed of the random similarities.
+        trials: Number of trials; one in which a weight changes is enough.
         **options: Options of the objective.
 
     Reference:
@@ -175,15 +177,15 @@ def similarity_types(
     supplied = _supplied(traits, columns, positives)
 
     def weights(similarities: Tensor) -> Tensor:
-        kept = _mined(mining, similarities, positive)
-        # Distances are probed on a scale that shifts as similarities do: the question is one of the loss's own units.
+        mined = _mined(mining, similarities, positive)
+        # Distances are probed on a scale that shifts as similarities do: the test is in the units of the loss.
         matrix = similarities if GEOMETRIES[traits.geometry].similarity else 1.3 * (1.0 - similarities)
-        push = pair_weights(objective, matrix, kept[0], kept[1], **{**supplied, **options})[:, positives:]
+        push = pair_weights(objective, matrix, mined[0], mined[1], **{**supplied, **options})[:, positives:]
         return push[0] / push[1].sum() if push[1].sum() > 0 else torch.full_like(push[0], torch.nan)
 
     def moves(before: Tensor, after: Tensor) -> bool:
-        known = before.isfinite().all() and after.isfinite().all()
-        return bool(known and (before - after).abs().max() > 1e-6 * (1 + before.abs().max()))
+        finite = before.isfinite().all() and after.isfinite().all()
+        return bool(finite and (before - after).abs().max() > 1e-6 * (1 + before.abs().max()))
 
     def shares(push: Tensor) -> Tensor:
         return push / push.sum()
@@ -207,10 +209,10 @@ def similarity_types(
 
 @dataclass(frozen=True)
 class WeightCurves:
-    """Weights of one pair as its similarity moves, the anchor's other pairs held still.
+    """Weights of one pair as its similarity changes, with the anchor's other pairs fixed.
 
     Attributes:
-        similarity: Cosines.
+        similarity: Cosines of the pair.
         positive: Weight of the pair if it is positive.
         negative: Weight of the pair if it is negative.
     """
@@ -233,16 +235,16 @@ def weight_curves(
     """Trace the weight of one pair over its cosine, from -1 to 1.
 
     Args:
-        objective: Any function of (matrix, positive, negative); one written for distances is traced over the cosine
-            too, with unit vectors, so that all losses share an axis.
-        mining: A miner that works before it.
-        points: How many cosines.
-        positives: Cosines of the anchor's positives; the first is the one that moves. An objective that needs one
-            reference per class gets the first alone.
-        negatives: Cosines of its negatives; the first is the one that moves.
-        geometry: What the objective is given instead of what it is written for: "cosine" gives one that is written
-            for distances 1 - cosine, as papers on weights of pairs draw it, so that the slope of the distance itself
-            is not in its weights.
+        objective: Any function of (matrix, positive, negative); one written for distances is also traced over the
+            cosine, with unit vectors, so that all losses share an axis.
+        mining: Miner that is applied first.
+        points: Number of cosines.
+        positives: Cosines of the anchor's positives; the first is the one that changes. An objective that needs one
+            reference per class gets only the first.
+        negatives: Cosines of its negatives; the first is the one that changes.
+        geometry: Geometry of the matrix, instead of the one that the objective is written for: with "cosine" an
+            objective written for distances gets 1 - cosine, as in the figures of papers on pair weights, so that the
+            slope of the distance itself is not part of its weights.
         **options: Options of the objective.
 
     Reference:
@@ -259,7 +261,7 @@ def weight_curves(
     rest = torch.tensor([*positives, *negatives], dtype=torch.float64)
     positive = (torch.arange(len(rest)) < len(positives)).expand(1, -1)
     supplied = _supplied(traits, len(rest), len(positives))
-    # The ends are where square roots and angles have no slope.
+    # At the ends square roots and angles have no slope.
     cosines = torch.linspace(-1 + 1e-6, 1 - 1e-6, points, dtype=torch.float64)
 
     def weight_of(column: int, sign: float) -> Tensor:
@@ -267,9 +269,9 @@ def weight_curves(
         for k, value in enumerate(cosines):
             similarities = rest.clone()[None]
             similarities[0, column] = value
-            kept = _mined(mining, similarities, positive)
+            mined = _mined(mining, similarities, positive)
             leaf = similarities.requires_grad_()
-            loss = objective(_from_cosine(leaf, shown_in), *kept, **supplied, **options)
+            loss = objective(_from_cosine(leaf, shown_in), *mined, **supplied, **options)
             (slope,) = torch.autograd.grad(loss, leaf)
             traced[k] = sign * slope[0, column]
         return traced
@@ -278,13 +280,13 @@ def weight_curves(
 
 
 def _given_as(geometry: str, written_for: str) -> str:
-    """The geometry of the matrix that an objective is given; one for distances is not given similarities."""
+    """Return the geometry of the matrix for an objective; one written for distances never gets similarities."""
     look_up("geometry", geometry, GEOMETRIES)
     if GEOMETRIES[written_for].similarity == GEOMETRIES[geometry].similarity:
         return geometry
     if geometry == "cosine":
         return "cosine_distance"
-    raise InputError(f"An objective that is written for {written_for} makes no sense on {geometry}: use 'cosine'.")
+    raise InputError(f"An objective written for {written_for} cannot be used with geometry={geometry!r}; use 'cosine'.")
 
 
 def _from_cosine(cosines: Tensor, geometry: str) -> Tensor:
@@ -302,13 +304,13 @@ def _mined(mining: Miner | None, similarities: Tensor, positive: Tensor) -> tupl
 
 
 def _supplied(traits: Traits, columns: int, positives: int) -> dict[str, Tensor]:
-    """Return what a criterion would supply: every column a class of its own but for the positives, class 0."""
+    """Return what a criterion would supply: positives are class 0, and every other column is a separate class."""
     labels = (torch.arange(columns) - positives + 1).clamp_min(0)
     offered = {"reference_labels": labels, "reference_matrix": torch.eye(columns, dtype=torch.float64)}
     return {need: offered[need] for need in traits.needs}
 
 
-# Figures of what losses do.
+# Figures of weight curves.
 
 PULL, PUSH = GREEN, ACCENT
 
@@ -317,8 +319,8 @@ def plot_weights(curves: Mapping[str, WeightCurves], *, columns: int = 4) -> Fig
     """Draw the weight of a pair over its similarity, one panel per loss.
 
     Args:
-        curves: Name of each loss and its curves, as `vicinal.weights.weight_curves` traces them.
-        columns: Panels side by side.
+        curves: Name -> curves of each loss, as `weight_curves` returns them.
+        columns: Number of panels per row.
 
     Returns:
         A figure; save it with `figure.savefig("weights.png")`.
@@ -330,7 +332,7 @@ def plot_weights(curves: Mapping[str, WeightCurves], *, columns: int = 4) -> Fig
     for panel, (name, curve) in zip(panels, curves.items(), strict=False):
         panel.plot(curve.similarity, curve.positive, color=PULL, label="positive pair is pulled")
         panel.plot(curve.similarity, curve.negative, color=PUSH, linestyle=":", label="negative pair is pushed")
-        # The slope of a distance over the cosine grows without bound at 1: leave that spike out of the scale.
+        # The slope of a distance over the cosine is unbounded at 1: leave that spike out of the scale.
         inner = curve.similarity.abs() < 0.97
         shown = (*curve.positive[inner].tolist(), *curve.negative[inner].tolist())
         pad = 0.06 * (max(shown) - min(shown) or 1.0)

@@ -176,18 +176,21 @@ def test_bad_arguments(iris: Any) -> None:
         (NCA(n_components=2, init=np.eye(3)), r"init must be an array of shape \[2, 4\]; got \[3, 3\]"),
         (NCA(init="pcs"), "Unknown init 'pcs'; did you mean 'pca'"),
         (LMNN(n_neighbors=0), "n_neighbors must be at least 1; got 0"),
-        (LMNN(n_components=2, solver="matrix"), "learns a metric of all 4 features; for n_components=2 use 'map'"),
+        (
+            LMNN(n_components=2, solver="matrix"),
+            "learns a metric of all 4 features; for n_components=2 use solver='map'",
+        ),
         (General("multi_similarity"), "not a function of distances alone.*Choose from: contrastive_c2, fast_ap, lmnn"),
         (General("ncaa"), "Unknown loss 'ncaa'; did you mean 'nca'"),
         (RelativeHinge(weight=0.0), r"weight must be above 0; got 0\.0"),
-        (SchultzJoachims(np.eye(3)), "basis must have one row per feature, 4"),
+        (SchultzJoachims(np.eye(3)), "basis must have 4 rows, one per feature"),
         (KwokTsang(share=0.0), "share above 0 and at most 1"),
         (Mahalanobis(shrinkage=2.0), "shrinkage must be a share from 0 to 1"),
         (Kernelised(kernel=lambda a, b: -(a @ b.T)), "not positive semi-definite"),
     ):
         with pytest.raises(ValueError, match=message):
             learner.fit(points, labels)
-    with pytest.raises(InputError, match="as many first as second points; got 3 and 4"):
+    with pytest.raises(InputError, match="same number of first and second points; got 3 and 4"):
         NCA(max_iter=1).fit(points, labels).pair_distance(points[:3], points[:4])
 
 

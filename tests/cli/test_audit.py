@@ -86,7 +86,7 @@ def test_wrong_data_of_a_run_is_refused(trained: dict[str, Path], tmp_path: Path
     assert "is not the data that" in str(wrong)
     absent = run(app, ["audit", folder, "--triples", "1", "--data", "no-such-folder"]).exception
     assert isinstance(absent, InputError)
-    assert "give it with --data" in str(absent)
+    assert "pass it with --data" in str(absent)
     options = run(app, ["audit", folder, "-o", "k=0.5"]).exception
     assert "A run is audited with its own options" in str(options)
 

@@ -71,7 +71,7 @@ def test_a_threshold_that_links_nearly_everything_is_refused(monkeypatch: pytest
     rows = np.random.default_rng(0).normal(size=(40, 3))
     assert len(near_links(rows, -1.0)) == 40 * 39 / 2
     monkeypatch.setattr("vicinal.collection.duplicates.MOST_LINKS", 779)
-    with pytest.raises(InputError, match="More than 779 pairs of items reach a similarity of -1: raise the threshold"):
+    with pytest.raises(InputError, match="More than 779 pairs of items reach a similarity of -1; raise the threshold"):
         find_duplicates(rows, threshold=-1.0)
 
 

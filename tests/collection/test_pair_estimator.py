@@ -94,5 +94,5 @@ def test_what_is_refused() -> None:
         SameOrDifferent().fit(items, labels)
     rule = SameOrDifferent(false_matches=0.1).fit(items, labels)
     for wrong in (items[:3], items[:4, :7], items[:6].reshape(2, 3, 8), items[0]):
-        with pytest.raises(InputError, match="Pairs are an array"):
+        with pytest.raises(InputError, match="Pairs must be an array"):
             rule.predict(wrong)

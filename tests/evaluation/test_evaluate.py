@@ -245,7 +245,7 @@ def test_sequences_of_a_dataset_are_divided_by_role():
         ({"k": [0]}, InputError, "must be at least 1, got 0"),
         ({"gallery": (np.zeros((0, 4)), [])}, InputError, "gallery embeddings are empty"),
         ({"gallery": (np.eye(4), [1])}, InputError, "There are 4 embeddings but 1 labels"),
-        ({"gallery": (np.eye(4), list("abcd"))}, InputError, "strings and of the other numbers"),
+        ({"gallery": (np.eye(4), list("abcd"))}, InputError, "strings and those of the other are numbers"),
         ({"gallery": (np.eye(4), GroundTruth([0, 0, 1, 1], [0, 1, 2, 3]))}, InputError, "need sequences alike"),
         ({"gallery": (np.eye(4), GroundTruth([0, 0, 1, 1], overlap=0.5))}, InputError, "labels of the queries"),
         ({"also": "geometry"}, InputError, r"also is a list, such as \['geometry'\]"),

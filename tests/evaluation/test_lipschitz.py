@@ -45,7 +45,7 @@ def test_row_sums_alone_are_no_bound() -> None:
 
 
 def test_layers_without_a_bound_are_refused() -> None:
-    with pytest.raises(InputError, match="a layer of type Softmax; give linear maps"):
+    with pytest.raises(InputError, match="a layer of type Softmax; pass linear maps"):
         lipschitz_constant([nn.Softmax(dim=1)])
     with pytest.raises(InputError, match="a layer of type MaxPool2d"):
         lipschitz_constant([nn.MaxPool2d(3, stride=1)])

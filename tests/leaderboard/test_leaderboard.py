@@ -119,7 +119,7 @@ def test_a_rival_that_is_ahead_where_both_ran_is_named(tmp_path: Path, add_run: 
     found = board_of(tmp_path).verdict()
     assert found is not None
     assert (found.winner, found.beaten, found.undecided) == ("circle", (), ("margin",))
-    assert "On the 20 classes and 1 seed that they share, margin is ahead of circle." in found.caveats
+    assert "On the 20 classes and 1 seed that both have, margin is ahead of circle." in found.caveats
 
 
 def test_methods_without_a_seed_in_common_are_not_compared_and_it_is_said(tmp_path: Path, add_run: AddRun) -> None:
@@ -128,7 +128,7 @@ def test_methods_without_a_seed_in_common_are_not_compared_and_it_is_said(tmp_pa
     found = board_of(tmp_path).verdict()
     assert found is not None
     assert not found.significant
-    assert found.caveats == ("circle shares no seed, fold or scored class with margin: they were not compared.",)
+    assert found.caveats == ("circle was not compared with margin: they share no seed, fold or scored class.",)
     assert board_of(tmp_path).pairs() == []
 
 
@@ -146,8 +146,8 @@ def test_scores_of_a_journal_without_classes_are_ranked_and_not_tested(tmp_path:
     board = board_of(tmp_path)
     assert [entry.name for entry in board.entries] == ["circle", "margin"]
     assert board.entries[0].over_classes("MAP@R") is None
-    assert "they were not compared" in terminal(board)
-    assert "they were not compared" in report(tmp_path)
+    assert "circle was not compared with margin" in terminal(board)
+    assert "circle was not compared with margin" in report(tmp_path)
 
 
 def test_one_entry_and_no_done_run(tmp_path: Path, add_run: AddRun) -> None:

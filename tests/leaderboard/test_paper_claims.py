@@ -37,7 +37,7 @@ def test_margin_against_lifted_structure_as_the_thesis_has_it() -> None:
     assert n_pair.same_setting == pytest.approx(0.6300 - 0.5891)
     assert lifted.explained == pytest.approx(1 - 0.0284 / 0.2)
     assert lifted.exact
-    assert "86 % of the claimed difference goes away" in str(lifted)
+    assert "86 % of the claimed difference disappears" in str(lifted)
 
 
 def test_all_cases_of_the_thesis_are_found_unfair() -> None:
@@ -186,7 +186,7 @@ def test_a_table_of_ones_own(tmp_path: Path) -> None:
     path.write_text("method,dataset,value\nmine,cub,many\nown,cub,101\n")
     with pytest.raises(DataError, match=r"mine\.csv.*\n.*line 2, column value: .*; got 'many'") as caught:
         read_results(path)
-    assert "line 3, column value: from 0 to 1, or from 0 to 100 in per cent; got '101'" in str(caught.value)
+    assert "line 3, column value: must be from 0 to 1, or from 0 to 100 in per cent; got '101'" in str(caught.value)
     path.write_text("method,dataset,value\n")
     with pytest.raises(InputError, match="no rows"):
         read_results(path)
@@ -195,14 +195,14 @@ def test_a_table_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ("a,cub,60,12.5,,R@1", "column dim: a whole number from 1 on, or nothing; got '12.5'"),
-        ("a,cub,60,0,,R@1", "column dim: a whole number from 1 on, or nothing; got '0'"),
-        ("a,cub,-1,64,,R@1", "column value: a number from 0 on, or nothing; got '-1'"),
+        ("a,cub,60,12.5,,R@1", "column dim: must be a whole number of at least 1, or empty; got '12.5'"),
+        ("a,cub,60,0,,R@1", "column dim: must be a whole number of at least 1, or empty; got '0'"),
+        ("a,cub,-1,64,,R@1", "column value: must be a number of at least 0, or empty; got '-1'"),
         ("a,cub,inf,64,,R@1", "got 'inf'"),
         ("a,cub,nan,64,,R@1", "got 'nan'"),
-        ("a,cub,0,64,,steps", "column value: steps are more than 0; got '0'"),
-        ("a,cub,60,64,perhaps,R@1", "column proposed: yes, or nothing; got 'perhaps'"),
-        (",cub,60,64,,R@1", "column method: must be given"),
+        ("a,cub,0,64,,steps", "column value: steps must be above 0; got '0'"),
+        ("a,cub,60,64,perhaps,R@1", "column proposed: must be yes or empty; got 'perhaps'"),
+        (",cub,60,64,,R@1", "column method: must not be empty"),
         ("a,cub,54,000,64,,steps", "more cells than in the first line"),
     ],
 )

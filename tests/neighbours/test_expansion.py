@@ -42,7 +42,7 @@ def test_more_neighbours_than_there_are() -> None:
 
 
 def test_bad_counts() -> None:
-    with pytest.raises(InputError, match="at least 0 are needed"):
+    with pytest.raises(InputError, match="count must be at least 1"):
         expand_queries([[1.0, 0.0]], [[0.0, 1.0]], count=0)
 
 

@@ -301,10 +301,14 @@ def test_precision_is_chosen_by_the_processor(monkeypatch):
         ({"gallery": torch.zeros(0, 2)}, InputError, "gallery embeddings are empty"),
         ({"gallery": torch.ones(2, 3)}, InputError, "queries have 2 dimensions and the gallery 3"),
         ({"gallery": [[float("nan"), 0.0]]}, NotFinite, "gallery embeddings"),
-        ({"gallery": torch.ones(2, 2), "sequences": [1, 2]}, InputError, "must be given together"),
-        ({"gallery_sequences": [1, 2]}, InputError, "give `sequences` alone"),
+        (
+            {"gallery": torch.ones(2, 2), "sequences": [1, 2]},
+            InputError,
+            "pass `sequences` and `gallery_sequences` together",
+        ),
+        ({"gallery_sequences": [1, 2]}, InputError, "pass `sequences` alone"),
         ({"sequences": [1, 2, 3]}, InputError, "2 embeddings but 3 sequences"),
-        ({"embeddings": torch.ones(2, 65537)}, InputError, "up to 65536 dimensions"),
+        ({"embeddings": torch.ones(2, 65537)}, InputError, "at most 65536 dimensions"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(arguments, error, words):

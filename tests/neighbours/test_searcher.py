@@ -321,8 +321,8 @@ def test_without_products_of_integers_the_same_is_found_in_float32(name, instead
         ({"queries": torch.ones(1, 3)}, InputError, "queries have 3 dimensions and the gallery 2"),
         ({"queries": [[0.0, float("nan")]]}, NotFinite, "1 of 1 rows of queries"),
         ({"k": 0}, InputError, "k must be at least 1, got 0"),
-        ({"among": [True]}, InputError, "one entry per reference, 2; got 1"),
-        ({"among": [0, 2]}, InputError, "holds the index 2; there are 2 references"),
+        ({"among": [True]}, InputError, "needs 2 entries, one per reference; got 1"),
+        ({"among": [0, 2]}, InputError, "holds the index 2; indices must be from 0 to 1"),
         ({"among": [-1]}, InputError, "holds the index -1"),
         ({"among": torch.tensor([0.5])}, InputError, "booleans, one per reference, or of indices"),
         ({"among": torch.tensor([[0]])}, InputError, r"got the shape \(1, 1\)"),
@@ -341,7 +341,7 @@ def test_bad_queries_are_refused(arguments, error, words):
         ({"references": [[float("inf"), 0.0]]}, NotFinite, "1 of 1 rows of references"),
         ({"distance": "cosin"}, UnknownName, "did you mean 'cosine'"),
         ({"precision": "bfloat16"}, InputError, "'int8' or 'float32', got 'bfloat16'"),
-        ({"references": torch.ones(1, 65537)}, InputError, "up to 65536 dimensions"),
+        ({"references": torch.ones(1, 65537)}, InputError, "at most 65536 dimensions"),
     ],
 )
 def test_bad_references_are_refused(arguments, error, words):

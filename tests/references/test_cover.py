@@ -103,7 +103,7 @@ def test_a_cover_is_fixed_and_gradients_reach_embeddings() -> None:
 
 def test_cover_refuses_what_does_not_fit() -> None:
     cover = Cover(2, 3)
-    with pytest.raises(InputError, match=r"This Cover has no points yet: call cover\.choose\(pool\)"):
+    with pytest.raises(InputError, match=r"This Cover has no points yet; call cover\.choose\(pool\)"):
         cover(torch.zeros(1, 3), torch.tensor([0]))
     with pytest.raises(InputError, match=r"The pool must be \[2 classes, candidates, 3 dimensions\]; got \[3, 4, 3\]"):
         cover.choose(torch.zeros(3, 4, 3))

@@ -147,7 +147,7 @@ def test_other_precisions_and_empty_batches(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("memory", [Memory(4, 2), Memory(4, 2, start=5), Memory(4, 2).eval()])
 def test_a_wrong_dimension_is_named(memory: Memory) -> None:
-    with pytest.raises(InputError, match="Embeddings have 3 dimensions but the memory 2: make Memory with dim="):
+    with pytest.raises(InputError, match="Embeddings have 3 dimensions but the memory has 2"):
         memory(torch.zeros(2, 3), torch.tensor([0, 1]))
 
 

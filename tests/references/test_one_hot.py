@@ -49,5 +49,5 @@ def test_what_is_no_probability_is_refused(rows: list[list[float]], labels: list
 
 
 def test_one_class_is_refused() -> None:
-    with pytest.raises(InputError, match="OneHot needs at least 2 classes to tell apart; got 1"):
+    with pytest.raises(InputError, match="OneHot needs at least 2 classes; got 1"):
         OneHot(1)

@@ -54,7 +54,7 @@ def test_labels_out_of_range(labels: list[int], range_: str) -> None:
 
 
 def test_dimension_of_embeddings() -> None:
-    with pytest.raises(InputError, match="Embeddings have 5 dimensions but the references 4"):
+    with pytest.raises(InputError, match="Embeddings have 5 dimensions but the references have 4"):
         Proxies(3, 4)(torch.zeros(2, 5), torch.tensor([0, 1]))
 
 

@@ -17,8 +17,8 @@ from vicinal._util.text import duration
 from vicinal.evaluation import evaluate
 from vicinal.leaderboard import leaderboards
 from vicinal.report.blocks import Chart, Prose
-from vicinal.report.chapters.equal_conditions import conditions
 from vicinal.report.chapters.curves import proxy_instances, training_curves
+from vicinal.report.chapters.equal_conditions import conditions
 from vicinal.report.chapters.pair_weights import pair_weight_curves
 from vicinal.report.chapters.papers import published_numbers
 from vicinal.report.chapters.standings import leaderboard_tables

@@ -10,9 +10,9 @@ import pytest
 
 from vicinal.leaderboard import Leaderboard, leaderboards
 from vicinal.report.blocks import Chart, Code, Prose, Table
-from vicinal.report.chapters.equal_conditions import conditions
 from vicinal.report.chapters.costs import repeat
 from vicinal.report.chapters.curves import training_curves
+from vicinal.report.chapters.equal_conditions import conditions
 from vicinal.report.chapters.influences import influence_chapter
 from vicinal.report.page import facts
 from vicinal.runs import SearchRecord

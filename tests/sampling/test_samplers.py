@@ -106,7 +106,7 @@ def test_any_pass(sizes: list[int], classes: int, samples: int, rounds: int, rep
 @settings(max_examples=100, deadline=None)
 def test_random_passes(count: int, batch_size: int, seed: int) -> None:
     if batch_size > count:
-        with pytest.raises(InputError, match=rf"1\.\.{count} \(the items\); got {batch_size}"):
+        with pytest.raises(InputError, match=f"number of items, {count}; got {batch_size}"):
             random_sampler(count, batch_size)
         return
     sampler = random_sampler(count, batch_size, seed=seed)
@@ -242,7 +242,7 @@ def test_bad_arguments() -> None:
         class_sampler(labels, 2, 2, rounds=0)
     with pytest.raises(InputError, match="does not use embeddings"):
         class_sampler(labels, 2, 2).update(torch.zeros(15, 2), torch.from_numpy(labels))
-    with pytest.raises(InputError, match=r"none of classes \[1\]"):
+    with pytest.raises(InputError, match=r"none for classes \[1\]"):
         hard_class_sampler(labels, 2, 2).update(torch.zeros(2, 2), torch.tensor([0, 2]))
 
 

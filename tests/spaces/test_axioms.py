@@ -132,12 +132,12 @@ def test_asymmetry_and_negative_values_are_named() -> None:
 def test_words_claim_no_more_than_was_shown() -> None:
     searched = audit(euclidean, domain="space", triples=200_000)
     assert searched.proved is None
-    assert f"no violation of a metric's axioms in {searched.triples:,} triples, which is no proof" in str(searched)
+    assert f"no violation of a metric's axioms in {searched.triples:,} triples, which is not a proof" in str(searched)
     assert searched.triples >= 200_000
     assert "metric, proved: Minkowski's inequality" in str(audit("euclidean", triples=1))
     weak = str(audit("squared_euclidean", domain="simplex", triples=1))
     assert "not a metric; through the 3 vertices no violation" in weak
-    assert "which is no proof" in weak
+    assert "which is not a proof" in weak
     assert "it fails" in weak
     inside = str(audit("metric_cross_entropy", triples=1))
     assert "metric, proved: p = 0.75 is not above 0.7676, the limit for k = 0.5 smoothed by 0.001" in inside

@@ -109,5 +109,5 @@ def test_options_for_a_number_of_classes_are_a_metric_and_take_them(classes: int
 
 
 def test_options_for_no_classes() -> None:
-    with pytest.raises(InputError, match="fewer than 2 classes; got 1"):
+    with pytest.raises(InputError, match="classes must be at least 2; got 1"):
         options_for(1)

@@ -133,7 +133,7 @@ def test_bad_arguments() -> None:
         LabelMetric(k=1.5)
     with pytest.raises(UnknownName, match="Unknown transform 'identty'; did you mean 'identity'"):
         LabelMetric(transform="identty")
-    with pytest.raises(InputError, match="triplet is no distance of class probabilities"):
+    with pytest.raises(InputError, match="triplet is not a distance of class probabilities"):
         label_metric_of("triplet")
     with pytest.raises(UnknownName, match="Unknown option of weak_metric_cross_entropy 'k'"):
         label_metric_of("weak_metric_cross_entropy", {"k": 0.5})

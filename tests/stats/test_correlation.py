@@ -118,9 +118,9 @@ def test_scores_that_are_all_equal_predict_nothing():
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="only one of them has: m3"):
+    with pytest.raises(InputError, match="only one of them scores m3"):
         rank_correlation(named([1, 2, 3]), named([1, 2, 3, 4]))
     with pytest.raises(InputError, match="at least 3 methods, got 2"):
         rank_correlation(named([1, 2]), named([1, 2]))
-    with pytest.raises(InputError, match="no test score of m1"):
+    with pytest.raises(InputError, match="no test score for m1"):
         rank_correlation(named([1, 2, 3]), named([1, float("nan"), 3]))

@@ -94,9 +94,9 @@ def test_bad_input():
         class_bootstrap(one, np.array([1]), confidence=1.0)
     with pytest.raises(InputError, match="No class has a scored query"):
         class_bootstrap(one, np.array([0]))
-    with pytest.raises(InputError, match="the same queries: got 2 and 1"):
+    with pytest.raises(InputError, match="for each query; got 2 and 1"):
         paired_difference(np.ones(2), np.ones(1), np.arange(2))
-    with pytest.raises(InputError, match="left out different queries"):
+    with pytest.raises(InputError, match="no score for different queries"):
         paired_difference(np.array([1, np.nan]), np.ones(2), np.arange(2))
     with pytest.raises(InputError, match="at least 2 runs, got 1"):
         seed_interval([0.5])

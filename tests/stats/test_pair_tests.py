@@ -200,5 +200,5 @@ def test_pairs_that_share_different_seeds_are_each_tested_as_by_themselves_and_c
     assert compare_aligned([]) == []
     with pytest.raises(InputError, match="a and b need scores of the same seeds and classes"):
         compare_aligned([AlignedPair("a", "b", np.ones((2, 3)), np.ones((1, 3)))])
-    with pytest.raises(InputError, match="Some classes have no score of a or b"):
+    with pytest.raises(InputError, match="Some classes have no score for a or b"):
         compare_aligned([AlignedPair("a", "b", np.ones(3), np.array([1, 1, np.nan]))])

@@ -71,7 +71,7 @@ def test_the_printed_table_has_a_line_per_method_and_what_was_not_told_apart():
     assert "triplet             103   8.58   0.51       0      0.5894" in shown
     assert "Friedman chi-square(9) = 81.45" in shown
     assert "Nemenyi critical difference of mean ranks at 0.05: 3.910." in shown
-    assert "Not told apart: margin, arcface, proxy_nca, triplet." in shown
+    assert "Not significantly different: margin, arcface, proxy_nca, triplet." in shown
     assert repr(tournament(SMALL)) == "Tournament(3 methods, 2 experiments, a first)"
 
 
@@ -100,7 +100,7 @@ def test_missing_scores_are_refused_or_left_out_aloud():
     )
     assert "Note: left out the experiments sop" in str(fewer)
     with pytest.raises(
-        InputError, match=r"needs at least 2 methods .* got 1 and 4 after this: left out the methods b, c"
+        InputError, match=r"needs at least 2 methods .* got 1 and 4 after dropping: left out the methods b, c"
     ):
         tournament(holes, missing="drop methods")
     assert tournament({**SMALL, "sop": {"a": 1.0, "b": 2.0}}, missing="drop methods").methods == ("b", "a")

@@ -38,14 +38,14 @@ def test_all_problems_are_told_at_once(tmp_path: Path):
     with pytest.raises(DataError) as caught:
         read_scores(written(tmp_path, text))
     assert caught.value.problems == (
-        "the column 'a' is there twice",
+        "the column 'a' is listed twice",
         "row 3 has 2 cells, the header 3",
         "row 5 scores a in cub again",
     )
 
 
 def test_scores_that_are_no_numbers(tmp_path: Path):
-    with pytest.raises(DataError, match=r"row 2: the score of b is 'good', which is no number"):
+    with pytest.raises(DataError, match=r"row 2: the score of b is 'good', which is not a number"):
         read_scores(written(tmp_path, "dataset,a,b\ncub,0.5,good\n"))
 
 

@@ -35,7 +35,9 @@ def test_no_winner():
     assert not found.significant
     assert len(found.undecided) == 2
     assert found.sentence.endswith("there is no winner.")
-    assert found.caveats == ("One run of each method compares these models; only several seeds compare the methods.",)
+    assert found.caveats == (
+        "One run of each method compares these models, not the methods; that needs several seeds.",
+    )
 
 
 def test_too_few_classes_are_said_to_prove_nothing():
@@ -55,7 +57,7 @@ def test_the_thesis_tournament():
     assert by_ranks.undecided == ("soft_triple", "multi_similarity", "contrastive", "lifted_structure")
     assert str(by_ranks) == (
         "proxy_anchor comes first: by mean rank over 12 experiments it is significantly better than margin, arcface, "
-        "proxy_nca, triplet and n_pair, but cannot be told from soft_triple, multi_similarity, contrastive and "
+        "proxy_nca, triplet and n_pair, but not than soft_triple, multi_similarity, contrastive and "
         "lifted_structure."
     )
     by_pairs = verdict(found.pairs())
@@ -68,7 +70,7 @@ def test_few_experiments_cannot_tell_methods_apart():
     found = verdict(tournament(scores))
     assert not found.significant
     assert found.caveats == (
-        "Ranks of 3 methods can tell two of them apart from 3 experiments on, and not with 2 experiments.",
+        "Ranks of 3 methods cannot show a significant difference with 2 experiments; at least 3 are needed.",
     )
 
 
@@ -76,7 +78,7 @@ def test_methods_that_do_not_differ_over_many_experiments():
     rng = np.random.default_rng(1)
     found = verdict(tournament({str(at): dict(zip("abc", rng.random(3).tolist(), strict=True)) for at in range(20)}))
     assert not found.significant
-    assert found.caveats[0].startswith("Friedman's test finds no difference at all (p = 0.")
+    assert found.caveats[0].startswith("Friedman's test finds no significant difference (p = 0.")
 
 
 def test_what_was_left_out_is_in_the_verdict():
@@ -84,9 +86,7 @@ def test_what_was_left_out_is_in_the_verdict():
     found = verdict(tournament(scores, missing="drop experiments"))
     assert found.significant
     assert found.sentence == "a wins: by mean rank over 8 experiments it is significantly better than b."
-    assert found.caveats == (
-        "Of what was given, left out the experiments broken, because 1 scores are missing: b in broken.",
-    )
+    assert found.caveats == ("Note: left out the experiments broken, because 1 scores are missing: b in broken.",)
 
 
 def test_equal_methods_are_told_as_such():
@@ -106,7 +106,7 @@ def test_methods_that_were_not_tested_against_the_winner_are_undecided():
     tests = compare_pairs({"good": poor + 0.1 * rng.random(40), "poor": poor})
     found = verdict(tests, methods=["good", "poor", "apart"])
     assert (found.beaten, found.undecided, found.significant) == (("poor",), ("apart",), False)
-    assert found.caveats[-1] == "good shares no seed, fold or scored class with apart: they were not compared."
+    assert found.caveats[-1] == "good was not compared with apart: they share no seed, fold or scored class."
     alone = verdict([], methods=["good", "apart"])
     assert (alone.winner, alone.undecided) == ("good", ("apart",))
-    assert alone.sentence == "good comes first, but it cannot be told from apart: there is no winner."
+    assert alone.sentence == "good comes first, but it is not significantly better than apart: there is no winner."

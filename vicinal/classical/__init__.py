@@ -1,4 +1,4 @@
-"""Classical metric learners: the same objectives on squared distances, with a linear map for a network."""
+"""Classical metric learners: the same objectives on squared distances, with a linear map instead of a network."""
 
 from vicinal.classical.general import General
 from vicinal.classical.kernel import Kernelised, KernelNeighbours, gaussian, polynomial

@@ -1,4 +1,4 @@
-"""The general model: any objective of squared distances with any regulariser."""
+"""General metric learner: any objective of squared distances with any regulariser."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = ["General"]
 
 
 class General(MetricLearner):
-    """Learn a metric with any objective that is written for distances: those of deep networks, or your own.
+    """Learn a metric with any objective of distances: those of deep networks, or a custom one.
 
     Formula:
         min over A of  r(A) + weight * objective(d_A, positive, negative)
 
     Args:
-        objective: A name in `vicinal.objectives` or a function of (matrix, positive, negative). One that is written for
+        objective: Name in `vicinal.objectives`, or function of (matrix, positive, negative). An objective written for
             distances gets distances; every other function gets squared distances.
         options: Options of the objective.
         regulariser: "frobenius", r = ||A||^2 / 2; "trace", r = tr(A C) with C the mean of (x_i - x_j)(x_i - x_j)^T over
             similar pairs; "identity", r = tr(A); "none".
-        weight: lambda, of the objective over the regulariser.
-        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        weight: Weight of the objective relative to the regulariser (lambda).
+        n_components: Dimension of the learned space; None for the number of features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G.
-        init: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: Initial map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
-        tol: When to stop.
+        tol: Tolerance of the stopping criterion.
 
     Reference:
         Kulis, "Metric learning: a survey", 2013, equation 2.1.
@@ -93,12 +93,12 @@ class General(MetricLearner):
             fitting = [
                 name
                 for name, other in OBJECTIVES.items()
-                if (found := traits_of(other))
-                and found.geometry in ("euclidean", "squared_euclidean")
-                and not found.needs
+                if (candidate := traits_of(other))
+                and candidate.geometry in ("euclidean", "squared_euclidean")
+                and not candidate.needs
             ]
             raise InputError(
-                f"{chosen!r} is not a function of distances alone, of which a metric is made. Choose from: "
+                f"{chosen!r} is not a function of distances alone, which a metric needs. Choose from: "
                 f"{', '.join(sorted(fitting))}."
             )
         smallest = torch.finfo(torch.float64).tiny

@@ -1,4 +1,4 @@
-"""Kernels: every linear learner in the space of a kernel, and neighbours there."""
+"""Kernels: any linear learner in the feature space of a kernel, and nearest neighbours there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def gaussian(width: float = 1.0) -> Kernel:
 def coordinates(gram: Array) -> Array:
     """Return P such that the rows of gram @ P have the inner products of the kernel: z(x) = P^T k_x.
 
-    Directions whose eigenvalue is rounding are left out.
+    Directions whose eigenvalue is zero up to rounding are left out.
 
     Example:
         >>> gram = np.array([[2.0, 1.0], [1.0, 2.0]])
@@ -63,26 +63,26 @@ def coordinates(gram: Array) -> Array:
             "The kernel is not positive semi-definite on these points: the eigenvalues of its matrix are "
             f"{values[0]:.3g} to {values[-1]:.3g}."
         )
-    kept = values > 1e-10 * values[-1]
-    return (vectors[:, kept] / np.sqrt(values[kept]))[:, ::-1]
+    positive = values > 1e-10 * values[-1]
+    return (vectors[:, positive] / np.sqrt(values[positive]))[:, ::-1]
 
 
 class Kernelised(MetricLearner):
-    """Any linear learner, in the space of a kernel.
+    """Any linear learner, in the feature space of a kernel.
 
-    The training points have exact coordinates there, as many as points at most; the learner works on those.
+    The training points have exact coordinates there, at most as many as there are points; the learner works on those.
 
     Args:
-        learner: A metric learner; None for `MCML()`.
+        learner: Metric learner; None for `MCML()`.
         kernel: "gaussian", "polynomial", or a function of two arrays of points that returns their kernel matrix.
-        width: Of the Gaussian; None for the median distance of the training points.
-        degree: Of the polynomial.
-        constant: Of the polynomial.
+        width: Width of the Gaussian kernel; None for the median distance of the training points.
+        degree: Degree of the polynomial kernel.
+        constant: Constant of the polynomial kernel.
 
     Attributes:
-        learner_: The learner that was trained in the kernel's space.
-        points_: The training points.
-        components_: The map from the kernel values of a point with the training points to the learned space.
+        learner_: Learner that was trained in the feature space of the kernel.
+        points_: Training points.
+        components_: Map from the kernel values of a point with the training points to the learned space.
 
     Reference:
         Chatpatanasiri et al., "A new kernelization framework for Mahalanobis distance learning", 2010.
@@ -127,19 +127,19 @@ class Kernelised(MetricLearner):
 
 
 class KernelNeighbours(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classify by the nearest neighbours in the space of a kernel, which is never entered.
+    """Classify by the nearest neighbours in the feature space of a kernel, without computing coordinates there.
 
     Formula:
         d(q, x)^2 = k(q, q) - 2 k(q, x) + k(x, x)
 
-    With a Gaussian kernel, or a linear one, the neighbours are those of the Euclidean distance.
+    With a Gaussian or a linear kernel, the neighbours are those of the Euclidean distance.
 
     Args:
-        n_neighbors: How many vote.
+        n_neighbors: Number of neighbours that vote.
         kernel: "gaussian", "polynomial", or a function of two arrays of points that returns their kernel matrix.
-        width: Of the Gaussian; None for the median distance of the training points.
-        degree: Of the polynomial.
-        constant: Of the polynomial.
+        width: Width of the Gaussian kernel; None for the median distance of the training points.
+        degree: Degree of the polynomial kernel.
+        constant: Constant of the polynomial kernel.
 
     Reference:
         Yu, Ji, Zhang, "Kernel nearest-neighbor algorithm", 2002.
@@ -166,7 +166,7 @@ class KernelNeighbours(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.constant = constant
 
     def fit(self, X: Any, y: Any) -> KernelNeighbours:  # noqa: N803
-        """Keep the training points and their classes."""
+        """Store the training points and their classes."""
         X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
         check_classification_targets(y)
         if self.n_neighbors < 1:
@@ -192,7 +192,7 @@ class KernelNeighbours(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return votes / nearest.shape[1]
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """Return the class of most of the nearest neighbours; of several the first."""
+        """Return the class of most of the nearest neighbours; ties go to the first class."""
         shares = self.predict_proba(X)
         return self.classes_[shares.argmax(1)]
 
@@ -207,12 +207,12 @@ def _gaussian(a: Array, b: Array, width: float) -> Array:
 
 
 def _lengths(kernel: Kernel, points: Array) -> Array:
-    """Return k(x, x) of each point without the whole matrix."""
+    """Return k(x, x) of each point without computing the whole matrix."""
     return np.concatenate([np.diagonal(kernel(part, part)) for part in np.array_split(points, -(-len(points) // 256))])
 
 
 def _kernel(estimator: Any, points: Array) -> Kernel:
-    """Return the kernel that an estimator's arguments name."""
+    """Return the kernel that the arguments of an estimator specify."""
     if callable(estimator.kernel):
         return estimator.kernel
     if estimator.kernel == "polynomial":

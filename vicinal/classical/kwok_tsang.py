@@ -1,4 +1,4 @@
-"""The idealised kernel: similar pairs no farther than before, dissimilar ones farther by a margin of its own making."""
+"""Idealised kernels: similar pairs no farther apart than before, dissimilar ones farther by an adaptive margin."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def idealised(
     push: float = 1.0,
     share: float = 0.5,
 ) -> Float[Tensor, ""]:
-    """Ask positives to be no farther than before and negatives farther by the best margin.
+    """Penalise positives that are farther than before, and negatives that are not farther by the best margin.
 
     Formula:
         pull * mean over positives of (d_ij - before_ij)_+
         + push * min over gap >= 0 of ( mean over negatives of (gap - (d_ij - before_ij))_+ - share * gap )
 
-    The best gap is the quantile at `share` of what the negatives have gained: as in a nu-SVM, about that share of them
+    The best gap is the quantile at `share` of the gains of the negatives: as in a nu-SVM, about that share of them
     stays within the margin.
 
     Example:
@@ -54,21 +54,21 @@ def idealised(
 
 
 class KwokTsang(MetricLearner):
-    """Learn the metric of least norm that keeps similar pairs as near as they were and drives dissimilar ones apart.
+    """Learn the metric of least norm that keeps similar pairs as near as they were and moves dissimilar ones apart.
 
     Formula:
         min over A of  ||A||_F^2 / 2 + weight * `idealised`(d_A)
 
     Args:
-        weight: Of the constraints over the norm.
-        pull: Of similar pairs among the constraints.
-        push: Of dissimilar pairs.
-        share: nu, about the share of dissimilar pairs that may stay within the margin.
-        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        weight: Weight of the constraints relative to the norm.
+        pull: Weight of similar pairs among the constraints.
+        push: Weight of dissimilar pairs among the constraints.
+        share: Approximate share of dissimilar pairs that may stay within the margin (nu).
+        n_components: Dimension of the learned space; None for the number of features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G, in which the model is convex.
-        init: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: Initial map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
-        tol: When to stop.
+        tol: Tolerance of the stopping criterion.
 
     Reference:
         Kwok and Tsang, "Learning with idealized kernels", ICML 2003.
@@ -108,7 +108,7 @@ class KwokTsang(MetricLearner):
                 f"weight must be above 0 and share above 0 and at most 1; got {self.weight!r} and {self.share!r}."
             )
         before = squared_euclidean(points, points)
-        # At the identity no pair has gained anything and every hinge is at its kink: begin a little off it.
+        # At the identity no pair has gained anything and every hinge is at its kink: start slightly away from it.
         first = 1.1 * first_map(points, relations, self.n_components, self.init)
         objective = partial(idealised, before=before, pull=self.pull, push=self.push, share=self.share)
         return solve(

@@ -1,4 +1,4 @@
-"""What all classical learners share: the estimator, its start, its regularisers and its threshold."""
+"""Base of all classical learners: the estimator, its initial map, its regularisers and its threshold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vicinal.errors import InputError, UnknownName
 __all__ = ["MetricLearner", "RegulariserName", "best_threshold", "first_map", "frobenius", "regulariser_for", "spread"]
 
 
-# The distance up to which a pair counts as the same.
+# Threshold: the distance up to which a pair counts as the same.
 
 
 def best_threshold(
@@ -33,14 +33,14 @@ def best_threshold(
     beta: float = 1.0,
     limit: float = 0.05,
 ) -> float:
-    """Return the threshold that is best on some pairs, half-way between two of their distances.
+    """Return the best threshold on some pairs, half-way between two of their distances.
 
     Args:
-        distances: Of each pair.
-        same: Which pairs belong together.
+        distances: Distance of each pair.
+        same: Whether each pair belongs together.
         strategy: "accuracy"; "f_beta"; or "false_positives", the most true matches with few false ones.
-        beta: For "f_beta": above 1, recall counts more than precision.
-        limit: For "false_positives": the largest share of different pairs that may be taken for the same.
+        beta: Weight of recall for "f_beta": above 1, recall counts more than precision.
+        limit: Largest share of different pairs that may count as the same, for "false_positives".
 
     Example:
         >>> best_threshold(np.array([1.0, 2.0, 3.0, 4.0]), np.array([True, True, False, False]))
@@ -52,7 +52,7 @@ def best_threshold(
             f"{list(same.shape)} for {len(distances)} pairs."
         )
     steps, position = np.unique(distances, return_inverse=True)
-    # Entry k counts the pairs taken for the same when the threshold lies above the first k distinct distances.
+    # Entry k counts the pairs called the same if the threshold is above the first k distinct distances.
     true, false = (
         np.concatenate([[0], np.cumsum(np.bincount(position[kind], minlength=len(steps)))]) for kind in (same, ~same)
     )
@@ -72,20 +72,20 @@ def best_threshold(
     return float(edges[merit.argmax()])
 
 
-# First maps for solvers that improve one.
+# Initial maps of the solvers.
 
 
 def first_map(
     points: Float[Tensor, "n d"], relations: Relations, n_components: int | None, init: Any
 ) -> Float[Tensor, "k d"]:
-    """Return the map to begin with.
+    """Return the initial map of a solver.
 
     Args:
-        points: One row each.
-        relations: What is known of them.
-        n_components: Rows of the map; None for as many as columns.
-        init: "identity", "pca", "lda", an array, or "auto": the identity for a full map, otherwise LDA where classes
-            are known and there are enough of them, PCA where not.
+        points: One row per point.
+        relations: Relations of the points.
+        n_components: Number of rows of the map; None for the number of features.
+        init: "identity", "pca", "lda", an array, or "auto": the identity for a full map, otherwise LDA if there are
+            classes and enough of them, else PCA.
 
     Example:
         >>> points = torch.tensor([[0.0, 0.0], [0.0, 2.0], [0.1, 4.0]])
@@ -100,10 +100,10 @@ def first_map(
             f"n_components must be from 1 to the {features} features, or None for all of them; got {n_components}."
         )
     if not isinstance(init, str):
-        given = torch.tensor(np.asarray(init), dtype=points.dtype)
-        if given.shape != (rows, features):
-            raise InputError(f"init must be an array of shape [{rows}, {features}]; got {list(given.shape)}.")
-        return given
+        array = torch.tensor(np.asarray(init), dtype=points.dtype)
+        if array.shape != (rows, features):
+            raise InputError(f"init must be an array of shape [{rows}, {features}]; got {list(array.shape)}.")
+        return array
     classes = 0 if relations.labels is None else int(relations.labels.max()) + 1
     if init == "auto":
         init = "identity" if rows == features else "lda" if rows < classes else "pca"
@@ -122,7 +122,7 @@ def first_map(
     raise UnknownName("init", init, ("auto", "identity", "pca", "lda"))
 
 
-# What keeps a metric simple: functions of A with their derivatives.
+# Regularisers: functions of A with their derivatives.
 
 RegulariserName = Literal["frobenius", "trace", "identity", "none"]
 
@@ -164,7 +164,7 @@ def spread(points: Float[Tensor, "n d"], positive: Bool[Tensor, "n n"]) -> Float
 def regulariser_for(
     name: str, weight: float, points: Float[Tensor, "n d"], positive: Bool[Tensor, "n n"]
 ) -> Regulariser | None:
-    """Return a regulariser by name, divided by the weight of the cost that it is added to."""
+    """Return a regulariser by name, divided by the weight of the cost it is added to."""
     if not weight > 0:
         raise InputError(f"weight must be above 0; got {weight!r}.")
     if name == "none":
@@ -184,12 +184,12 @@ Array = npt.NDArray[Any]
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the classical learners: each adds its arguments and a `_learn`, from points and relations to a map.
 
-    scikit-learn finds an estimator's arguments in the signature of its class, so every learner is a class of its own.
+    scikit-learn reads an estimator's arguments from the signature of its class, so every learner is a separate class.
 
     Attributes:
-        components_: The map G, one row per dimension of the learned space; the learned metric is A = G^T G.
-        n_iter_: Iterations that the solver took.
-        converged_: Whether it stopped because it was done, not because of `max_iter`.
+        components_: Map G, one row per dimension of the learned space; the learned metric is A = G^T G.
+        n_iter_: Number of iterations of the solver.
+        converged_: Whether the solver converged before `max_iter`.
         threshold_: Distance up to which a pair counts as the same, set by `calibrate`.
     """
 
@@ -217,39 +217,41 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def pair_distance(self, first: Any, second: Any) -> Array:
         """Return the learned distance of each row of `first` to the same row of `second`."""
-        one, two = self._mapped(first), self._mapped(second)
-        if one.shape != two.shape:
-            raise InputError(f"Pairs need as many first as second points; got {len(one)} and {len(two)}.")
-        return np.linalg.norm(one - two, axis=1)
+        left, right = self._mapped(first), self._mapped(second)
+        if left.shape != right.shape:
+            raise InputError(
+                f"Pairs need the same number of first and second points; got {len(left)} and {len(right)}."
+            )
+        return np.linalg.norm(left - right, axis=1)
 
     def pair_score(self, first: Any, second: Any) -> Array:
-        """Return the negative distance of each pair: the larger, the more alike."""
+        """Return the negative distance of each pair: larger is more similar."""
         return -self.pair_distance(first, second)
 
     def get_metric(self) -> Callable[[Any, Any], float]:
-        """Return the distance of two single points as a function, for what takes a `metric`."""
+        """Return the distance of two single points as a function, for estimators with a `metric` argument."""
         check_is_fitted(self, "components_")
         components, features = self.components_.copy(), self._features
 
         def metric(first: Any, second: Any) -> float:
-            one, two = features(np.array([first, second], dtype=float))
-            return float(np.linalg.norm(components @ (one - two)))
+            left, right = features(np.array([first, second], dtype=float))
+            return float(np.linalg.norm(components @ (left - right)))
 
         return metric
 
     def calibrate(
         self, first: Any, second: Any, same: Any, *, strategy: str = "accuracy", beta: float = 1.0, limit: float = 0.05
     ) -> MetricLearner:
-        """Choose the distance up to which pairs count as the same, on pairs kept from training.
+        """Choose the distance up to which pairs count as the same, on pairs held out from training.
 
         Args:
             first: First points of the pairs.
             second: Second points.
-            same: Which of the pairs belong together.
+            same: Whether each pair belongs together.
             strategy: "accuracy"; "f_beta", which trades precision for recall; or "false_positives", the most true
-                matches with a share of at most `limit` of the different pairs taken for the same.
-            beta: Above 1, recall counts more.
-            limit: The largest share of false positives.
+                matches with at most a share `limit` of the different pairs counted as the same.
+            beta: Weight of recall; above 1, recall counts more.
+            limit: Largest share of false positives.
         """
         self.threshold_ = best_threshold(
             self.pair_distance(first, second), np.asarray(same), strategy=strategy, beta=beta, limit=limit
@@ -258,7 +260,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def predict_pairs(self, first: Any, second: Any) -> npt.NDArray[np.bool_]:
         """Return which pairs are the same, by the distance that `calibrate` chose."""
-        check_is_fitted(self, "threshold_", msg="Choose a threshold first: calibrate(first, second, same).")
+        check_is_fitted(self, "threshold_", msg="There is no threshold yet; call calibrate(first, second, same) first.")
         return self.pair_distance(first, second) <= self.threshold_
 
     def __sklearn_tags__(self) -> Any:
@@ -271,7 +273,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return len(self.components_)
 
     def _fit(self, X: Array, relations: Relations) -> MetricLearner:  # noqa: N803
-        # Distances do not know where the origin is; near the points they lose the fewest digits.
+        # Distances do not depend on the origin; with centred points they lose the fewest digits.
         solution = self._learn(torch.from_numpy(X - X.mean(0)), relations)
         self.components_ = solution.components.numpy()
         self.n_iter_, self.converged_ = max(1, solution.iterations), solution.converged
@@ -284,7 +286,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         raise NotImplementedError
 
     def _features(self, X: Array) -> Array:  # noqa: N803
-        """Return what the map is applied to."""
+        """Return the features that the map is applied to."""
         return X
 
     def _mapped(self, points: Any) -> Array:

@@ -1,4 +1,4 @@
-"""Large-margin nearest neighbours with all impostors at once."""
+"""Large-margin nearest neighbours (LMNN) with all impostors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from vicinal.objectives.lmnn import lmnn
 __all__ = ["LMNN", "over_impostors"]
 
 
-# The cost of LMNN from its impostors alone, which are few once a metric is any good.
+# The cost of LMNN from its impostors alone, which are few once the metric is reasonable.
 
-BEYOND = 1.1  # how far around a ball negatives are kept in mind, over its radius
-MANY = 0.05  # of all pairs: with more negatives in mind a list of them is slower than the whole matrix
+BEYOND = 1.1  # radius within which negatives are listed, relative to that of the ball
+MANY = 0.05  # share of all pairs; with more listed negatives, a list is slower than the whole matrix
 PATIENCE = 8  # evaluations of the whole matrix before a list is tried again
-LARGEST_SINGLE = 1e30  # of squares that single precision can add up
+LARGEST_SINGLE = 1e30  # largest squares that single precision can sum
 
 
 def over_impostors(
@@ -32,15 +32,15 @@ def over_impostors(
 ) -> Cost:
     """Return the objective `lmnn` of all pairs of points as a cost, exactly as `over_masks` does.
 
-    Only negatives within the ball around an anchor that reaches a margin beyond its farthest target count. A search of
-    the whole matrix lists those in a larger ball. As long as no point has moved so far (up to a common scale) that
-    another negative can have come in, which the triangle inequality tells, the list holds all that count.
+    Only negatives in the ball around an anchor that extends a margin beyond its farthest target count. A search of the
+    whole matrix lists those in a larger ball. The list remains complete as long as no point has moved so far (up to a
+    common scale) that another negative can have entered the ball, by the triangle inequality.
 
     Args:
-        targets: The target neighbours of each anchor.
+        targets: Target neighbours of each anchor.
         negative: Pairs that do not belong together.
-        push: As in `lmnn`.
-        margin: As in `lmnn`.
+        push: Weight of the push term from 0 to 1, as in `lmnn`.
+        margin: Margin in squared distance, as in `lmnn`.
     """
     plain: Cost | None = None
     usable = _any_in_row(targets) & _any_in_row(negative)
@@ -53,7 +53,7 @@ def over_impostors(
         distances, reach = near.distances(at, margin)
         impostors = listed.inside(at, reach)
         if impostors is None:
-            if plain is None:  # which few data need
+            if plain is None:  # built on first use: few datasets need it
                 every = partial(lmnn, push=push, margin=margin)
                 plain = over_masks(every, targets, negative, by_anchor=True)
             return plain(at, on)
@@ -73,35 +73,35 @@ def over_impostors(
 
 @final
 class _Targets:
-    """The targets of every anchor as indices, filled up with the anchor itself where there are fewer."""
+    """The targets of every anchor as indices, padded with the anchor itself if there are fewer."""
 
     def __init__(self, targets: Bool[Tensor, "n n"], usable: Bool[Tensor, " n"]) -> None:
         n = len(targets)
         rows, columns = np.divmod(np.flatnonzero(targets.numpy()), n)
-        kept = usable.numpy()[rows]
-        rows, columns = rows[kept], columns[kept]
+        valid = usable.numpy()[rows]
+        rows, columns = rows[valid], columns[valid]
         counts = np.bincount(rows, minlength=n)
-        place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        position = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         filled = np.repeat(np.arange(n)[:, None], max(1, int(counts.max())), axis=1)
         self.anchors = torch.from_numpy(filled.copy())
-        filled[rows, place] = columns
+        filled[rows, position] = columns
         self.columns = torch.from_numpy(filled)
         self.known = (self.columns != self.anchors).to(torch.float64)
 
     def distances(self, at: Tensor, margin: float) -> tuple[Float[Tensor, "n k"], Float[Tensor, " n"]]:
-        """Return squared distances to targets, -inf where there is none, and how far the largest ball reaches."""
+        """Return squared distances to targets, -inf for padding, and the squared radius of the largest ball."""
         squared = (at.unsqueeze(1) - at[self.columns]).square().sum(2)
         squared = squared.masked_fill(self.known == 0, -torch.inf)
         return squared, margin + squared.amax(1)
 
     def sum(self, distances: Float[Tensor, "n k"]) -> Tensor:
-        """Return the sum over targets that there are."""
+        """Return the sum over targets without padding."""
         return torch.where(self.known > 0, distances, 0.0).sum()
 
 
 @final
 class _ListedNegatives:
-    """Negatives near enough to anchors to matter soon, and how it is known that no others do."""
+    """Negatives near enough to anchors to matter soon, with a check that no others can matter."""
 
     def __init__(self, negative: Bool[Tensor, "n n"], usable: Bool[Tensor, " n"]) -> None:
         self._negative, self._anchors = negative, usable
@@ -111,7 +111,7 @@ class _ListedNegatives:
         self._wait = 0
 
     def inside(self, at: Tensor, reach: Float[Tensor, " n"]) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return anchors, negatives and squared distances of all that are nearer than `reach`; None for too many."""
+        """Return anchors, negatives and squared distances of pairs nearer than `reach`; None if there are too many."""
         if self._wait:
             self._wait -= 1
             return None
@@ -126,9 +126,10 @@ class _ListedNegatives:
         return anchors[counts], others[counts], distances[counts]
 
     def _holds(self, at: Tensor, radius: Tensor) -> bool:
-        """Whether no negative that is not listed can be within the radius of its anchor.
+        """Return whether no unlisted negative can be within the radius of its anchor.
 
-        Such a one was beyond the listed radius. Its distance has since changed by no more than its two points moved.
+        An unlisted negative was beyond the listed radius. Its distance has changed by at most the movement of its two
+        points.
         """
         if self._then.shape != at.shape:
             return False
@@ -137,23 +138,23 @@ class _ListedNegatives:
         return bool((radius + moved + moved.max() <= scale * self._radius)[self._anchors].all())
 
     def _search(self, at: Tensor, radius: Tensor) -> None:
-        """List the negatives in a larger ball around each anchor; None are listed where they are too many.
+        """List the negatives in a larger ball around each anchor; the list is None if there are too many.
 
-        Single precision is enough, since the ball is enlarged by all that it may be wrong by.
+        Single precision is enough, since the ball is enlarged by the rounding error bound.
         """
         self._then, self._radius, self._pairs = at.clone(), BEYOND * radius, None
         squares = at.square().sum(1)
         single = at.float() if squares.max() < LARGEST_SINGLE else at
         error = (2 * at.shape[1] + 8) * torch.finfo(single.dtype).eps * (squares + squares.max())
-        # Of |x|^2 + |y|^2 - 2 xy the anchor's own square is on the other side: one pass over memory less.
+        # The anchor's term of |x|^2 + |y|^2 - 2 xy is moved to the other side, which saves a pass over memory.
         limits = torch.where(self._anchors, self._radius.square() - squares + error, -torch.inf).to(single.dtype)
         lengths, anchors, others, count = squares.to(single.dtype), [], [], 0
         rows = max(1, min(ROWS, ENTRIES // len(at)))
         for first in range(0, len(at), rows):
             here = slice(first, first + rows)
             matrix = torch.addmm(lengths, single[here], single.T, alpha=-2.0)
-            kept = (matrix <= limits[here].unsqueeze(1)).logical_and_(self._negative[here])
-            row, column = np.divmod(np.flatnonzero(kept.numpy()), len(at))
+            inside = (matrix <= limits[here].unsqueeze(1)).logical_and_(self._negative[here])
+            row, column = np.divmod(np.flatnonzero(inside.numpy()), len(at))
             anchors.append(row + first)
             others.append(column)
             count += len(row)
@@ -168,18 +169,18 @@ def _any_in_row(mask: Bool[Tensor, "n n"]) -> Bool[Tensor, " n"]:
 
 
 def _squared_distances(at: Tensor, first: Int[Tensor, " p"], second: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
-    """Return squared distances of pairs of points, some pairs at a time: they are more than the points."""
-    found = at.new_empty(len(first))
+    """Return squared distances of pairs of points, a block at a time: there are more pairs than points."""
+    squared = at.new_empty(len(first))
     pairs = max(1, ENTRIES // at.shape[1])
     for start in range(0, len(first), pairs):
         here = slice(start, start + pairs)
         apart = at.index_select(0, first[here]).sub_(at.index_select(0, second[here]))
-        torch.linalg.vecdot(apart, apart, out=found[here])
-    return found
+        torch.linalg.vecdot(apart, apart, out=squared[here])
+    return squared
 
 
 def _forces(rows: Tensor, columns: Tensor, weights: Tensor, on: Tensor) -> Tensor:
-    """Return the forces of pairs with weights: see `vicinal.classical.solvers`."""
+    """Return the forces of weighted pairs; see `vicinal.classical.solvers`."""
     n = len(on)
     both = (np.concatenate([rows, columns]), np.concatenate([columns, rows]))
     pulled = scipy.sparse.csr_array((np.tile(weights.numpy(), 2), both), shape=(n, n))
@@ -190,18 +191,18 @@ def _forces(rows: Tensor, columns: Tensor, weights: Tensor, on: Tensor) -> Tenso
 class LMNN(MetricLearner):
     """Learn the metric that pulls each point to its target neighbours and keeps other classes a margin away.
 
-    The target neighbours of a point are its nearest ones of the own class before learning; a class with fewer other
-    members gives those it has. Impostors are counted exactly, among all points, in every iteration.
+    The target neighbours of a point are its nearest points of the same class before learning; in a class with fewer
+    other members, all of them. Impostors are counted exactly, among all points, in every iteration.
 
     Args:
-        n_neighbors: Target neighbours of each point (k).
-        push: From 0, pull only, to 1, push only (mu).
-        margin: How far impostors must stay beyond a target neighbour, in squared distance.
-        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        n_neighbors: Number of target neighbours of each point (k).
+        push: Weight of the push term, from 0, pull only, to 1, push only (mu).
+        margin: Margin by which impostors must be farther than a target neighbour, in squared distance.
+        n_components: Dimension of the learned space; None for the number of features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G, in which the cost is convex.
-        init: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: Initial map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
-        tol: When to stop.
+        tol: Tolerance of the stopping criterion.
 
     Reference:
         Weinberger and Saul, "Distance metric learning for large margin nearest neighbor classification", JMLR 2009. The

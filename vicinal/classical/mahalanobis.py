@@ -1,4 +1,4 @@
-"""Mahalanobis' own distance: Euclidean distance after whitening."""
+"""The Mahalanobis distance: Euclidean distance after whitening."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Mahalanobis"]
 
 
 class Mahalanobis(MetricLearner):
-    """Whiten: after the map, features are uncorrelated and of variance one. No labels are used.
+    """Whiten: after the map, features are uncorrelated with variance one. No labels are used.
 
-    Distances do not change under any invertible affine map of the features: scales and correlations stop mattering.
+    Distances do not change under any invertible affine map of the features, so scales and correlations do not matter.
 
     Args:
-        n_components: Principal directions to keep; None for all.
-        shrinkage: None for the sample covariance; a share from 0 to 1 by which it is drawn to a multiple of the
-            identity; or "auto" for the share of Ledoit and Wolf, for more features than points.
+        n_components: Number of principal directions to keep; None for all.
+        shrinkage: Share from 0 to 1 by which the sample covariance is shrunk towards a multiple of the identity; None
+            for no shrinkage, or "auto" for the share of Ledoit and Wolf, useful with more features than points.
 
     Reference:
         Mahalanobis, "On the generalized distance in statistics", 1936; Ledoit and Wolf, 2004.
@@ -70,7 +70,7 @@ class Mahalanobis(MetricLearner):
         rank = int((values > 1e-12 * values[0]).sum()) if values[0] > 0 else 0
         if rank < rows:
             raise InputError(
-                f"The covariance of {n} points in {features} dimensions is singular (rank {rank}): give "
+                f"The covariance of {n} points in {features} dimensions is singular (rank {rank}); pass "
                 f"shrinkage='auto', or n_components={max(rank, 1)} to keep the directions that vary."
             )
         return Solution((vectors / values.sqrt()).T.contiguous(), 0.0, 1, True)

@@ -1,4 +1,4 @@
-"""Maximally collapsing metric learning with all pairs at once."""
+"""Maximally collapsing metric learning (MCML) over all pairs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["MCML"]
 
 
 class MCML(MetricLearner):
-    """Learn the metric that brings every class nearest to a single point, far from the other classes.
+    """Learn the metric that comes closest to collapsing every class to a single point, far from the other classes.
 
     Args:
-        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        n_components: Dimension of the learned space; None for the number of features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G, in which the cost is convex.
-        init: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: Initial map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
-        tol: When to stop.
+        tol: Tolerance of the stopping criterion.
 
     Reference:
         Globerson and Roweis, "Metric learning by collapsing classes", NIPS 2006. The cost is `vicinal.objectives.mcml`.

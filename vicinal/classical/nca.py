@@ -1,4 +1,4 @@
-"""Neighbourhood components analysis with all pairs at once."""
+"""Neighbourhood components analysis (NCA) over all pairs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from vicinal.objectives.stable import FAR
 
 __all__ = ["NCA", "over_neighbours"]
 
-WHOLE = 2**20  # entries of a matrix of weights that is kept whole, so that two products become one
+WHOLE = 2**20  # largest number of entries of a weight matrix that is stored whole, which turns two products into one
 
 
 class NCA(MetricLearner):
-    """Learn the map under which a random neighbour, drawn the more often the nearer it is, has the own class.
+    """Learn the map that maximises the probability that a random neighbour, drawn by distance, has the same class.
 
     Args:
-        n_components: Dimensions of the learned space; None for as many as features.
-        init: The first map: "auto", "identity", "pca", "lda" or an array. The cost has local minima.
+        n_components: Dimension of the learned space; None for the number of features.
+        init: Initial map: "auto", "identity", "pca", "lda" or an array. The cost has local minima.
         max_iter: Largest number of L-BFGS iterations.
-        tol: When to stop.
+        tol: Tolerance of the stopping criterion.
 
     Reference:
         Goldberger, Roweis, Hinton, Salakhutdinov, "Neighbourhood components analysis", NIPS 2005. The cost is
@@ -54,9 +54,9 @@ class NCA(MetricLearner):
 def over_neighbours(positive: Bool[Tensor, "n n"], negative: Bool[Tensor, "n n"]) -> Cost:
     """Return the objective `nca` of all pairs of points as a cost, exactly as `over_masks` does, in half the passes.
 
-    A soft-max does not change by what all entries of a row have in common, so that of |x_i|^2 + |x_j|^2 - 2 x_i x_j the
-    first is left out. With p_i the chance of the own class, the pair weights are p_ij (positive_ij - p_i) / anchors;
-    they sum to zero in every row.
+    A soft-max does not depend on a term that all entries of a row share, so the first term of
+    |x_i|^2 + |x_j|^2 - 2 x_i x_j is left out. With p_i the probability of the same class, the pair weights are
+    p_ij (positive_ij - p_i) / anchors; they sum to zero in every row.
 
     Args:
         positive: Pairs that belong together.
@@ -65,7 +65,7 @@ def over_neighbours(positive: Bool[Tensor, "n n"], negative: Bool[Tensor, "n n"]
     n, usable = len(positive), positive.any(1) & negative.any(1)
     anchors, neither = max(1, int(usable.sum())), ~(positive | negative)
     rows = max(1, min(ROWS, ENTRIES // n))
-    # Made once: fresh memory costs more than what is computed in it.
+    # Allocated once: new memory costs more than the computation in it.
     whole, both = torch.empty(2, n, n, dtype=torch.float64) if n * n <= WHOLE else (None, None)
 
     def cost(at: Tensor, on: Tensor) -> tuple[float, Tensor]:
@@ -76,7 +76,7 @@ def over_neighbours(positive: Bool[Tensor, "n n"], negative: Bool[Tensor, "n n"]
                 squares, at[here], at.T, beta=-1.0, alpha=2.0, out=None if whole is None else whole[here]
             )
             chances = logits.masked_fill_(neither[here], -FAR).softmax(1)
-            weights = logits.copy_(positive[here]).mul_(1.0 / anchors)  # in the memory of what is used up
+            weights = logits.copy_(positive[here]).mul_(1.0 / anchors)  # reuses the memory of the logits
             right = torch.linalg.vecdot(chances, weights)
             value += float((1.0 / anchors - right)[usable[here]].sum())
             weights.sub_(right.unsqueeze(1)).mul_(chances)

@@ -1,4 +1,4 @@
-"""An online learner: one pair at a time."""
+"""POLA, an online learner that takes one pair at a time."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["POLA"]
 
 
 class POLA(MetricLearner):
-    """Learn a metric and a threshold from a stream of pairs, each projected onto the set of metrics that get it right.
+    """Learn a metric and a threshold from a stream of pairs, by projection onto the metrics that get each pair right.
 
     For a pair with difference v, marked s = +1 (same) or -1 (different), A and the threshold b take the smallest step
     that makes s (b - v^T A v) at least 1, and then the nearest values with A positive semi-definite and b >= 1.
 
     Args:
-        pairs: Pairs to draw from classes in `fit`, half of them same, half different.
-        passes: How often `fit` goes through them.
-        random_state: Of the draw.
+        pairs: Number of pairs to draw from classes in `fit`, half of them same, half different.
+        passes: Number of passes of `fit` over the pairs.
+        random_state: Random state of the draw.
 
     Attributes:
-        matrix_: A.
-        bound_: b; pairs with squared distance below it count as the same.
-        losses_: What each pair of the last call cost before its step.
+        matrix_: Matrix A.
+        bound_: Threshold b; pairs with a smaller squared distance count as the same.
+        losses_: Loss of each pair of the last call before its step.
 
     Reference:
         Shalev-Shwartz, Singer, Ng, "Online and batch learning of pseudo-metrics", ICML 2004.
@@ -51,7 +51,7 @@ class POLA(MetricLearner):
         self.random_state = random_state
 
     def partial_fit(self, X: Any, y: Any) -> MetricLearner:  # noqa: N803
-        """Take a step for each of as many pairs as points, drawn from their classes."""
+        """Take a step for each of as many random pairs as there are points, drawn from their classes."""
         X, y = self._next_batch(X, y)  # noqa: N806
         relations = from_labels(np.unique(y, return_inverse=True)[1])
         return self._step(X, *_drawn(relations, len(X), check_random_state(self.random_state)))
@@ -92,7 +92,7 @@ class POLA(MetricLearner):
             pace = losses[t] / ((difference @ difference) ** 2 + 1.0)
             matrix -= sign * pace * np.outer(difference, difference)
             bound = max(1.0, bound + sign * pace)
-            if together:  # only then can an eigenvalue, and only one, fall below zero
+            if together:  # only then can an eigenvalue become negative, and only one
                 values, vectors = np.linalg.eigh(matrix)
                 if values[0] < 0:
                     matrix -= values[0] * np.outer(vectors[:, 0], vectors[:, 0])
@@ -106,12 +106,10 @@ def _drawn(relations: Relations, count: int, random: Any) -> tuple[Array, Array]
     """Draw pairs with replacement, half of them positive, in random order."""
     halves = []
     for mask, size in ((relations.positive, count - count // 2), (relations.negative, count // 2)):
-        known = mask.nonzero().numpy()
-        if not len(known):
-            raise InputError(
-                "POLA learns from pairs of both kinds: give some that belong together and some that do not."
-            )
-        halves.append(known[random.randint(len(known), size=size)])
+        candidates = mask.nonzero().numpy()
+        if not len(candidates):
+            raise InputError("POLA needs pairs of both kinds; pass some that belong together and some that do not.")
+        halves.append(candidates[random.randint(len(candidates), size=size)])
     pairs, same = np.concatenate(halves), np.repeat([True, False], [len(half) for half in halves])
     order = random.permutation(len(pairs))
     return pairs[order], same[order]

@@ -1,4 +1,4 @@
-"""What a learner is told about its points: labels, pairs or triplets, all as masks of one n x n matrix."""
+"""Supervision of a learner: labels, pairs or triplets, all as masks of one n x n matrix."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Relations", "from_labels", "from_pairs", "from_triplets", "nearest_p
 
 @dataclass(frozen=True)
 class Relations:
-    """Which points belong together and which do not.
+    """Pairs of points that belong together, and pairs that do not.
 
     Attributes:
-        positive: Pairs that belong together; row i holds what is known of anchor i.
+        positive: Pairs that belong together; row i holds the pairs of anchor i.
         negative: Pairs that do not.
-        labels: The class of each point, where classes are what is known.
-        triplets: Rows (anchor, near, far), where those are what is known.
+        labels: Class of each point, if the relations come from classes.
+        triplets: Rows (anchor, near, far), if the relations come from triplets.
     """
 
     positive: Bool[Tensor, "n n"]
@@ -44,9 +44,9 @@ def from_labels(labels: Int[np.ndarray, " n"]) -> Relations:
     tensor = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64))
     positive, negative = masks(tensor, tensor, torch.eye(len(tensor), dtype=torch.bool))
     if not negative.any():
-        raise InputError(f"A metric is learned from at least 2 classes; y has 1 class ({len(tensor)} points of it).")
+        raise InputError(f"A metric needs at least 2 classes; y has 1 class ({len(tensor)} points).")
     if not positive.any():
-        raise InputError(f"No two of the {len(tensor)} points share a label: there is nothing to pull together.")
+        raise InputError(f"No two of the {len(tensor)} points share a label; at least one pair must.")
     return Relations(positive, negative, labels=tensor)
 
 
@@ -76,7 +76,7 @@ def from_pairs(points: int, pairs: Any, same: Any) -> Relations:
 
 
 def from_triplets(points: int, triplets: Any) -> Relations:
-    """Relate points by rows (anchor, near, far) of their indices: near is to be nearer to the anchor than far.
+    """Relate points by rows (anchor, near, far) of their indices: near should be nearer to the anchor than far.
 
     Example:
         >>> known = from_triplets(3, [[0, 1, 2]])
@@ -92,7 +92,7 @@ def from_triplets(points: int, triplets: Any) -> Relations:
 
 
 def nearest_positives(points: Tensor, relations: Relations, neighbours: int) -> Bool[Tensor, "n n"]:
-    """Keep the nearest positives of every anchor; one that has fewer keeps those it has.
+    """Keep the nearest positives of every anchor; an anchor with fewer keeps all of them.
 
     Example:
         >>> known = from_labels(np.array([0, 0, 0, 1]))
@@ -101,18 +101,18 @@ def nearest_positives(points: Tensor, relations: Relations, neighbours: int) -> 
     """
     if neighbours < 1:
         raise InputError(f"n_neighbors must be at least 1; got {neighbours}.")
-    kept = torch.zeros_like(relations.positive)
+    mask = torch.zeros_like(relations.positive)
     for members in _together(relations):
         here = points[members]
         positive = relations.positive[members[:, None], members]
         far = squared_euclidean(here, here).masked_fill_(~positive, torch.inf)
         nearest = far.topk(min(neighbours, len(here)), dim=1, largest=False).indices
-        kept[members.unsqueeze(1), members[nearest]] = positive.gather(1, nearest)
-    return kept
+        mask[members.unsqueeze(1), members[nearest]] = positive.gather(1, nearest)
+    return mask
 
 
 def _together(relations: Relations) -> Iterator[Int[Tensor, " m"]]:
-    """Yield groups of points that have positives only among themselves: classes, where classes are known."""
+    """Yield groups of points that have positives only among themselves: the classes, if they are known."""
     if relations.labels is None:
         yield torch.arange(len(relations.positive))
         return

@@ -1,4 +1,4 @@
-"""Near points nearer than far ones by a margin: the plain convex model."""
+"""Relative constraints with a margin: near points must be nearer than far ones, as a convex model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def relative_hinge(
     *,
     margin: float = 1.0,
 ) -> Float[Tensor, ""]:
-    """Ask every positive of an anchor to be nearer than every negative by a margin; no triplet is listed.
+    """Penalise every positive of an anchor that is not nearer than every negative by a margin; no triplet is listed.
 
     Formula:
         mean over anchors of  mean over their triplets of (margin + d_ij - d_ik)_+
@@ -41,7 +41,7 @@ def relative_hinge(
 
 
 def relative_cost(relations: Relations, margin: float) -> Cost:
-    """Return the relative hinge over the triplets that are given, or else over all that the masks allow."""
+    """Return the relative hinge over the triplets of the relations, or else over all that the masks allow."""
     objective = partial(relative_hinge, margin=margin)
     if relations.triplets is not None:
         return over_triplets(objective, relations.triplets)
@@ -51,21 +51,21 @@ def relative_cost(relations: Relations, margin: float) -> Cost:
 class RelativeHinge(MetricLearner):
     """Learn the simplest metric under which near points are nearer than far ones by a margin.
 
-    From classes it learns with all triplets (anchor, same class, other class), of which none is written down.
+    With classes it uses all triplets (anchor, same class, other class), without listing them.
 
     Formula:
         min over A of  r(A) + weight * mean over triplets (i, j, k) of (margin + d_A(i, j) - d_A(i, k))_+
 
     Args:
-        margin: By how much far points must be farther, in squared distance.
+        margin: Margin by which far points must be farther, in squared distance.
         regulariser: "frobenius", r = ||A||^2 / 2; "trace", r = tr(A C) with C the mean of (x_i - x_j)(x_i - x_j)^T over
             similar pairs; "identity", r = tr(A); "none".
-        weight: lambda, of the constraints over the regulariser.
-        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        weight: Weight of the constraints relative to the regulariser (lambda).
+        n_components: Dimension of the learned space; None for the number of features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G, in which the model is convex.
-        init: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: Initial map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
-        tol: When to stop.
+        tol: Tolerance of the stopping criterion.
 
     Reference:
         Kulis, "Metric learning: a survey", 2013, section 2.2.

@@ -1,4 +1,4 @@
-"""Feature weights, or weights of training points, from relative comparisons."""
+"""Weights of features or of training points, learned from relative comparisons."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["SchultzJoachims"]
 class SchultzJoachims(MetricLearner):
     """Learn weights w >= 0 of fixed directions B, A = B diag(w) B^T, from comparisons "i is nearer to j than to k".
 
-    With so few parameters it is the hardest to mislead by features that say nothing. The solver, L-BFGS with bounds, is
-    made for smooth costs: on the hinge it may stop at a kink a little before the minimum.
+    With so few parameters it is the most robust to uninformative features. The solver, L-BFGS with bounds, is designed
+    for smooth costs: on the hinge it may stop at a kink shortly before the minimum.
 
     Formula:
         min over w >= 0 of  ||A||_F^2 / 2 + weight * mean over triplets (i, j, k) of (1 + d_A(i, j) - d_A(i, k))_+
 
     Args:
-        basis: The columns of B. "features": one weight per feature, measured in its standard deviations; "identity":
-            one weight per feature as it is; "points": one weight per training point (under `Kernelised` this is the
-            kernel form of the paper); or an array with one row per feature.
-        weight: C, of the comparisons over the norm.
+        basis: Columns of B. "features": one weight per feature, divided by its standard deviation; "identity": one
+            weight per feature as it is; "points": one weight per training point (within `Kernelised` this is the kernel
+            form of the paper); or an array with one row per feature.
+        weight: Weight of the comparisons relative to the norm (C).
         max_iter: Largest number of iterations.
-        tol: When to stop.
+        tol: Tolerance of the stopping criterion.
 
     Attributes:
-        weights_: w, one per column of the basis.
+        weights_: Weights w, one per column of the basis.
 
     Reference:
         Schultz and Joachims, "Learning a distance metric from relative comparisons", NIPS 2003.
@@ -70,12 +70,12 @@ class SchultzJoachims(MetricLearner):
 
     def _directions(self, points: Tensor) -> Tensor:
         if not isinstance(self.basis, str):
-            given = torch.tensor(np.asarray(self.basis), dtype=points.dtype)
-            if given.ndim != 2 or len(given) != points.shape[1]:
+            columns = torch.tensor(np.asarray(self.basis), dtype=points.dtype)
+            if columns.ndim != 2 or len(columns) != points.shape[1]:
                 raise InputError(
-                    f"basis must have one row per feature, {points.shape[1]}; got shape {list(given.shape)}."
+                    f"basis must have {points.shape[1]} rows, one per feature; got shape {list(columns.shape)}."
                 )
-            return given
+            return columns
         if self.basis == "features":
             scale = points.std(0)
             return torch.where(scale > 0, 1.0 / scale.clamp_min(1e-300), 0.0).diag()

@@ -1,4 +1,4 @@
-"""Pairs that belong together within a bound, others beyond another: the plain convex model."""
+"""Absolute constraints: similar pairs within one bound, dissimilar pairs beyond another, as a convex model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def similarity_hinge(
     near: float,
     far: float,
 ) -> Float[Tensor, ""]:
-    """Ask positives to be within a distance and negatives beyond another.
+    """Penalise positives beyond one distance and negatives within another.
 
     Formula:
         mean over positive pairs of (d_ij - near)_+  +  mean over negative pairs of (far - d_ij)_+
@@ -46,16 +46,16 @@ class SimilarityHinge(MetricLearner):
         min over A of  r(A) + weight ( mean over similar pairs of (d_A - near)_+ + mean over dissimilar (far - d_A)_+ )
 
     Args:
-        near: Squared distance that similar pairs may have; None for the 5th percentile of all pairs before learning.
-        far: Squared distance that dissimilar pairs must have; None for the 95th percentile.
+        near: Largest squared distance of similar pairs; None for the 5th percentile of all pairs before learning.
+        far: Smallest squared distance of dissimilar pairs; None for the 95th percentile.
         regulariser: "frobenius", r = ||A||^2 / 2; "trace", r = tr(A C) with C the mean of (x_i - x_j)(x_i - x_j)^T over
             similar pairs; "identity", r = tr(A); "none".
-        weight: lambda, of the constraints over the regulariser.
-        n_components: Dimensions of the learned space; None for as many as features. Only for the solver "map".
+        weight: Weight of the constraints relative to the regulariser (lambda).
+        n_components: Dimension of the learned space; None for the number of features. Only for the solver "map".
         solver: "map", L-BFGS over a map G; "matrix", projected gradient over A = G^T G, in which the model is convex.
-        init: The first map: "auto", "identity", "pca", "lda" or an array.
+        init: Initial map: "auto", "identity", "pca", "lda" or an array.
         max_iter: Largest number of iterations.
-        tol: When to stop.
+        tol: Tolerance of the stopping criterion.
 
     Reference:
         Kulis, "Metric learning: a survey", 2013, section 2.2.
@@ -92,9 +92,10 @@ class SimilarityHinge(MetricLearner):
 
     def _learn(self, points: Tensor, relations: Relations) -> Solution:
         before = squared_euclidean(points, points)[torch.triu(torch.ones(len(points), len(points)), 1) > 0]
-        usual = before.sort().values[[int(0.05 * (len(before) - 1)), int(0.95 * (len(before) - 1))]].tolist()
+        defaults = before.sort().values[[int(0.05 * (len(before) - 1)), int(0.95 * (len(before) - 1))]].tolist()
         near, far = (
-            given if given is not None else bound for given, bound in zip((self.near, self.far), usual, strict=True)
+            requested if requested is not None else bound
+            for requested, bound in zip((self.near, self.far), defaults, strict=True)
         )
         objective = partial(similarity_hinge, near=near, far=far)
         return solve(

@@ -5,8 +5,8 @@ the pair weights W = dL/dd. Every pair then pulls its two points with a force al
 
     f_i = 2 sum_j (W_ij + W_ji) (x_i - x_j)
 
-and the forces on the points are all that a solver needs: dL/dA = X^T f / 2, and dL/dG = f^T X with the forces taken on
-the mapped points G x_i.
+and the forces on the points are all that a solver needs: dL/dA = X^T f / 2, and dL/dG = f^T X with the forces on the
+mapped points G x_i.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ __all__ = [
 ]
 
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
-# (points whose distances count, points that feel the forces) -> (value, forces)
+# (points whose distances count, points that the forces act on) -> (value, forces)
 Cost = Callable[[Tensor, Tensor], tuple[float, Tensor]]
 # matrix A -> (value, its derivative)
 Regulariser = Callable[[Tensor], tuple[float, Tensor]]
 
-# Rows and entries of the distance matrix that are worked on at a time: few enough to stay in a processor's cache.
+# Rows and entries of the distance matrix processed at a time: few enough to stay in the cache.
 ROWS, ENTRIES = 160, 2**18
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver found.
+    """Result of a solver.
 
     Attributes:
-        components: The map G.
-        value: The cost there, with the regulariser.
-        iterations: How many it took.
-        converged: Whether it stopped because it was done.
+        components: Map G.
+        value: Cost at the solution, including the regulariser.
+        iterations: Number of iterations.
+        converged: Whether the solver converged.
     """
 
     components: Float[Tensor, "k d"]
@@ -71,11 +71,11 @@ def over_masks(
     """Return an objective of all pairs of points as a cost.
 
     Args:
-        objective: A function of (matrix, positive, negative), with its options bound.
+        objective: Function of (matrix, positive, negative), with its options bound.
         positive: Pairs that belong together.
         negative: Pairs that do not.
         by_anchor: Whether the objective is a mean over the anchors that have a positive and a negative. Then it is
-            computed some rows at a time, and its memory does not grow with the square of the points.
+            computed a few rows at a time, and its memory is not quadratic in the number of points.
     """
     n = len(positive)
     rows = max(1, min(ROWS, ENTRIES // n)) if by_anchor else n
@@ -98,7 +98,7 @@ def over_masks(
 
 
 def over_triplets(objective: Objective, triplets: Int[Tensor, "t 3"]) -> Cost:
-    """Return an objective of triplets as a cost: each is an anchor of its own with one positive and one negative."""
+    """Return an objective of triplets as a cost: each is a separate anchor with one positive and one negative."""
     anchor, others = triplets[:, 0], triplets[:, 1:]
     positive = torch.tensor([True, False]).expand(len(triplets), 2)
 
@@ -122,7 +122,7 @@ def solve(
     max_iter: int,
     tol: float,
 ) -> Solution:
-    """Run `learn_map` (solver "map") or `learn_matrix` (solver "matrix") from a first map."""
+    """Run `learn_map` (solver "map") or `learn_matrix` (solver "matrix") from an initial map."""
     if solver == "map":
         return learn_map(points, cost, start, regulariser=regulariser, max_iter=max_iter, tol=tol)
     if solver != "matrix":
@@ -130,7 +130,7 @@ def solve(
     if len(start) < points.shape[1]:
         raise InputError(
             f"The solver 'matrix' learns a metric of all {points.shape[1]} features; "
-            f"for n_components={len(start)} use 'map'."
+            f"for n_components={len(start)} use solver='map'."
         )
     return learn_matrix(points, cost, start.T @ start, regulariser=regulariser, max_iter=max_iter, tol=tol)
 
@@ -144,15 +144,15 @@ def learn_map(
     max_iter: int = 100,
     tol: float = 1e-5,
 ) -> Solution:
-    """Minimise regulariser(G^T G) + cost over maps G of a given number of rows, by L-BFGS.
+    """Minimise regulariser(G^T G) + cost over maps G with a given number of rows, by L-BFGS.
 
     Args:
-        points: One row each.
-        cost: Made by `over_masks` or `over_triplets`.
-        start: The first map; it says how many rows there are.
-        regulariser: Made by `frobenius`, `trace` or another function of A.
+        points: One row per point.
+        cost: Cost from `over_masks` or `over_triplets`.
+        start: Initial map, which also sets the number of rows.
+        regulariser: Regulariser from `frobenius` or `trace`, or another function of A.
         max_iter: Largest number of iterations.
-        tol: Stops where the value (relatively) or the largest slope falls less than this.
+        tol: Tolerance on the relative decrease of the value and on the largest slope.
     """
 
     def energy(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
@@ -163,12 +163,14 @@ def learn_map(
         if regulariser is not None:
             toll, incline = regulariser(components.T @ components)
             value, slope = value + toll, slope + 2.0 * components @ incline
-        # Per point the numbers would be small and L-BFGS, which compares them with `tol`, would stop too soon.
+        # Values per point would be so small that L-BFGS, which compares them with `tol`, would stop too early.
         return len(points) * value, len(points) * slope.numpy().ravel()
 
-    found = minimize(energy, start.numpy().ravel(), jac=True, method="L-BFGS-B", tol=tol, options={"maxiter": max_iter})
-    components = torch.from_numpy(found.x).view_as(start)
-    return Solution(components, float(found.fun) / len(points), int(found.nit), bool(found.success))
+    result = minimize(
+        energy, start.numpy().ravel(), jac=True, method="L-BFGS-B", tol=tol, options={"maxiter": max_iter}
+    )
+    components = torch.from_numpy(result.x).view_as(start)
+    return Solution(components, float(result.fun) / len(points), int(result.nit), bool(result.success))
 
 
 def learn_matrix(
@@ -182,15 +184,15 @@ def learn_matrix(
 ) -> Solution:
     """Minimise regulariser(A) + cost over positive semi-definite A, by accelerated projected gradient.
 
-    Where the cost is convex in the distances, as those of MCML, LMNN and all hinges are, the minimum is global.
+    If the cost is convex in the distances, as for MCML, LMNN and all hinges, the minimum is global.
 
     Args:
-        points: One row each.
-        cost: Made by `over_masks` or `over_triplets`.
-        start: The first A.
-        regulariser: Made by `frobenius`, `trace` or another function of A.
+        points: One row per point.
+        cost: Cost from `over_masks` or `over_triplets`.
+        start: Initial A.
+        regulariser: Regulariser from `frobenius` or `trace`, or another function of A.
         max_iter: Largest number of iterations.
-        tol: Stops where a step changes A by less than this share of it.
+        tol: Relative change of A in a step below which the solver stops.
     """
 
     def energy(matrix: Tensor) -> tuple[float, Tensor]:
@@ -215,7 +217,7 @@ def learn_matrix(
                 break
             pace /= 2.0
         change = trial - best
-        if value > best_value and ahead is not best:  # the momentum overshot: start anew from the best
+        if value > best_value and ahead is not best:  # the momentum overshot: restart from the best
             ahead, ahead_value, momentum = best, best_value, 1.0
             slope = energy(best)[1]
             continue
@@ -240,11 +242,11 @@ def learn_weights(
     """Minimise w^T L w / 2 + cost over weights w >= 0 of the columns, by L-BFGS with bounds.
 
     Args:
-        points: One row each; distances are sums of weighted squared differences of the columns.
-        cost: Made by `over_masks` or `over_triplets`.
-        toll: L, positive semi-definite.
+        points: One row per point; distances are sums of weighted squared differences of the columns.
+        cost: Cost from `over_masks` or `over_triplets`.
+        toll: Positive semi-definite matrix L.
         max_iter: Largest number of iterations.
-        tol: When to stop.
+        tol: Tolerance of the stopping criterion.
     """
 
     def energy(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
@@ -256,9 +258,11 @@ def learn_weights(
 
     first = np.ones(points.shape[1])
     bounds = [(0.0, None)] * len(first)
-    found = minimize(energy, first, jac=True, method="L-BFGS-B", bounds=bounds, tol=tol, options={"maxiter": max_iter})
-    weights = torch.from_numpy(found.x)
-    return weights, Solution(weights.sqrt().diag(), float(found.fun) / len(points), int(found.nit), bool(found.success))
+    result = minimize(energy, first, jac=True, method="L-BFGS-B", bounds=bounds, tol=tol, options={"maxiter": max_iter})
+    weights = torch.from_numpy(result.x)
+    return weights, Solution(
+        weights.sqrt().diag(), float(result.fun) / len(points), int(result.nit), bool(result.success)
+    )
 
 
 def to_cone(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
@@ -274,7 +278,7 @@ def to_cone(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
 
 
 def factor(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "k d"]:
-    """Return G with G^T G = A, one row per eigenvalue above rounding, the largest first (at least one row).
+    """Return G with G^T G = A, one row per eigenvalue that is nonzero up to rounding, largest first (at least one row).
 
     Example:
         >>> factor(torch.tensor([[0.0, 0.0], [0.0, 4.0]])).abs()
@@ -282,9 +286,9 @@ def factor(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "k d"]:
     """
     values, vectors = torch.linalg.eigh(matrix)
     values, vectors = values.flip(0), vectors.flip(1)
-    kept = values > 1e-12 * values[0].clamp_min(torch.finfo(values.dtype).tiny)
-    kept[0] = True
-    return values[kept].clamp_min(0.0).sqrt().unsqueeze(1) * vectors[:, kept].T
+    nonzero = values > 1e-12 * values[0].clamp_min(torch.finfo(values.dtype).tiny)
+    nonzero[0] = True
+    return values[nonzero].clamp_min(0.0).sqrt().unsqueeze(1) * vectors[:, nonzero].T
 
 
 def _weigh(objective: Objective, matrix: Tensor, positive: Tensor, negative: Tensor) -> tuple[float, Tensor]:

@@ -1,4 +1,4 @@
-"""What neighbours tell about a collection: duplicates, wrong labels, outliers, clusters; and same or different."""
+"""Inspection of a collection by its neighbours: duplicates, wrong labels, outliers, clusters; and same or different."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model finds: queries with their nearest items, as one picture."""
+"""A picture of queries with their nearest items."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ FRAME, GAP = 4, 10
 def show_neighbours(
     model: Embedder, data: Dataset, *, queries: int = 6, k: int = 8, size: int = 80, seed: int = 0
 ) -> Image.Image:
-    """Draw items with their nearest others: green frames for the same class (or a common label), red ones for another.
+    """Draw items with their nearest neighbours: green frames for the same class (or a shared label), red for another.
 
     Args:
-        model: Embeds the items.
-        data: Images, best of classes that the model has not been trained on.
-        queries: How many items, drawn at random; a row each, the query first.
-        k: How many neighbours of each.
-        size: Height and width of an item in the picture.
-        seed: Of the draw.
+        model: Embedder of the items.
+        data: Images, preferably of classes that the model has not been trained on.
+        queries: Number of queries, drawn at random; one row each, the query first.
+        k: Number of neighbours of each query.
+        size: Height and width of an item in the picture, in pixels.
+        seed: Seed of the draw.
 
     Returns:
-        A picture, which notebooks show; `show_neighbours(...).save("neighbours.png")` keeps it.
+        A picture, which notebooks display; save it with `show_neighbours(...).save("neighbours.png")`.
 
     Example:
         >>> from vicinal.data import digits
@@ -39,17 +39,17 @@ def show_neighbours(
         (170, 80)
     """
     if data.kind == "vectors" or len(data) < 2:
-        raise InputError(f"neighbours are shown among two or more images; got {data!r}.")
-    found = find_neighbours(model.encode(data), k=min(k, len(data) - 1), distance=model.distance).indices
+        raise InputError(f"show_neighbours needs at least two images; got {data!r}.")
+    nearest = find_neighbours(model.encode(data), k=min(k, len(data) - 1), distance=model.distance).indices
     drawn = np.random.default_rng(seed).permutation(len(data))[:queries]
     cell = size + 2 * FRAME
-    sheet = Image.new("RGB", ((found.shape[1] + 1) * cell + GAP, len(drawn) * cell), "white")
+    sheet = Image.new("RGB", ((nearest.shape[1] + 1) * cell + GAP, len(drawn) * cell), "white")
     draw = ImageDraw.Draw(sheet)
     for row, query in enumerate(drawn.tolist()):
-        for column, item in enumerate([query, *found[query].tolist()]):
+        for column, item in enumerate([query, *nearest[query].tolist()]):
             left, top = column * cell + (GAP if column else 0), row * cell
-            mine, other = data.labels[query], data.labels[item]
-            same = (mine & other).any() if data.has_sets else mine == other
+            label, other_label = data.labels[query], data.labels[item]
+            same = (label & other_label).any() if data.has_sets else label == other_label
             draw.rectangle(
                 (left, top, left + cell - 1, top + cell - 1),
                 outline=QUERY if column == 0 else RIGHT if same else WRONG,

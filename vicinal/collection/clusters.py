@@ -1,4 +1,4 @@
-"""Clusters of items that nobody has labelled: HDBSCAN of scikit-learn on the exact neighbour graph."""
+"""Clusters of unlabelled items: scikit-learn's HDBSCAN on the exact neighbour graph."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from vicinal.neighbours.inputs import ArrayLike, as_embeddings
 __all__ = ["Clusters", "propose_clusters"]
 
 NEIGHBOURS = 30
-TOUCHING = 1e-9  # the distance of duplicates: in a sparse graph no distance means no edge
+TOUCHING = 1e-9  # distance of duplicates, since a zero in a sparse graph means no edge
 
 
 @final
 @dataclass(frozen=True)
 class Clusters:
-    """Items that are near each other.
+    """Clusters of items.
 
     Attributes:
-        codes: The cluster of each item, from 0 on, the largest first; -1 for items that are in none.
-        centres: Place of the item of each cluster that is nearest to all others of it.
-        strengths: How firmly each item is in its cluster, between 0 and 1.
+        codes: Cluster of each item, numbered from 0, the largest first; -1 for items in no cluster.
+        centres: Index of the item of each cluster that is nearest to its mean.
+        strengths: Strength of each item's membership in its cluster, between 0 and 1.
     """
 
     codes: Int64[np.ndarray, " n"]
@@ -39,22 +39,22 @@ class Clusters:
         return len(self.centres)
 
     def members(self, cluster: int) -> list[int]:
-        """Places of the items of a cluster."""
+        """Return the indices of the items of a cluster."""
         return np.flatnonzero(self.codes == cluster).tolist()
 
 
 def propose_clusters(
     embeddings: ArrayLike, *, least: int = 5, k: int = NEIGHBOURS, distance: str = "cosine"
 ) -> Clusters:
-    """Propose clusters of embeddings; how many there are comes out of the data.
+    """Propose clusters of embeddings; the number of clusters follows from the data.
 
-    The graph has the exact k nearest neighbours of every item, and between parts that these do not connect the
-    shortest edges there are, so that it has a shortest tree through all items for HDBSCAN to cut.
+    The graph contains the exact k nearest neighbours of every item and, between components that these do not connect,
+    the shortest edges. So it has a minimum spanning tree over all items, which HDBSCAN cuts.
 
     Args:
         embeddings: One row per item.
-        least: Items of the smallest cluster.
-        k: Neighbours of each item in the graph.
+        least: Size of the smallest cluster.
+        k: Number of neighbours of each item in the graph.
         distance: "cosine" or "euclidean".
 
     Reference:
@@ -70,14 +70,14 @@ def propose_clusters(
 
     items = as_embeddings(embeddings)
     if not 2 <= least <= len(items):
-        raise InputError(f"The smallest cluster has 2 to {len(items)} items here; got {least}.")
+        raise InputError(f"The smallest cluster must have 2 to {len(items)} items; got {least}.")
     graph = _connected_graph(items, min(max(k, least), len(items) - 1), distance)
-    found = HDBSCAN(min_cluster_size=least, metric="precomputed", copy=True).fit(graph)
-    sizes = np.bincount(found.labels_[found.labels_ >= 0])
+    clustering = HDBSCAN(min_cluster_size=least, metric="precomputed", copy=True).fit(graph)
+    sizes = np.bincount(clustering.labels_[clustering.labels_ >= 0])
     order = np.argsort(-sizes, kind="stable")
     new = np.empty(len(sizes) + 1, dtype=np.int64)
     new[order], new[-1] = np.arange(len(sizes)), -1
-    codes = new[found.labels_]
+    codes = new[clustering.labels_]
     rows = items.double().numpy()
     if distance == "cosine":
         rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
@@ -86,7 +86,7 @@ def propose_clusters(
         members = np.flatnonzero(codes == cluster)
         away = np.square(rows[members] - rows[members].mean(axis=0)).sum(axis=1)
         centres.append(int(members[away.argmin()]))
-    return Clusters(codes, tuple(centres), np.nan_to_num(found.probabilities_))
+    return Clusters(codes, tuple(centres), np.nan_to_num(clustering.probabilities_))
 
 
 def _connected_graph(items: ArrayLike, k: int, distance: str) -> csr_matrix:
@@ -95,17 +95,17 @@ def _connected_graph(items: ArrayLike, k: int, distance: str) -> csr_matrix:
     ends = np.stack([np.repeat(np.arange(count), k), near.indices.numpy().ravel()])
     lengths = _lengths(near.values.numpy().ravel(), distance)
     while True:
-        parts, found = connected_components(coo_array((lengths, ends), shape=(count, count)), directed=False)
+        parts, components = connected_components(coo_array((lengths, ends), shape=(count, count)), directed=False)
         if parts == 1:
             break
-        part_of = found.astype(np.int64)
-        # The shortest edge that leaves each part is in the shortest tree (Boruvka, 1926).
+        part_of = components.astype(np.int64)
+        # The shortest edge that leaves a component is in the minimum spanning tree (Boruvka, 1926).
         out = find_neighbours(items, 1, distance=distance, sequences=part_of)
         leaving = _lengths(out.values.numpy()[:, 0], distance)
         first = np.array([members[leaving[members].argmin()] for members in _members(part_of, parts)])
         ends = np.concatenate([ends, np.stack([first, out.indices.numpy()[first, 0]])], axis=1)
         lengths = np.concatenate([lengths, leaving[first]])
-    # Both ways, once each: of an edge that was found from both ends the two lengths are the same.
+    # Both directions, once each: an edge found from both ends has the same length twice.
     both = np.concatenate([ends, ends[::-1]], axis=1)
     _, once = np.unique(both[0] * count + both[1], return_index=True)
     return csr_matrix((np.concatenate([lengths, lengths])[once], both[:, once]), shape=(count, count))

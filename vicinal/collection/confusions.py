@@ -1,4 +1,4 @@
-"""Classes that are taken for each other: items whose nearest other item belongs to another class."""
+"""Confused classes: items whose nearest other item belongs to another class."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from vicinal.neighbours import find_neighbours
 
 __all__ = ["ConfusedClasses", "ConfusedPair", "find_confused_classes"]
 
-Value = str | int | float | bool  # of a label
-SHOWN = 12  # pairs of items kept for each two classes
+Value = str | int | float | bool  # a label
+SHOWN = 12  # pairs of items kept for each pair of classes
 
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """An item, and the item of another class that is nearest to it.
+    """An item whose nearest item belongs to another class.
 
     Attributes:
-        item: Place of the item.
-        nearest: Place of its nearest.
-        similarity: The cosine, or minus the Euclidean distance.
+        item: Index of the item.
+        nearest: Index of the nearest item.
+        similarity: Cosine, or minus the Euclidean distance.
     """
 
     item: int
@@ -34,15 +34,15 @@ class ConfusedPair:
 
 @dataclass(frozen=True)
 class ConfusedClasses:
-    """Two classes, and how often one is taken for the other.
+    """Two classes, and how often each is confused with the other.
 
     Attributes:
-        first: The class whose items are taken for the other's most often.
-        second: The other.
-        first_as_second: Items of the first whose nearest is of the second.
-        second_as_first: The reverse.
-        items: Items of both classes together that were asked.
-        examples: The nearest of such pairs, nearest first.
+        first: Class whose items are confused with the other more often.
+        second: Other class.
+        first_as_second: Number of items of the first class whose nearest item is of the second.
+        second_as_first: Number of items of the second class whose nearest item is of the first.
+        items: Number of queries of both classes together.
+        examples: Nearest of these pairs, nearest first.
     """
 
     first: Value
@@ -54,7 +54,7 @@ class ConfusedClasses:
 
     @property
     def share(self) -> float:
-        """Part of the items of both classes that are taken for the other one."""
+        """Share of the items of both classes that are confused with the other class."""
         return (self.first_as_second + self.second_as_first) / self.items
 
 
@@ -66,14 +66,14 @@ def find_confused_classes(
     most: int | None = None,
     seed: int = 0,
 ) -> list[ConfusedClasses]:
-    """Find the classes that are taken for each other, the most often confused first.
+    """Find the classes that are confused with each other, the most often confused first.
 
     Args:
         embeddings: One row per item.
-        labels: One per item; items without one are passed over.
+        labels: Label of each item; items without one are ignored.
         distance: "cosine" or "euclidean".
-        most: Ask only so many items, drawn at random, for their nearest among all; None asks every one.
-        seed: Of the draw.
+        most: Largest number of queries, drawn at random, to search among all items; None for all items.
+        seed: Seed of the draw.
 
     Example:
         >>> vectors = np.float32([[0], [1], [1.1], [5]])
@@ -81,29 +81,29 @@ def find_confused_classes(
         >>> two.first, two.first_as_second, two.second, two.second_as_first, two.share
         ('robin', 1, 'wren', 1, 0.5)
     """
-    known = np.array([place for place, label in enumerate(labels) if label is not None], dtype=np.int64)
-    if len(known) < 2:
+    labelled = np.array([index for index, label in enumerate(labels) if label is not None], dtype=np.int64)
+    if len(labelled) < 2:
         return []
-    asked = known
-    if most is not None and most < len(known):
-        asked = np.sort(np.random.default_rng(seed).choice(known, most, replace=False))
-    # Two of all items, as one of them is the item itself; of equal ones either may come first.
-    found = find_neighbours(embeddings[asked], min(2, len(known)), gallery=embeddings[known], distance=distance)
-    indices, values = found.indices.numpy(), found.values.numpy()
-    itself = known[indices[:, 0]] == asked
-    nearest = known[np.where(itself, indices[:, 1], indices[:, 0])]
+    queries = labelled
+    if most is not None and most < len(labelled):
+        queries = np.sort(np.random.default_rng(seed).choice(labelled, most, replace=False))
+    # The two nearest of all items, since one of them is the item itself; with duplicates either may come first.
+    near = find_neighbours(embeddings[queries], min(2, len(labelled)), gallery=embeddings[labelled], distance=distance)
+    indices, values = near.indices.numpy(), near.values.numpy()
+    itself = labelled[indices[:, 0]] == queries
+    nearest = labelled[np.where(itself, indices[:, 1], indices[:, 0])]
     similarity = np.where(itself, values[:, 1], values[:, 0])
     if distance == "euclidean":
         similarity = 0.0 - similarity
     pairs: dict[tuple[Value, Value], list[ConfusedPair]] = defaultdict(list)
-    for item, other, value in zip(asked.tolist(), nearest.tolist(), similarity.tolist(), strict=True):
-        if labels[item] != labels[other]:
-            pairs[labels[item], labels[other]].append(ConfusedPair(item, other, value))  # type: ignore[index]
-    sizes = Counter(labels[item] for item in asked.tolist())
+    for item, nearby, value in zip(queries.tolist(), nearest.tolist(), similarity.tolist(), strict=True):
+        if labels[item] != labels[nearby]:
+            pairs[labels[item], labels[nearby]].append(ConfusedPair(item, nearby, value))  # type: ignore[index]
+    sizes = Counter(labels[item] for item in queries.tolist())
     confused = [
-        _joined(one, other, there, pairs.get((other, one), []), sizes[one] + sizes[other])
-        for (one, other), there in pairs.items()
-        if (len(there), str(other)) >= (len(pairs.get((other, one), [])), str(one))
+        _joined(first, second, there, pairs.get((second, first), []), sizes[first] + sizes[second])
+        for (first, second), there in pairs.items()
+        if (len(there), str(second)) >= (len(pairs.get((second, first), [])), str(first))
     ]
     return sorted(confused, key=lambda two: (-(two.first_as_second + two.second_as_first), -two.share, str(two.first)))
 

@@ -1,4 +1,4 @@
-"""Items that are in a collection more than once, as groups."""
+"""Groups of items that are in a collection more than once."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from vicinal.neighbours.inputs import ArrayLike, as_embeddings, check_threshold
 __all__ = ["DuplicateGroup", "Link", "find_duplicates", "group_links", "near_links", "side_of"]
 
 THRESHOLD = 0.98  # cosine
-FIRST_LOOK = 8  # neighbours of every item; items with more duplicates than that are looked at again
-MOST_LINKS = 1_000_000  # beyond that a threshold tells nothing apart, and the pairs of all items fill the memory
+FIRST_LOOK = 8  # neighbours of every item in the first search; items with more duplicates are searched again
+MOST_LINKS = 1_000_000  # with more, the threshold is useless, and the pairs would fill the memory
 
 
 class Link(NamedTuple):
-    """Two items that are taken for the same.
+    """Two items that are considered the same.
 
     Attributes:
-        one: Place of an item.
-        other: Place of another.
-        kind: Why: "bytes", "looks" or "embedding".
-        similarity: Of their embeddings, the larger the nearer; 1 where nobody asked.
+        one: Index of one item.
+        other: Index of the other item.
+        kind: Reason: "bytes", "looks" or "embedding".
+        similarity: Similarity of their embeddings, larger is nearer; 1 if it was not computed.
     """
 
     one: int
@@ -42,14 +42,14 @@ class Link(NamedTuple):
 @final
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Items that are the same, or nearly.
+    """Items that are the same, or nearly the same.
 
     Attributes:
-        places: Of the items, in order.
-        kinds: Why they are together: some of "bytes", "looks", "embedding".
-        similarity: Of the least similar two that were linked.
-        sides: "train", "validation" and "test" as far as they occur; a leak if there are several.
-        labels: Those that occur, None not counted; a contradiction if there are several.
+        places: Indices of the items, ascending.
+        kinds: Reasons for the group: some of "bytes", "looks", "embedding".
+        similarity: Similarity of the least similar two linked items.
+        sides: Sides of the split that occur, of "train", "validation" and "test"; several mean a leak.
+        labels: Labels that occur, without None; several mean a contradiction.
     """
 
     places: tuple[int, ...]
@@ -60,11 +60,11 @@ class DuplicateGroup:
 
     @property
     def leaks(self) -> bool:
-        """Whether an item of the test is also on another side of the split."""
+        """Whether the group is on more than one side of the split."""
         return len(self.sides) > 1
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all fields, for JSON."""
         return {
             "places": list(self.places),
             "kinds": list(self.kinds),
@@ -84,21 +84,22 @@ def find_duplicates(
     distance: str = "cosine",
     links: Iterable[Link] = (),
 ) -> list[DuplicateGroup]:
-    """Find groups of items whose embeddings are nearer to each other than a threshold: leaks first.
+    """Find groups of items whose embeddings are more similar than a threshold, leaks first.
 
-    Every pair beyond the threshold is found; who is linked to somebody in a group belongs to it.
+    Every pair that reaches the threshold is found. An item that is linked to any item of a group belongs to the group.
 
     Args:
         embeddings: One row per item.
-        threshold: The least similarity of two items that are the same: a cosine, by default 0.98, or minus a
-            Euclidean distance, which has no default.
-        labels: One per item, None for an item without, to tell groups of several classes.
-        roles: One per item, to tell groups on both sides of a split: "train", "validation"; all else is test.
+        threshold: Smallest similarity of two items that are the same: a cosine, by default 0.98, or minus a Euclidean
+            distance, which has no default.
+        labels: Label of each item, None for an item without one, to find groups with several classes.
+        roles: Role of each item, to find groups on several sides of a split: "train", "validation"; any other role is
+            test.
         distance: "cosine" or "euclidean".
-        links: What is known already to be the same, by its bytes say.
+        links: Links that are already known, for example from identical bytes.
 
     Returns:
-        Groups across the sides of a split first, then those of several labels, then the rest; the nearest first.
+        Groups across the sides of a split first, then those with several labels, then the rest; the most similar first.
 
     Raises:
         InputError: If more than a million pairs reach the threshold.
@@ -111,7 +112,7 @@ def find_duplicates(
     items = as_embeddings(embeddings)
     if threshold is None:
         if distance != "cosine":
-            raise InputError("Euclidean distances have no usual size: give the threshold, as minus a distance.")
+            raise InputError("Euclidean distances have no default threshold; pass one, as minus a distance.")
         threshold = THRESHOLD
     check_threshold(threshold, distance)
     return group_links([*links, *near_links(items, threshold, distance)], labels=labels, roles=roles)
@@ -123,63 +124,65 @@ def near_links(embeddings: ArrayLike, threshold: float, distance: str = "cosine"
     if len(items) < 2:
         return []
     sign = 1.0 if distance == "cosine" else -1.0
-    found: dict[tuple[int, int], float] = {}
+    similarities: dict[tuple[int, int], float] = {}
     rows, k = np.arange(len(items)), min(FIRST_LOOK, len(items) - 1)
     while len(rows):
-        # An item among the gallery finds itself, too: once in k + 1.
-        many = min(k + 1, len(items))
-        near = find_neighbours(items[rows], many, gallery=items, distance=distance)
+        # An item in the gallery also finds itself: once in k + 1.
+        count = min(k + 1, len(items))
+        near = find_neighbours(items[rows], count, gallery=items, distance=distance)
         similarity = sign * near.values.numpy()
-        places = near.indices.numpy()
-        at, column = np.nonzero((similarity >= threshold) & (places != rows[:, None]))
-        if len(at) > 2 * MOST_LINKS:  # each pair is seen from both its ends
+        indices = near.indices.numpy()
+        position, column = np.nonzero((similarity >= threshold) & (indices != rows[:, None]))
+        if len(position) > 2 * MOST_LINKS:  # each pair is seen from both its ends
             raise _too_many(threshold)
-        for one, other, value in zip(rows[at], places[at, column], similarity[at, column], strict=True):
-            found[min(int(one), int(other)), max(int(one), int(other))] = float(value)
-        if len(found) > MOST_LINKS:
+        for first, second, value in zip(
+            rows[position], indices[position, column], similarity[position, column], strict=True
+        ):
+            similarities[min(int(first), int(second)), max(int(first), int(second))] = float(value)
+        if len(similarities) > MOST_LINKS:
             raise _too_many(threshold)
         full = similarity[:, -1] >= threshold
-        rows, k = (rows[full], 4 * k) if many < len(items) else (rows[:0], k)
-    return [Link(one, other, "embedding", value) for (one, other), value in sorted(found.items())]
+        rows, k = (rows[full], 4 * k) if count < len(items) else (rows[:0], k)
+    return [Link(first, second, "embedding", value) for (first, second), value in sorted(similarities.items())]
 
 
 def _too_many(threshold: float) -> InputError:
     return InputError(
-        f"More than {MOST_LINKS:,} pairs of items reach a similarity of {threshold:g}: raise the threshold, or leave "
-        "out all but one of the items that are exactly the same."
+        f"More than {MOST_LINKS:,} pairs of items reach a similarity of {threshold:g}; raise the threshold, or keep "
+        "only one of the items that are exactly the same."
     )
 
 
 def group_links(
     links: Iterable[Link], *, labels: NDArray[Any] | None = None, roles: NDArray[Any] | None = None
 ) -> list[DuplicateGroup]:
-    """Put what is linked, directly or through others, into one group; see `find_duplicates` for the order."""
-    known = list(links)
-    if not known:
+    """Group items that are linked, directly or through others; see `find_duplicates` for the order."""
+    every_link = list(links)
+    if not every_link:
         return []
-    ends = np.array([(link.one, link.other) for link in known])
-    many = int(ends.max()) + 1
-    _, group_of = connected_components(coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(many, many)))
+    ends = np.array([(link.one, link.other) for link in every_link])
+    count = int(ends.max()) + 1
+    _, group_of = connected_components(coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count)))
     joined: defaultdict[int, list[Link]] = defaultdict(list)
-    for link in known:
+    for link in every_link:
         joined[int(group_of[link.one])].append(link)
     groups = []
     for members in joined.values():
-        places = sorted({place for link in members for place in (link.one, link.other)})
+        indices = sorted({index for link in members for index in (link.one, link.other)})
         groups.append(
             DuplicateGroup(
-                tuple(places),
+                tuple(indices),
                 tuple(sorted({link.kind for link in members}, key=["bytes", "looks", "embedding"].index)),
                 min(link.similarity for link in members),
-                () if roles is None else tuple(sorted({side_of(str(roles[place])) for place in places})),
-                () if labels is None else tuple(sorted({labels[place] for place in places} - {None}, key=str)),
+                () if roles is None else tuple(sorted({side_of(str(roles[index])) for index in indices})),
+                () if labels is None else tuple(sorted({labels[index] for index in indices} - {None}, key=str)),
             )
         )
     return sorted(groups, key=lambda group: (not group.leaks, len(group.labels) < 2, -group.similarity, group.places))
 
 
 def side_of(role: str) -> str:
-    """Return the side of a split that a role is on: queries and gallery are both of the test.
+    """Return the side of a split that a role is on: queries and gallery are both on the test side.
 
     Example:
         >>> side_of("gallery")

@@ -1,4 +1,4 @@
-"""Items whose neighbours and class disagree with their label, with the label that would agree."""
+"""Mislabelled items: those whose neighbours and class disagree with their label, with the label that would agree."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ __all__ = [
 ]
 
 
-# How well an item fits each class when it is left out: Gaussian classes of one shape, in closed form.
+# Leave-one-out fit of an item to each class: Gaussian classes with a shared covariance, in closed form.
 
 
 @dataclass(frozen=True)
 class ClassModels:
-    """Classes as Gaussians that differ in their means alone.
+    """Classes as Gaussians that differ only in their means.
 
     Attributes:
-        rows: Items along the principal axes of what varies within classes.
-        means: Of the classes, along the same axes.
-        variances: Within classes, along each axis.
-        weights: How much each item counts.
-        sums: Of the weights in each class.
+        rows: Items along the principal axes of the within-class covariance.
+        means: Means of the classes along the same axes.
+        variances: Within-class variances along each axis.
+        weights: Weight of each item.
+        sums: Sum of the weights in each class.
     """
 
     rows: Float64[np.ndarray, "n d"]
@@ -51,16 +51,16 @@ class ClassModels:
 def fit_class_models(
     items: Float64[np.ndarray, "n d"], codes: Int64[np.ndarray, " n"], weights: Float64[np.ndarray, " n"]
 ) -> ClassModels:
-    """Estimate the means of all classes and the variance that they share.
+    """Estimate the means of all classes and their shared covariance.
 
     Args:
         items: One row per item.
-        codes: The class of each, from 0 on.
-        weights: How much each counts; a label that is probably wrong counts little.
+        codes: Class of each item, numbered from 0.
+        weights: Weight of each item; small for a label that is probably wrong.
     """
-    many = int(codes.max()) + 1
-    sums = np.bincount(codes, weights, minlength=many)
-    means = np.zeros((many, items.shape[1]))
+    classes = int(codes.max()) + 1
+    sums = np.bincount(codes, weights, minlength=classes)
+    means = np.zeros((classes, items.shape[1]))
     np.add.at(means, codes, items * weights[:, None])
     means /= np.maximum(sums, 1e-12)[:, None]
     apart = (items - means[codes]) * np.sqrt(weights)[:, None]
@@ -71,24 +71,24 @@ def fit_class_models(
 def left_out_fits(
     models: ClassModels, codes: Int64[np.ndarray, " n"], shrinkage: float, rows: Int64[np.ndarray, " m"]
 ) -> Float64[np.ndarray, "m c"]:
-    """Return the log density of some items under each class, as if each item had not been seen before.
+    """Return the log density of some items under each class, with each item left out of the estimates.
 
-    Taking one item out moves the mean of its class and takes a matrix of rank one off the shared variance, so that
-    nothing has to be estimated again (Sherman and Morrison, 1950). A mean of few items lies away from the class's by
-    chance: what that adds to the distance on average is taken off.
+    Leaving out one item moves the mean of its class and subtracts a matrix of rank one from the shared covariance, so
+    nothing has to be estimated again (Sherman and Morrison, 1950). The mean of a few items deviates from the true mean
+    by chance: the expected contribution of this to the distance is subtracted.
 
     Formula:
         D(i, c) = (x_i - m_c)' S_i^-1 (x_i - m_c) - tr(S^-1 W) / n_c,    fit = -D / 2,
         S = (1 - shrinkage) W + shrinkage tr(W) / d I,    m_c, n_c and S_i without item i
 
     Args:
-        models: All classes.
-        codes: The class of each item.
-        shrinkage: Between 0 and 1: how far the shared variance is the same in all directions.
-        rows: The items that are asked for.
+        models: Models of all classes.
+        codes: Class of each item.
+        shrinkage: Shrinkage of the shared covariance towards a multiple of the identity, between 0 and 1.
+        rows: Indices of the requested items.
     """
-    kept = (1.0 - shrinkage) * models.variances
-    scale = 1.0 / np.sqrt(kept + shrinkage * models.variances.mean() + 1e-12)
+    shrunk = (1.0 - shrinkage) * models.variances
+    scale = 1.0 / np.sqrt(shrunk + shrinkage * models.variances.mean() + 1e-12)
     items, means, own = models.rows[rows] * scale, models.means * scale, codes[rows]
     weights, total = models.weights[rows], models.weights.sum()
     rest = np.maximum(models.sums[own] - weights, 1e-12)
@@ -107,39 +107,39 @@ def left_out_fits(
     return -0.5 * squares
 
 
-# How likely each class is for an item that is left out: multinomial regressions on the other items.
+# Cross-validated class probabilities of each item: multinomial regressions on the other items.
 
 FOLDS = 5
-STRENGTH = 3.0  # of an item against the prior of small coefficients, for rows whose usual length is 1
-ITERATIONS = 10  # along axes that were made alike; an order of items does not need the last digits
+STRENGTH = 3.0  # weight of an item against the prior of small coefficients, for rows with a typical length of 1
+ITERATIONS = 10  # enough with preconditioned axes; ranking items does not need the last digits
 
 
 def left_out_log_likelihoods(
     rows: Float64[np.ndarray, "n d"], codes: Int64[np.ndarray, " n"], weights: Float64[np.ndarray, " n"]
 ) -> Float32[np.ndarray, "n c"]:
-    """Return the log probability of each class, by a regression on the four fifths that an item is not in.
+    """Return the log probability of each class, by a regression on the four folds that do not contain the item.
 
-    The items of a class are dealt to the fifths in turn, so that each fifth has its share of every class.
+    The items of a class are assigned to the folds in turn, so that each fold has its share of every class.
 
     Args:
-        rows: One per item, centred.
-        codes: The class of each, from 0 on.
-        weights: How much each counts; a label that is probably wrong counts little.
+        rows: One centred row per item.
+        codes: Class of each item, numbered from 0.
+        weights: Weight of each item; small for a label that is probably wrong.
     """
-    many = int(codes.max()) + 1
+    classes = int(codes.max()) + 1
     fold = np.empty(len(codes), dtype=np.int64)
     fold[np.argsort(codes, kind="stable")] = np.arange(len(codes)) % FOLDS
     scale = float(np.sqrt(np.square(rows).sum(axis=1).mean())) or 1.0
     squares, axes = np.linalg.eigh(rows.T @ rows / scale**2)
-    # Along an axis the loss of a class bends by p (1 - p) of what varies there, about 1 / (2 classes), and the prior by
-    # 1 / STRENGTH: in units in which they bend alike few steps are needed.
-    widths = 1.0 / np.sqrt(0.5 / many * np.maximum(squares, 0.0) + 1.0 / STRENGTH)
+    # Along an axis the curvature of a class's loss is p (1 - p), about 1 / (2 classes), times the sum of squares, and
+    # that of the prior is 1 / STRENGTH. With axes scaled to the same total curvature, few steps are needed.
+    widths = 1.0 / np.sqrt(0.5 / classes * np.maximum(squares, 0.0) + 1.0 / STRENGTH)
     turned = (rows @ axes * (widths / scale)).astype(np.float32)
     prior = (np.square(widths) / STRENGTH).astype(np.float32)[:, None]
-    likely = np.empty((len(codes), many), dtype=np.float32)
+    likely = np.empty((len(codes), classes), dtype=np.float32)
     for number in range(FOLDS):
         rest, left_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        coefficients = _fit_regression(turned[rest], codes[rest], weights[rest].astype(np.float32), prior, many)
+        coefficients = _fit_regression(turned[rest], codes[rest], weights[rest].astype(np.float32), prior, classes)
         likely[left_out] = _log_softmax(turned[left_out] @ coefficients[:-1] + coefficients[-1])
     return likely
 
@@ -151,7 +151,7 @@ def _fit_regression(
     prior: Float32[np.ndarray, "d 1"],
     classes: int,
 ) -> Float32[np.ndarray, "d1 c"]:
-    """Return the coefficients of each class, and in a last line its constant."""
+    """Return the coefficients of each class, with the intercepts in the last row."""
     here, shape = np.arange(len(rows)), (rows.shape[1] + 1, classes)
 
     def loss(values: Float64[np.ndarray, " v"]) -> tuple[float, Float64[np.ndarray, " v"]]:
@@ -168,8 +168,8 @@ def _fit_regression(
 
     start = np.zeros(shape)
     start[-1] = np.log(np.bincount(codes, weights, minlength=classes) + 1e-3)
-    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
-    return found.x.reshape(shape).astype(np.float32)
+    solution = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+    return solution.x.reshape(shape).astype(np.float32)
 
 
 def _log_softmax(scores: Float32[np.ndarray, "n c"]) -> Float32[np.ndarray, "n c"]:
@@ -177,33 +177,35 @@ def _log_softmax(scores: Float32[np.ndarray, "n c"]) -> Float32[np.ndarray, "n c
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
+# The probability that a label is wrong, from neighbours, class models and regressions.
+
 NEIGHBOURS = 50
-ROUNDS = 2  # of weighing labels by how far they are believed; a third changes nothing
-WIDTHS = (0.1, 0.3)  # of the votes' kernels, in units of how far the last neighbour is beyond the first
-VOTES, MODEL, REGRESSION = [0, 1], 2, 4  # kinds of evidence, by their places; the last where it can be afforded
+ROUNDS = 2  # rounds of reweighting labels by their probability of being right; a third changes nothing
+WIDTHS = (0.1, 0.3)  # widths of the voting kernels, in units of the distance between the first and last neighbour
+VOTES, MODEL, REGRESSION = [0, 1], 2, 4  # positions of the kinds of evidence; the last is optional
 SHRINKAGES = (0.02, 0.1, 0.3, 0.7)
-FITTED_ON = 4096  # items at most that settings are chosen by
-RIVALS = 12  # classes beside its own that an item is compared with: by votes, and again by class models
-STEPS = 50  # of weighing opinions; each is nearer than the one before
-DRAWN = 8  # classes that stand for all that are no rivals
+FITTED_ON = 4096  # largest number of items that settings are fitted on
+RIVALS = 12  # other classes that an item is compared with: this many by votes, and as many by class models
+STEPS = 50  # expectation-maximisation steps for the weights of opinions
+DRAWN = 8  # random classes that represent all classes that are not rivals
 UNSEEN = 0.05  # votes of a class that no neighbour has
-SHARE = (2.0, 40.0)  # Beta prior of the share of wrong labels: a few in a hundred, unless the data knows better
-AFFORDABLE = 2e10  # items x numbers x classes up to which regressions take a minute or two
-BLOCK = 1 << 22  # numbers of a block of fits to classes
+SHARE = (2.0, 40.0)  # Beta prior of the share of wrong labels: a few per cent, unless the data says otherwise
+AFFORDABLE = 2e10  # items x dimensions x classes up to which regressions take a minute or two
+BLOCK = 1 << 22  # numbers in a block of fits to classes
 
 
 @final
 @dataclass(frozen=True)
 class Suspect:
-    """An item whose label is probably wrong.
+    """Item whose label is probably wrong.
 
     Attributes:
-        place: Of the item.
-        label: That it has.
-        proposed: The label that would agree with its neighbours.
+        place: Index of the item.
+        label: Current label.
+        proposed: Label that would agree with its neighbours.
         score: Probability, between 0 and 1, that the label is wrong.
-        own: Places of its nearest neighbours of its label, nearest first.
-        other: Places of its nearest neighbours of the proposed label.
+        own: Indices of its nearest neighbours with its own label, nearest first.
+        other: Indices of its nearest neighbours with the proposed label.
     """
 
     place: int
@@ -214,7 +216,7 @@ class Suspect:
     other: tuple[int, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all fields, for JSON."""
         return {
             "place": self.place,
             "label": str(self.label),
@@ -228,15 +230,15 @@ class Suspect:
 @final
 @dataclass(frozen=True)
 class LabelDoubts:
-    """What is thought of every label of a collection.
+    """Probability that each label of a collection is wrong.
 
     Attributes:
-        classes: The labels that occur.
-        codes: Of each item's label among the classes.
-        scores: Probability that an item's label is wrong and the proposed one right, if one of them is right; 0 for
-            the only item of a class, which nothing speaks of.
-        ranks: What to sort by: the log odds, which tell items apart whose probabilities round to the same.
-        proposed: The most likely other label of each item, among the classes.
+        classes: Labels that occur.
+        codes: Index of each item's label in the classes.
+        scores: Probability that an item's label is wrong and the proposed one right, given that one of them is right;
+            0 for the only item of a class, for which there is no evidence.
+        ranks: Log odds to sort by, which distinguish items whose probabilities round to the same value.
+        proposed: Index of the most likely other label of each item in the classes.
         share: Estimated share of wrong labels.
     """
 
@@ -261,11 +263,11 @@ def find_mislabelled(
 
     Args:
         embeddings: One row per item.
-        labels: One per item.
-        k: Neighbours that vote.
+        labels: Label of each item.
+        k: Number of neighbours that vote.
         distance: "cosine" or "euclidean".
-        least: The least probability of being wrong that is listed.
-        shown: Neighbours of both labels that are given as a reason.
+        least: Smallest probability of being wrong that is listed.
+        shown: Number of neighbours of either label that are returned as a reason.
 
     Example:
         >>> from sklearn.datasets import load_digits
@@ -280,20 +282,20 @@ def find_mislabelled(
     doubts = doubt_labels(items, labels, k=k, distance=distance)
     suspects = np.flatnonzero((doubts.scores >= least) & (doubts.scores > 0))
     suspects = suspects[np.argsort(-doubts.ranks[suspects], kind="stable")]
-    found = []
-    for place in suspects.tolist():
-        own, other = int(doubts.codes[place]), int(doubts.proposed[place])
-        found.append(
+    result = []
+    for index in suspects.tolist():
+        own, other = int(doubts.codes[index]), int(doubts.proposed[index])
+        result.append(
             Suspect(
-                place,
+                index,
                 doubts.classes[own],
                 doubts.classes[other],
-                float(doubts.scores[place]),
-                _nearest_of(items, doubts.codes, place, own, shown, distance),
-                _nearest_of(items, doubts.codes, place, other, shown, distance),
+                float(doubts.scores[index]),
+                _nearest_of(items, doubts.codes, index, own, shown, distance),
+                _nearest_of(items, doubts.codes, index, other, shown, distance),
             )
         )
-    return found
+    return result
 
 
 def doubt_labels(
@@ -301,46 +303,47 @@ def doubt_labels(
 ) -> LabelDoubts:
     """Estimate for every item the probability that its label is wrong.
 
-    Three things speak of an item that is left out: its neighbours, who vote for their labels by how near they are, the
-    classes as Gaussians of one shape, and at last, where items x numbers x classes are at most 2e10, regressions on
-    the other items. What each is worth, and the share of wrong labels, is fitted to the labels there are, which may be
-    wrong themselves: p(label) = (1 - share) p(class) + share / (classes - 1) (1 - p(class)). Labels that are not
-    believed count less in the next round. What counts at last is a mean of the probabilities by each of the three
-    alone and by all of them together, in which each has the weight of what it explains of the labels.
+    There are three kinds of evidence about an item, each computed without the item itself: its neighbours, which vote
+    for their labels with a weight that decreases with distance; the classes as Gaussians with a shared covariance; and,
+    if items x dimensions x classes is at most 2e10, regressions on the other items. The weight of each, and the share
+    of wrong labels, are fitted to the labels, which may themselves be wrong:
+    p(label) = (1 - share) p(class) + share / (classes - 1) (1 - p(class)). Labels that are probably wrong count less in
+    the next round. The result is a mean of the probabilities from each kind of evidence alone and from all together,
+    weighted by how well each explains the labels.
 
-    The label is weighed against the one other class that is most likely, not against all others together: an item that
-    could be of any of ten classes is hard, and hard items are not wrong ones.
+    The label is compared with the single most likely other class, not with all others together: an item that could
+    belong to any of ten classes is hard, but hard items are not mislabelled ones.
 
     Formula:
         p(wrong) : p(right) = share / (classes - 1) max_i p(i) : (1 - share) p(label)
 
     Args:
         embeddings: One row per item.
-        labels: One per item.
-        k: Neighbours that vote.
+        labels: Label of each item.
+        k: Number of neighbours that vote.
         distance: "cosine" or "euclidean".
     """
     items = as_embeddings(embeddings)
     classes, (tensor,) = as_codes(labels, sizes=[len(items)])
     codes = tensor.numpy()
     if len(classes) < 2:
-        raise InputError(f"A label can only be wrong where there are several; all {len(items)} items have one label.")
+        raise InputError(f"At least 2 different labels are needed; all {len(items)} items have one label.")
     judged = np.bincount(codes)[codes] > 1
     if not judged.any():
-        raise InputError(f"Each of the {len(items)} items has a label of its own; no label has two items to compare.")
+        raise InputError(f"At least one label needs 2 items; each of the {len(items)} items has a label of its own.")
     rows = items.double().numpy()
     if distance == "cosine":
         rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
     rows = rows - rows.mean(axis=0)
     near = find_neighbours(items, min(k, len(items) - 1), distance=distance)
-    places = near.indices.numpy()
+    neighbours = near.indices.numpy()
     farness = near.values.numpy() * (-1.0 if distance == "cosine" else 1.0)
     farness = farness - farness[:, :1]
     unit = float(np.median(farness[:, -1])) or 1.0
     believed = np.ones(len(items))
     weights = np.array([0.5] * len(WIDTHS) + [0.1, 0.5])
     for _ in range(ROUNDS):
-        rivals, evidence = _evidence(rows, codes, len(classes), places, farness / unit, believed, judged)
+        rivals, evidence = _evidence(rows, codes, len(classes), neighbours, farness / unit, believed, judged)
         weights, share = _fit(evidence[judged], weights, len(classes))
         odds, proposed = _log_odds(rivals, evidence @ weights, share, len(classes))
         believed = np.where(judged, expit(-odds), 1.0)
@@ -357,24 +360,24 @@ def _evidence(
     rows: Float64[np.ndarray, "n d"],
     codes: Int64[np.ndarray, " n"],
     classes: int,
-    places: Int64[np.ndarray, "n k"],
+    neighbours: Int64[np.ndarray, "n k"],
     farness: Float64[np.ndarray, "n k"],
     believed: Float64[np.ndarray, " n"],
     judged: Bool[np.ndarray, " n"],
 ) -> tuple[Int64[np.ndarray, "n r"], Float64[np.ndarray, "n r e"]]:
-    """Return the classes that each item may be of, its own first, and what speaks for each.
+    """Return the candidate classes of each item, its own first, and the evidence for each.
 
-    The last few are drawn among the classes that are no rivals, where there are such: they stand for all of them.
+    The last few are drawn from the classes that are not rivals, if there are any, and represent all of them.
     """
-    votes = [np.exp(-farness / width) * believed[places] for width in WIDTHS]
+    votes = [np.exp(-farness / width) * believed[neighbours] for width in WIDTHS]
     models = fit_class_models(rows, codes, believed)
     chosen = np.flatnonzero(judged)
     chosen = chosen[np.unique(np.linspace(0, len(chosen) - 1, FITTED_ON).round().astype(int))]
     shrinkage = min(SHRINKAGES, key=lambda value: _surprise(left_out_fits(models, codes, value, chosen), codes[chosen]))
-    many = min(RIVALS, classes - 1)
-    more = min(RIVALS, classes - 1 - many)
-    drawn = min(DRAWN, classes - 1 - many - more)
-    rivals = np.empty((len(rows), 1 + many + more + drawn), dtype=np.int64)
+    by_votes = min(RIVALS, classes - 1)
+    more = min(RIVALS, classes - 1 - by_votes)
+    drawn = min(DRAWN, classes - 1 - by_votes - more)
+    rivals = np.empty((len(rows), 1 + by_votes + more + drawn), dtype=np.int64)
     evidence = np.empty((*rivals.shape, len(WIDTHS) + 2))
     sizes = np.log(np.maximum(models.sums, 1e-12))
     rng = np.random.default_rng(0)
@@ -384,9 +387,9 @@ def _evidence(
         tallies = []
         for vote in votes:
             tally = np.full((len(block), classes), UNSEEN / classes)
-            np.add.at(tally, (here, codes[places[block]]), vote[block])
+            np.add.at(tally, (here, codes[neighbours[block]]), vote[block])
             tallies.append(np.log(tally))
-        names = np.concatenate([own, _largest(tallies[-1], many, but=own)], axis=1)
+        names = np.concatenate([own, _largest(tallies[-1], by_votes, but=own)], axis=1)
         names = np.concatenate([names, _largest(fits, more, but=names)], axis=1)
         names = np.concatenate([names, _largest(rng.random(fits.shape), drawn, but=names)], axis=1)
         fitting = fits[here, names]
@@ -400,9 +403,9 @@ def _pooled(
 ) -> tuple[Float64[np.ndarray, "n r"], float]:
     """Return the log probability of each rival in the mean of several opinions, and the share of wrong labels.
 
-    Each kind of evidence is an opinion, and all together are one more. A product of opinions is ruled by whichever is
-    most extreme, and class models often are; in the mean a label is doubted as far as nobody stands up for it. An
-    opinion counts as much as it explains of the labels (by expectation and maximisation, as if it had explained one).
+    Each kind of evidence is an opinion, and all kinds together are one more. A product of opinions is dominated by the
+    most extreme one, often the class models; in the mean, a label is doubted only if no opinion supports it. The weight
+    of an opinion is its share in explaining the labels (by expectation maximisation, with a prior of one label each).
     """
     everything = list(range(evidence.shape[2]))
     opinions = []
@@ -413,7 +416,7 @@ def _pooled(
             total = logsumexp(scores + _standing_for(evidence.shape[1], classes), axis=1, keepdims=True)
             opinions.append(scores - total)
     own = np.exp([opinion[judged, 0] for opinion in opinions])
-    seen = (1.0 - share) * own + share / (classes - 1) * (1.0 - own)  # share: by all together, the last
+    seen = (1.0 - share) * own + share / (classes - 1) * (1.0 - own)  # share: that of the last opinion, by all together
     parts = np.full((len(opinions), 1), 1.0 / len(opinions))
     for _ in range(STEPS):
         explained = parts * seen
@@ -423,7 +426,7 @@ def _pooled(
 
 
 def _standing_for(columns: int, classes: int) -> Float64[np.ndarray, " r"]:
-    """The log of how many classes each column of rivals stands for: the drawn ones for all that are no rivals."""
+    """Return the log of the number of classes that each column represents: drawn ones represent all non-rivals."""
     rivals = 1 + min(2 * RIVALS, classes - 1)
     stand = np.zeros(columns)
     if columns > rivals:
@@ -432,18 +435,18 @@ def _standing_for(columns: int, classes: int) -> Float64[np.ndarray, " r"]:
 
 
 def _largest(
-    values: Float64[np.ndarray, "n c"], many: int, *, but: Int64[np.ndarray, "n b"]
+    values: Float64[np.ndarray, "n c"], count: int, *, but: Int64[np.ndarray, "n b"]
 ) -> Int64[np.ndarray, "n r"]:
-    """Places of the largest values of each row, in any order, except for some places."""
-    if not many:
+    """Return the indices of the largest values of each row, in any order, except for the indices `but`."""
+    if not count:
         return np.empty((len(values), 0), dtype=np.int64)
     allowed = values.copy()
     np.put_along_axis(allowed, but, -np.inf, axis=1)
-    return np.argpartition(-allowed, many - 1, axis=1)[:, :many]
+    return np.argpartition(-allowed, count - 1, axis=1)[:, :count]
 
 
 def _surprise(fits: Float64[np.ndarray, "n c"], codes: Int64[np.ndarray, " n"]) -> float:
-    """The mean surprise at labels, at the best of some temperatures; no single label can surprise without end."""
+    """Return the mean negative log-likelihood of the labels at the best of some temperatures, bounded per label."""
     means = []
     for temperature in 2.0 ** np.arange(9):
         scaled = fits / temperature
@@ -455,7 +458,7 @@ def _surprise(fits: Float64[np.ndarray, "n c"], codes: Int64[np.ndarray, " n"]) 
 def _fit(
     evidence: Float64[np.ndarray, "n r e"], start: Float64[np.ndarray, " e"], classes: int
 ) -> tuple[Float64[np.ndarray, " e"], float]:
-    """Return what each kind of evidence is worth, and the share of wrong labels, that explain the labels best."""
+    """Return the weights of the kinds of evidence and the share of wrong labels that explain the labels best."""
     chosen = evidence[np.unique(np.linspace(0, len(evidence) - 1, FITTED_ON).round().astype(int))]
     stand = _standing_for(evidence.shape[1], classes)
     wrong, right = SHARE
@@ -474,8 +477,8 @@ def _fit(
         return float(-np.log(seen).sum() + prior), np.append(by_weights + weights, by_share)
 
     bounds = [(0.0, 20.0)] * len(start) + [(1e-4, 0.5)]
-    found = minimize(surprise, np.append(start, 0.03), jac=True, method="L-BFGS-B", bounds=bounds)
-    return found.x[:-1], float(found.x[-1])
+    solution = minimize(surprise, np.append(start, 0.03), jac=True, method="L-BFGS-B", bounds=bounds)
+    return solution.x[:-1], float(solution.x[-1])
 
 
 def _log_odds(
@@ -484,10 +487,10 @@ def _log_odds(
     """Return the log odds of the most likely other class against the label's, and that class.
 
     Args:
-        rivals: The classes that each item may be of, its own first.
-        scores: What speaks for each of them.
-        share: Of wrong labels.
-        classes: How many there are.
+        rivals: Candidate classes of each item, its own first.
+        scores: Score of each candidate class.
+        share: Share of wrong labels.
+        classes: Number of classes.
     """
     here, best = np.arange(len(rivals)), 1 + scores[:, 1:].argmax(axis=1)
     ratio = scores[here, best] - scores[:, 0]
@@ -495,10 +498,10 @@ def _log_odds(
 
 
 def _nearest_of(
-    items: Any, codes: NDArray[np.int64], place: int, code: int, many: int, distance: str
+    items: Any, codes: NDArray[np.int64], index: int, code: int, count: int, distance: str
 ) -> tuple[int, ...]:
-    members = np.flatnonzero((codes == code) & (np.arange(len(codes)) != place))
+    members = np.flatnonzero((codes == code) & (np.arange(len(codes)) != index))
     if not len(members):
         return ()
-    near = find_neighbours(items[[place]], min(many, len(members)), gallery=items[members], distance=distance)
+    near = find_neighbours(items[[index]], min(count, len(members)), gallery=items[members], distance=distance)
     return tuple(members[near.indices[0].numpy()].tolist())

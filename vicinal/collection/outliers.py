@@ -1,4 +1,4 @@
-"""Items that are near no class."""
+"""Outliers: items that are far from every class."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from vicinal.neighbours.inputs import ArrayLike, Labels, as_codes, as_embeddings
 __all__ = ["Outlier", "find_outliers", "remoteness"]
 
 NEIGHBOURS = 5
-FIRST_LOOK = 8  # times k neighbours of every item; items with k of no class among these are looked at again
-FAR = 3.5  # robust standard deviations: one of 4,000 items of a bell curve is farther
-LENT = 5.0  # items' worth of what is usual in the whole collection that every class is lent
-SPREAD = 1.4826  # of a bell curve, in median absolute deviations
+FIRST_LOOK = 8  # times k neighbours of every item in the first search; items with k of no class are searched again
+FAR = 3.5  # robust standard deviations: in a normal distribution, one of 4,000 items is farther
+LENT = 5.0  # weight, in items, of the statistics of the whole collection in those of each class
+SPREAD = 1.4826  # standard deviation of a normal distribution, in median absolute deviations
 
 
 @final
 @dataclass(frozen=True)
 class Outlier:
-    """An item that is far from all others.
+    """Item that is far from all classes.
 
     Attributes:
-        place: Of the item.
-        label: That it has; None where there are none.
-        score: How far the nearest class is beyond what is usual for its label, in robust standard deviations.
-        distance: To its k-th neighbour in the nearest class.
-        usual: The distance that is usual for items of its label.
-        nearest: Places of its k nearest neighbours, of whatever class.
+        place: Index of the item.
+        label: Label of the item; None without labels.
+        score: Distance to the nearest class beyond the usual distance of its label, in robust standard deviations.
+        distance: Distance to its k-th neighbour in the nearest class.
+        usual: Usual distance of items of its label.
+        nearest: Indices of its k nearest neighbours of any class.
     """
 
     place: int
@@ -45,7 +45,7 @@ class Outlier:
     nearest: tuple[int, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all fields, for JSON."""
         label = None if self.label is None else str(self.label)
         return {
             "place": self.place,
@@ -67,16 +67,17 @@ def find_outliers(
 ) -> list[Outlier]:
     """List the items that are farther from every class than is usual for their label, the farthest first.
 
-    An item is as far from a class as its k-th neighbour of that class is. So an item in the midst of another class is
-    mislabelled rather than an outlier, and strangers of several labels that are near each other alone are outliers.
+    The distance of an item to a class is that of its k-th neighbour in the class. So an item in the midst of another
+    class is mislabelled rather than an outlier, and odd items of several labels that are close only to each other are
+    outliers.
 
     Args:
         embeddings: One row per item.
-        labels: One per item; without them all items are one class.
-        k: Which neighbour of a class is to be near, the last one in classes of fewer; by default the 5th, or the last
-            one of fewer items.
+        labels: Label of each item; without labels all items are one class.
+        k: Rank of the neighbour in a class that defines the distance to it; smaller classes use their last item. By
+            default 5, or fewer if there are fewer items.
         distance: "cosine" or "euclidean".
-        least: The least score that is listed.
+        least: Smallest score that is listed.
 
     Example:
         >>> find_outliers([[0.0], [0.1], [0.2], [0.3], [0.4], [9.0]], k=2, distance="euclidean")[0].place
@@ -84,10 +85,10 @@ def find_outliers(
     """
     items = as_embeddings(embeddings)
     if len(items) < 2:
-        raise InputError("An item is far from others; here is one item, and no other.")
+        raise InputError("Outliers need at least 2 items; got 1.")
     k = min(NEIGHBOURS, len(items) - 1) if k is None else checked_count(k, "k")
     if k >= len(items):
-        raise InputError(f"The k-th neighbour of {len(items)} items needs k from 1 to {len(items) - 1}; got {k}.")
+        raise InputError(f"k must be from 1 to {len(items) - 1} for {len(items)} items; got {k}.")
     names: list[Any] = [None]
     codes = np.zeros(len(items), dtype=np.int64)
     if labels is not None:
@@ -96,44 +97,44 @@ def find_outliers(
     values, nearest = _kth_of_a_class(items, codes, k, distance)
     farness = np.sqrt(np.maximum(2.0 - 2.0 * values, 0.0)) if distance == "cosine" else values
     scores, usual = remoteness(farness, codes)
-    found = np.flatnonzero(scores >= least)
+    outliers = np.flatnonzero(scores >= least)
     return [
         Outlier(
-            place,
-            names[codes[place]],
-            float(scores[place]),
-            float(farness[place]),
-            float(usual[codes[place]]),
-            tuple(nearest[place].tolist()),
+            index,
+            names[codes[index]],
+            float(scores[index]),
+            float(farness[index]),
+            float(usual[codes[index]]),
+            tuple(nearest[index].tolist()),
         )
-        for place in found[np.argsort(-scores[found], kind="stable")].tolist()
+        for index in outliers[np.argsort(-scores[outliers], kind="stable")].tolist()
     ]
 
 
 def _kth_of_a_class(
     items: Float[Tensor, "n d"], codes: Int64[np.ndarray, " n"], k: int, distance: str
 ) -> tuple[Float64[np.ndarray, " n"], Int64[np.ndarray, "n k"]]:
-    """Return what the k-th neighbour in the nearest class compares as, and the k nearest neighbours of any class."""
+    """Return the similarity or distance of the k-th neighbour in the nearest class, and the k nearest of any class."""
     sizes = np.bincount(codes)
     values, nearest = np.empty(len(items)), np.empty((len(items), k), dtype=np.int64)
-    left, many = np.arange(len(items)), FIRST_LOOK * k
+    left, wanted = np.arange(len(items)), FIRST_LOOK * k
     while len(left):
-        # An item among the gallery finds itself, too: once in many + 1.
-        near = find_neighbours(items[left], min(many + 1, len(items)), gallery=items, distance=distance)
+        # An item in the gallery also finds itself: once in wanted + 1.
+        near = find_neighbours(items[left], min(wanted + 1, len(items)), gallery=items, distance=distance)
         order = np.argsort(near.indices.numpy() == left[:, None], axis=1, kind="stable")[:, :-1]
-        places = np.take_along_axis(near.indices.numpy(), order, axis=1)
-        of_class = codes[places]
+        neighbours = np.take_along_axis(near.indices.numpy(), order, axis=1)
+        of_class = codes[neighbours]
         there = sizes[of_class] - (of_class == codes[left][:, None])
         enough = _times_before(of_class) + 1 >= np.minimum(k, there)
         done = enough.any(axis=1)
         compared = np.take_along_axis(near.values.numpy(), order, axis=1)[np.arange(len(left)), enough.argmax(axis=1)]
-        values[left[done]], nearest[left[done]] = compared[done], places[done, :k]
-        left, many = left[~done], 4 * many
+        values[left[done]], nearest[left[done]] = compared[done], neighbours[done, :k]
+        left, wanted = left[~done], 4 * wanted
     return values, nearest
 
 
 def _times_before(labels: Int64[np.ndarray, "n m"]) -> Int64[np.ndarray, "n m"]:
-    """How often the label of each place occurs before it in its row."""
+    """Count how often each label occurs before its position in its row."""
     order = np.argsort(labels, axis=1, kind="stable")
     ordered = np.take_along_axis(labels, order, axis=1)
     column = np.arange(labels.shape[1])
@@ -147,10 +148,10 @@ def _times_before(labels: Int64[np.ndarray, "n m"]) -> Int64[np.ndarray, "n m"]:
 def remoteness(
     farness: Float64[np.ndarray, " n"], codes: Int64[np.ndarray, " n"]
 ) -> tuple[Float64[np.ndarray, " n"], NDArray[np.float64]]:
-    """Return how many robust standard deviations each distance is beyond what is usual in its class, and the usual.
+    """Return each distance beyond the usual one of its class, in robust standard deviations, and the usual distances.
 
-    What is usual is the median of the class, and the spread its median absolute deviation; classes are lent some
-    items' worth of those of all items, so that a class of three does not decide by itself what is far.
+    The usual distance is the median of the class, and the spread its median absolute deviation. Both are shrunk towards
+    those of all items, so that a class of three items does not define on its own what is far.
     """
     middle = float(np.median(farness))
     spread = float(np.median(np.abs(farness - middle)))

@@ -1,4 +1,4 @@
-"""Same or different as an estimator of scikit-learn: the threshold with a promise, fitted on embeddings and classes."""
+"""Same or different as a scikit-learn estimator: a threshold with a guarantee, fitted on embeddings and classes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["SameOrDifferent"]
 
 
 class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
-    """Says whether two items are of one class, with a promise about the classes that nobody has seen.
+    """Predicts whether two items belong to the same class, with a guarantee for unseen classes.
 
-    With the confidence that is asked for, over the classes that it is fitted on, no more than a share `false_matches`
-    of the pairs of two new classes is called the same; see `vicinal.evaluation.threshold`. Fit it on classes
-    that had no part in making the embeddings.
+    With the given confidence, over the choice of the classes that it is fitted on, at most a share `false_matches` of
+    the pairs of two new classes are called the same; see `vicinal.evaluation.threshold`. Fit it on classes that were
+    not used to train the embeddings.
 
-    Items are fitted, pairs are predicted: an array [n, 2, d], or a matrix [2 n, d] whose rows are pairs two by two,
-    which is what the steps of a Pipeline before this one can transform.
+    It is fitted on items and predicts pairs: an array [n, 2, d], or a matrix [2 n, d] in which two consecutive rows are
+    a pair, so that earlier steps of a Pipeline can transform them.
 
     Args:
-        false_matches: The rate to promise.
-        confidence: Of the promise.
+        false_matches: Guaranteed rate of false matches.
+        confidence: Confidence of the guarantee.
         distance: "cosine" or "euclidean".
-        prior: How probable "same" is before the similarity is known, for `predict_proba`.
+        prior: Prior probability of "same", for `predict_proba`.
 
     Attributes:
-        threshold_: The similarity from which on two items are called the same: the cosine, or minus the distance.
-        true_matches_: The mean over classes of the share of their pairs that it recognises.
+        threshold_: Similarity from which two items are called the same: the cosine, or minus the distance.
+        true_matches_: Share of the pairs of a class that are recognised, mean over classes.
         classes_: Different and same: False and True.
-        n_features_in_: Numbers of an embedding.
+        n_features_in_: Dimension of the embeddings.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -60,10 +60,10 @@ class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: One row per item.
-            y: The class of each.
+            y: Class of each item.
 
         Raises:
-            InputError: Where there are too few classes for the promise; it says how many it takes.
+            InputError: If there are too few classes for the guarantee; the message says how many are needed.
         """
         rows = as_embeddings(X)
         promise = promise_threshold(
@@ -75,7 +75,7 @@ class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
         return self
 
     def similarity(self, X: Any) -> Float64[np.ndarray, " n"]:  # noqa: N803
-        """The cosine of each pair, or minus its distance."""
+        """Return the cosine of each pair, or minus its distance."""
         check_is_fitted(self, "threshold_")
         first, second = self._sides(X)
         left, right = vectors(first, second, distance=self.distance)
@@ -84,15 +84,15 @@ class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
         return values if self.distance == "cosine" else 0.0 - values
 
     def decision_function(self, X: Any) -> Float64[np.ndarray, " n"]:  # noqa: N803
-        """How far each pair is above the threshold."""
+        """Return how far each pair is above the threshold."""
         return self.similarity(X) - self.threshold_
 
     def predict(self, X: Any) -> Bool[np.ndarray, " n"]:  # noqa: N803
-        """Whether each pair is the same."""
+        """Return whether each pair is the same."""
         return self.similarity(X) >= self.threshold_
 
     def predict_proba(self, X: Any) -> Float64[np.ndarray, "n 2"]:  # noqa: N803
-        """The probabilities of different and of same, by isotonic regression on the classes it was fitted on."""
+        """Return the probabilities of different and same, by isotonic regression on the classes of the fit."""
         similarity = self.similarity(X)
         same = self._rule.probability(similarity, prior=self.prior)
         return np.column_stack([1 - same, same])
@@ -104,8 +104,8 @@ class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
         if array.ndim != 2 or len(array) % 2 or array.shape[1] != self.n_features_in_:
             dim = self.n_features_in_
             raise InputError(
-                f"Pairs are an array [n, 2, {dim}], or a matrix [2 n, {dim}] whose rows are pairs two by two; got the "
-                f"shape {list(array.shape)}."
+                f"Pairs must be an array [n, 2, {dim}], or a matrix [2 n, {dim}] in which two consecutive rows are a "
+                f"pair; got the shape {list(array.shape)}."
             )
         rows = as_embeddings(array)
         return rows[0::2], rows[1::2]

@@ -1,4 +1,4 @@
-"""What papers have published: numbers, claims, and how they validated."""
+"""Published results of papers: numbers, claims, and validation scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fair or not: what a paper claims to gain over others, and how much of it is left where settings are the same."""
+"""Audit of claims: the gain that a paper claims over others, and how much of it remains in the same settings."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 
-# Numbers of papers with their settings: the cases of the thesis, published numbers, or a CSV file of one's own.
+# Results of papers with their settings: the cases of the thesis, published numbers, or your own CSV file.
 
-FEWER_IS_BETTER = {"steps"}  # counts, whose differences are shares; all other scores are shares themselves
+FEWER_IS_BETTER = {"steps"}  # counts, compared by their ratio; all other scores are shares, compared by difference
 MANY_PAPERS = "published numbers"
 NEEDED = {"method", "dataset", "value"}
 ANSWERS = {"": False, "no": False, "false": False, "0": False, "yes": True, "true": True, "1": True}
@@ -39,23 +39,23 @@ ANSWERS = {"": False, "no": False, "false": False, "0": False, "yes": True, "tru
 @final
 @dataclass(frozen=True)
 class Result:
-    """One number of a paper, with the settings it was measured in; None for a setting that is not known.
+    """One number of a paper, with the settings in which it was measured; None for an unknown setting.
 
-    Names are kept in vicinal's spelling: "ResNet-50" becomes "resnet50". A name that vicinal does not know stays.
+    Names are stored in vicinal's spelling: "ResNet-50" becomes "resnet50". An unknown name is stored unchanged.
 
     Attributes:
-        paper: Whose table it stands in.
-        dataset: vicinal's name of it.
-        score: "R@1", "P@1", "MAP@R", ...
-        method: vicinal's name of it, or any other.
-        backbone: The network.
-        dim: Length of the embeddings.
+        paper: Paper with the table.
+        dataset: Name of the dataset in vicinal.
+        score: Name of the score: "R@1", "P@1", "MAP@R", ...
+        method: Name of the method in vicinal, or any other name.
+        backbone: Network.
+        dim: Dimension of the embeddings.
         pooling: "average", "max" or "both".
-        image_size: Pixels of a side.
-        value: From 0 to 1, or a count ("steps"); None where it is not known.
-        proposed: Whether the paper proposes this method, and compares it with the others.
-        note: What is wrong with the value, which then counts for nothing.
-        protocol: How test and validation classes were used. A table that does not say has one for all.
+        image_size: Side of the images in pixels.
+        value: Score from 0 to 1, or a count ("steps"); None if it is not known.
+        proposed: Whether the paper proposes this method and compares it with the others.
+        note: Problem with the value, which is then ignored.
+        protocol: Use of test and validation classes. A table without this column has one protocol for all.
     """
 
     paper: str
@@ -76,16 +76,16 @@ class Result:
         for kind in kinds:
             name = getattr(self, kind)
             if name is not None:
-                object.__setattr__(self, kind, spelled(kind, name))  # once, before anybody has seen it
+                object.__setattr__(self, kind, spelled(kind, name))  # frozen, but not yet visible to anyone
 
     @property
     def usable(self) -> float | None:
-        """The value, unless something is wrong with it."""
+        """Value, or None if there is a problem with it."""
         return None if self.note else self.value
 
     @property
     def setting(self) -> str:
-        """The network, and whatever else is known, in words."""
+        """Network and all other known settings, in words."""
         network = " ".join(filter(None, (self.backbone or "an unnamed network", str(self.dim or ""))))
         pooling = "both poolings" if self.pooling == "both" else f"{self.pooling} pooling" if self.pooling else ""
         images = f"{self.image_size} pixels" if self.image_size else ""
@@ -94,10 +94,10 @@ class Result:
 
 
 def thesis_cases() -> list[Result]:
-    """The comparisons that Psomas' thesis of 2020 calls unfair (section 3.5.1): five by network, three by dimension.
+    """Return the comparisons that Psomas' thesis of 2020 calls unfair (section 3.5.1): five by network, three by dim.
 
-    Values are those that its text or the tables of "A unified view of deep metric learning via gradient analysis"
-    state; what neither states is left out, as are pooling and image size of all of them. The rivals of Wu et al. stand
+    Values are those stated in its text or in the tables of "A unified view of deep metric learning via gradient
+    analysis"; values stated in neither are left out, as are all poolings and image sizes. The rivals of Wu et al. are
     20 and 12.6 points below their 63.6 ("20 %" and "more than 12 %" in the thesis).
     """
     text = resources.files("vicinal.literature").joinpath("claims.csv").read_text(encoding="utf-8")
@@ -105,10 +105,10 @@ def thesis_cases() -> list[Result]:
 
 
 def read_results(path: str | Path) -> list[Result]:
-    """Read results from a CSV file: columns method, dataset and value, and paper, score, backbone, dim, pooling,
-    image_size, protocol and proposed (yes) where they are known.
+    """Read results from a CSV file: columns method, dataset and value, and optionally paper, score, backbone, dim,
+    pooling, image_size, protocol and proposed (yes).
 
-    Values of one paper and score are per cent, or shares where none of them is above 1. Of the score "steps" they are
+    Values of one paper and score are in per cent, or shares if none of them is above 1. Values of the score "steps" are
     counts.
     """
     return _parsed(read_text(Path(path)), str(path))
@@ -117,13 +117,13 @@ def read_results(path: str | Path) -> list[Result]:
 def as_results(rows: Sequence[Published]) -> list[Result]:
     """Return published numbers as one table per dataset, in which the best is compared with all others.
 
-    Numbers of single folds and splits are no rivals of anything: `validated_parts` is for those.
+    Numbers of single folds and splits are left out, as they cannot be compared; see `validated_parts`.
     """
     return [as_result(MANY_PAPERS, row) for row in rows if not row.part]
 
 
 def as_result(paper: str, row: Published) -> Result:
-    """Return a published number as one of a paper's table."""
+    """Return a published number as a result of a paper."""
     return Result(
         paper,
         row.dataset,
@@ -140,22 +140,22 @@ def as_result(paper: str, row: Published) -> Result:
 
 
 def unknown_names(results: Sequence[Result]) -> list[str]:
-    """Say which names no published number has, so that nothing can be compared with them.
+    """Return messages about names that no published number has, so that nothing can be compared with them.
 
-    What a paper proposes may well be new; its name is not among them.
+    A method that a paper proposes may well be new and is not reported.
 
     Example:
         >>> unknown_names([Result("p", "cubb", "R@1", "margin", "ResNet50")])
         ["Unknown dataset 'cubb'; did you mean 'cub'? Choose from: cars196, cub, inshop, sop."]
     """
-    given: dict[Kind, set[str | None]] = {
+    used: dict[Kind, set[str | None]] = {
         "dataset": {result.dataset for result in results},
         "backbone": {result.backbone for result in results},
         "method": {result.method for result in results if not result.proposed},
     }
     return [
         str(UnknownName("network" if kind == "backbone" else kind, name, known_names(kind)))
-        for kind, names in given.items()
+        for kind, names in used.items()
         for name in sorted(name for name in names if name is not None and name not in known_names(kind))
     ]
 
@@ -175,22 +175,22 @@ def _parsed(text: str, name: str) -> list[Result]:
         except ValueError as error:
             problems.append(f"line {reader.line_num}, {error}")
     if problems:
-        raise DataError(f"{name} has lines that cannot be read.", problems, "Mend them in the file.")
+        raise DataError(f"{name} has lines that cannot be read.", problems, "Correct them in the file.")
     if not results:
-        raise InputError(f"{name} has no rows below its first line: give one per result.")
+        raise InputError(f"{name} has no rows below its first line; add one per result.")
     return _shares(results)
 
 
 def _result(cells: dict[str | Any, str | Any]) -> Result:
     if any(cells.pop(None, ())):
-        raise ValueError("more cells than in the first line: put numbers that have a comma into quotes")
+        raise ValueError("more cells than in the first line: put numbers with a comma in quotes")
     row = {column: (cell or "").strip() for column, cell in cells.items()}
     for column in ("method", "dataset"):
         if not row[column]:
-            raise ValueError(f"column {column}: must be given; it is empty")
+            raise ValueError(f"column {column}: must not be empty")
     proposed = row.get("proposed", "").casefold()
     if proposed not in ANSWERS:
-        raise ValueError(f"column proposed: yes, or nothing; got {row['proposed']!r}")
+        raise ValueError(f"column proposed: must be yes or empty; got {row['proposed']!r}")
     result = Result(
         row.get("paper") or "this table",
         row["dataset"],
@@ -205,10 +205,10 @@ def _result(cells: dict[str | Any, str | Any]) -> Result:
         protocol=row.get("protocol") or None,
     )
     if result.score in FEWER_IS_BETTER:
-        if result.value == 0:  # of which no share can be told
-            raise ValueError(f"column value: {result.score} are more than 0; got {row['value']!r}")
+        if result.value == 0:  # a ratio to it is undefined
+            raise ValueError(f"column value: {result.score} must be above 0; got {row['value']!r}")
     elif result.value is not None and result.value > 100:
-        raise ValueError(f"column value: from 0 to 1, or from 0 to 100 in per cent; got {row['value']!r}")
+        raise ValueError(f"column value: must be from 0 to 1, or from 0 to 100 in per cent; got {row['value']!r}")
     return result
 
 
@@ -220,19 +220,19 @@ def _number(row: dict[str, str], column: str) -> float | None:
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise ValueError(f"column {column}: a number from 0 on, or nothing; got {row[column]!r}")
+        raise ValueError(f"column {column}: must be a number of at least 0, or empty; got {row[column]!r}")
     return number
 
 
 def _whole(row: dict[str, str], column: str) -> int | None:
     number = _number(row, column)
     if number is not None and (number < 1 or not number.is_integer()):
-        raise ValueError(f"column {column}: a whole number from 1 on, or nothing; got {row[column]!r}")
+        raise ValueError(f"column {column}: must be a whole number of at least 1, or empty; got {row[column]!r}")
     return None if number is None else int(number)
 
 
 def _shares(results: list[Result]) -> list[Result]:
-    """Return values as shares: one number tells nothing of its unit (0.9 is a share, or per cent), a table does."""
+    """Return values as shares: a single number has no clear unit (0.9 is a share, or per cent), but a table has."""
 
     def table(result: Result) -> tuple[str, str]:
         return result.paper, result.score
@@ -246,12 +246,14 @@ def _shares(results: list[Result]) -> list[Result]:
     ]
 
 
+# The audit of claims.
+
 SETTINGS = {"backbone": "network", "dim": "dimensions", "pooling": "pooling", "image_size": "image size"}
 ALSO_CALLED = {"R@1": "P@1", "P@1": "R@1"}
 
 
 class Setting(NamedTuple):
-    """Where a source measured something."""
+    """Setting of a measurement in a source."""
 
     source: str
     backbone: str
@@ -263,19 +265,19 @@ class Setting(NamedTuple):
 @final
 @dataclass(frozen=True)
 class AuditedClaim:
-    """A method that is proposed against one that it is compared with.
+    """Comparison of a proposed method with another.
 
     Attributes:
-        proposed: The paper's own result.
-        other: What it is compared with.
+        proposed: Result of the proposed method.
+        other: Result that it is compared with.
         differs: Settings in which the two differ: "network", "dimensions", "pooling", "image size", "protocol".
-        unknown: Settings that are known of one of them, or of neither.
-        claimed: The difference as it stands in the paper, of counts as a share of the other's; None where a value is
-            not known.
-        same_setting: The mean difference where others measured both in one setting; None where nobody has.
-        settings: Those settings, with the difference in each.
-        exact: Whether they are the setting of the proposed method, and not just any.
-        setting_alone: What the other method gains where a source has it in the settings of both; None where none has.
+        unknown: Settings that are not known for both.
+        claimed: Difference according to the paper, for counts as a share of the other; None if a value is not known.
+        same_setting: Mean difference over sources that measured both in one setting; None if there are none.
+        settings: These settings, with the difference in each.
+        exact: Whether they are the setting of the proposed method, and not just any setting.
+        setting_alone: Gain of the other method from its setting to that of the proposed one, by a source that has
+            both; None if there is none.
     """
 
     proposed: Result
@@ -290,55 +292,55 @@ class AuditedClaim:
 
     @property
     def fair(self) -> bool | None:
-        """Whether all settings are the same; None where too little is known to tell."""
+        """Whether all settings are the same; None if too little is known."""
         return False if self.differs else None if self.unknown else True
 
     @property
     def by_a_paper(self) -> bool:
-        """Whether one paper has both numbers; the difference of numbers of several papers is nobody's claim."""
+        """Whether both numbers are from one paper; a difference across papers is not a claim of any of them."""
         return self.proposed.paper != MANY_PAPERS
 
     @property
     def explained(self) -> float | None:
-        """The share of the claimed difference that goes away in the same setting."""
+        """Share of the claimed difference that disappears in the same setting."""
         if self.fair is not False or self.same_setting is None or not self.claimed or self.claimed < 0:
-            return None  # of what is better, and of nothing else
+            return None  # defined only for a claimed improvement
         return 1 - self.same_setting / self.claimed
 
     @property
     def measured(self) -> bool:
-        """Whether published numbers say anything of the two in one setting, or of the other in both."""
+        """Whether there are published numbers of both methods in one setting, or of the other method in both."""
         return self.same_setting is not None or self.setting_alone is not None
 
     def __str__(self) -> str:
-        one, other = self.proposed, self.other
+        own, other = self.proposed, self.other
         verdicts = ("fair", "unfair") if self.by_a_paper else ("in one setting", "in different settings")
-        verdict = {True: verdicts[0], False: verdicts[1], None: "cannot be told"}[self.fair]
-        lines = [f"{one.paper}, {one.dataset}: {one.method} against {other.method}: {verdict}"]
-        lines.append(f"  {_said(one)} in {one.setting}; {_said(other)} in {other.setting}")
+        verdict = {True: verdicts[0], False: verdicts[1], None: "settings not fully known"}[self.fair]
+        lines = [f"{own.paper}, {own.dataset}: {own.method} against {other.method}: {verdict}"]
+        lines.append(f"  {_value_in_words(own)} in {own.setting}; {_value_in_words(other)} in {other.setting}")
         if self.differs:
             lines.append(f"  differ in {', '.join(self.differs)}")
         if self.unknown:
             lines.append(f"  not known: {', '.join(self.unknown)}")
         if self.claimed is not None:
             word = "claimed" if self.by_a_paper else "difference"
-            lines.append(f"  {word}: {_difference_in_words(self.claimed, one.score)}")
+            lines.append(f"  {word}: {_difference_in_words(self.claimed, own.score)}")
         if self.same_setting is not None:
-            if not (self.fair and self.same_setting == self.claimed):  # which is this very comparison
+            if not (self.fair and self.same_setting == self.claimed):  # otherwise it is this very comparison
                 where = self.settings[0][0] if len(self.settings) == 1 else f"{len(self.settings)} settings"
-                lines.append(f"  in one setting ({where}): {_difference_in_words(self.same_setting, one.score)}")
+                lines.append(f"  in one setting ({where}): {_difference_in_words(self.same_setting, own.score)}")
         elif self.fair is not True:
-            lines.append("  nobody in the published numbers has measured both in one setting")
+            lines.append("  no published numbers of both in one setting")
         if self.setting_alone is not None:
-            gain = _difference_in_words(self.setting_alone, one.score)
-            lines.append(f"  {other.method} itself, in the setting of {one.method} instead of its own: {gain}")
+            gain = _difference_in_words(self.setting_alone, own.score)
+            lines.append(f"  {other.method} alone, in the setting of {own.method} instead of its own: {gain}")
         if self.explained is not None:
             claimed = "claimed " if self.by_a_paper else ""
-            lines.append(f"  {100 * self.explained:.0f} % of the {claimed}difference goes away")
+            lines.append(f"  {100 * self.explained:.0f} % of the {claimed}difference disappears")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return all fields, for JSON."""
         return {
             "paper": self.proposed.paper,
             "dataset": self.proposed.dataset,
@@ -360,16 +362,15 @@ class AuditedClaim:
 
 
 def audit_claims(results: Sequence[Result]) -> list[AuditedClaim]:
-    """Compare what each paper proposes with everything else in its table, in settings and in same-setting numbers.
+    """Compare the proposed method of each paper with all others in its table, by settings and same-setting numbers.
 
     Same-setting numbers are those of `published` where one source has both methods with one network, dimension, pooling
     and image size: in the setting of the proposed method as far as it is known, else with its network and dimension,
-    else in all settings. R@1 and P@1 are one number by
-    two names: where nobody has the one, the other counts.
+    else in all settings. R@1 and P@1 are the same score: if there are no numbers for one, the other is used.
 
     Args:
-        results: Tables of papers. Where none of a paper's results on a dataset is marked as proposed, the best is: of
-            steps that with the fewest.
+        results: Tables of papers. If none of a paper's results on a dataset is marked as proposed, the best one counts
+            as proposed; for steps, the one with the fewest.
 
     Example:
         >>> claim = audit_claims(thesis_cases())[0]
@@ -377,19 +378,19 @@ def audit_claims(results: Sequence[Result]) -> list[AuditedClaim]:
         (False, ('network', 'dimensions'), 0.2, 0.0284)
     """
     return [
-        _audited(one, other) for table in _tables(results) for one in _proposed(table) for other in _others(one, table)
+        _audited(own, other) for table in _tables(results) for own in _proposed(table) for other in _others(own, table)
     ]
 
 
 def of_method(results: Sequence[Result], method: str) -> list[Result]:
-    """Return the tables that have a method, as if it were what they propose.
+    """Return the tables that contain a method, with that method marked as proposed.
 
     Args:
         results: Tables of papers.
-        method: In any spelling.
+        method: Name of the method, in any spelling.
 
     Raises:
-        UnknownName: Where no table has it.
+        UnknownName: If no table contains it.
     """
     wanted = spelled("method", method)
     look_up("method", wanted, dict.fromkeys(result.method for result in results))
@@ -398,7 +399,7 @@ def of_method(results: Sequence[Result], method: str) -> list[Result]:
 
 
 def with_and_without(rows: Sequence[Published], extra: str) -> list[AuditedClaim]:
-    """Compare each method that uses something ("ccp", "memory", a miner) with the same loss without it, by source.
+    """Compare each method with an addition ("ccp", "memory", a miner) with the same loss without it, by source.
 
     Example:
         >>> from vicinal.literature.tables import published
@@ -420,7 +421,7 @@ def with_and_without(rows: Sequence[Published], extra: str) -> list[AuditedClaim
 
 
 def summary(claims: Sequence[AuditedClaim]) -> str:
-    """Say how many comparisons are unfair, and how much of them goes away where the setting is the same.
+    """Summarise how many comparisons are unfair, and how much of the differences disappears in the same setting.
 
     Example:
         >>> print(summary(audit_claims(thesis_cases())).split(".")[0])
@@ -428,22 +429,25 @@ def summary(claims: Sequence[AuditedClaim]) -> str:
     """
     unfair = [claim for claim in claims if claim.fair is False]
     if all(claim.by_a_paper for claim in claims):
-        said = [f"{len(unfair)} of {counted(len(claims), 'comparison')} are unfair."]
+        sentences = [f"{len(unfair)} of {counted(len(claims), 'comparison')} are unfair."]
     else:
-        said = [f"{len(unfair)} of {counted(len(claims), 'difference')} are between settings that differ."]
-        said.append("They are differences of numbers of several papers, and no paper claims them.")
-    told = [claim.explained for claim in unfair if claim.explained is not None]
-    if told:
-        mean = 100 * sum(told) / len(told)
-        said.append(
-            f"Of {len(told)} of them the same setting is known: on average {mean:.0f} % of the difference goes away."
+        sentences = [f"{len(unfair)} of {counted(len(claims), 'difference')} are between settings that differ."]
+        sentences.append("They are differences between numbers of several papers; no paper claims them.")
+    explained = [claim.explained for claim in unfair if claim.explained is not None]
+    if explained:
+        mean = 100 * sum(explained) / len(explained)
+        sentences.append(
+            f"For {len(explained)} of them there are numbers in the same setting: on average {mean:.0f} % of the "
+            "difference disappears."
         )
         more = [claim for claim in unfair if claim.explained is None and claim.measured and claim.claimed is None]
         if more:
-            said.append(f"Of {len(more)} more it is known what the setting does, but not how much was claimed.")
-    if untold := sum(claim.fair is None for claim in claims):
-        said.append(f"Of {untold} it cannot be told whether they are: not all of their settings are known.")
-    return " ".join(said)
+            sentences.append(
+                f"For {len(more)} more the effect of the setting is known, but not the claimed difference."
+            )
+    if unknown := sum(claim.fair is None for claim in claims):
+        sentences.append(f"For {unknown} it is unknown: not all of their settings are known.")
+    return " ".join(sentences)
 
 
 def _tables(results: Sequence[Result]) -> list[list[Result]]:
@@ -455,88 +459,88 @@ def _tables(results: Sequence[Result]) -> list[list[Result]]:
 
 def _proposed(table: list[Result]) -> list[Result]:
     marked = [result for result in table if result.proposed]
-    known = [result for result in table if result.usable is not None]
+    usable = [result for result in table if result.usable is not None]
     best = min if table[0].score in FEWER_IS_BETTER else max
-    return marked or [best(known, key=lambda result: result.usable or 0.0)] if known else marked
+    return marked or [best(usable, key=lambda result: result.usable or 0.0)] if usable else marked
 
 
-def _others(one: Result, table: list[Result]) -> list[Result]:
-    return [result for result in table if not result.proposed and result.method != one.method]
+def _others(own: Result, table: list[Result]) -> list[Result]:
+    return [result for result in table if not result.proposed and result.method != own.method]
 
 
-def _audited(one: Result, other: Result) -> AuditedClaim:
-    pairs = {word: (getattr(one, name), getattr(other, name)) for name, word in SETTINGS.items()}
-    if (one.protocol, other.protocol) != (None, None):  # a table that does not say has one protocol for all
-        pairs["protocol"] = (one.protocol, other.protocol)
-    differs = tuple(word for word, (mine, theirs) in pairs.items() if None not in (mine, theirs) and mine != theirs)
+def _audited(own: Result, other: Result) -> AuditedClaim:
+    pairs = {word: (getattr(own, name), getattr(other, name)) for name, word in SETTINGS.items()}
+    if (own.protocol, other.protocol) != (None, None):  # a table without protocols has one protocol for all
+        pairs["protocol"] = (own.protocol, other.protocol)
+    differs = tuple(word for word, (first, second) in pairs.items() if None not in (first, second) and first != second)
     unknown = tuple(word for word, both in pairs.items() if None in both)
-    gaps, exact = _nearest(_same_settings(one, other), one)
+    gaps, exact = _nearest(_same_settings(own, other), own)
     return AuditedClaim(
-        one,
+        own,
         other,
         differs,
         unknown,
-        _difference(one.usable, other.usable, one.score),
+        _difference(own.usable, other.usable, own.score),
         sum(gaps.values()) / len(gaps) if gaps else None,
         tuple((f"{where.source}: {where.backbone} {where.dim or ''}".strip(), gap) for where, gap in gaps.items()),
         exact,
-        _setting_alone(one, other) if differs else None,
+        _setting_alone(own, other) if differs else None,
     )
 
 
-def _same_settings(one: Result, other: Result) -> dict[Setting, float]:
-    """Return the difference of two methods wherever one source has both in one setting."""
-    for score in (one.score, ALSO_CALLED.get(one.score)):
+def _same_settings(own: Result, other: Result) -> dict[Setting, float]:
+    """Return the difference of two methods in each setting in which one source has both."""
+    for score in (own.score, ALSO_CALLED.get(own.score)):
         values: dict[Setting, dict[str, float]] = {}
-        for row in _sound(one.dataset, score) if score else ():
+        for row in _sound(own.dataset, score) if score else ():
             if row.backbone:
                 where = Setting(row.source, row.backbone, row.dim, row.pooling or None, row.image_size)
                 values.setdefault(where, {})[row.method] = row.value
-        known = {
-            where: _difference(methods.get(one.method), methods.get(other.method), one.score)
+        differences = {
+            where: _difference(methods.get(own.method), methods.get(other.method), own.score)
             for where, methods in values.items()
         }
-        if gaps := {where: gap for where, gap in known.items() if gap is not None}:
+        if gaps := {where: gap for where, gap in differences.items() if gap is not None}:
             return gaps
     return {}
 
 
-def _nearest(gaps: dict[Setting, float], one: Result) -> tuple[dict[Setting, float], bool]:
-    """Return the differences in the settings nearest to that of a result, and whether it is that setting itself."""
-    network = {where: gap for where, gap in gaps.items() if (where.backbone, where.dim) == (one.backbone, one.dim)}
+def _nearest(gaps: dict[Setting, float], own: Result) -> tuple[dict[Setting, float], bool]:
+    """Return the differences in the settings closest to that of a result, and whether they are exactly that setting."""
+    network = {where: gap for where, gap in gaps.items() if (where.backbone, where.dim) == (own.backbone, own.dim)}
     same = {
         where: gap
         for where, gap in network.items()
-        if one.pooling in (None, where.pooling) and one.image_size in (None, where.image_size)
+        if own.pooling in (None, where.pooling) and own.image_size in (None, where.image_size)
     }
     return same or network or gaps, bool(same)
 
 
-def _setting_alone(one: Result, other: Result) -> float | None:
-    """Return what the other method gains in the setting of the first, by a source that has it in both."""
-    theirs, ours = (other.backbone, other.dim), (one.backbone or other.backbone, one.dim or other.dim)
+def _setting_alone(own: Result, other: Result) -> float | None:
+    """Return the gain of the other method in the setting of the first, from a source that has it in both settings."""
+    other_setting, own_setting = (other.backbone, other.dim), (own.backbone or other.backbone, own.dim or other.dim)
     works: dict[tuple[str, str], dict[tuple[str, int | None], float]] = {}
     for row in _sound(other.dataset, other.score):
         if row.method == other.method:
             work = row.source.split(", Table")[0], row.protocol
             works.setdefault(work, {})[row.backbone, row.dim] = row.value
     gains = [
-        _difference(values[ours], values[theirs], one.score)
+        _difference(values[own_setting], values[other_setting], own.score)
         for values in works.values()
-        if ours != theirs and ours in values and theirs in values
+        if own_setting != other_setting and own_setting in values and other_setting in values
     ]
     return gains[0] if gains else None
 
 
 def _sound(dataset: str, score: str) -> list[Published]:
-    """Return the published numbers of whole experiments with which nothing is wrong."""
+    """Return the published numbers of whole experiments without known problems."""
     return [row for row in published(dataset, score=score) if not row.part and not row.note]
 
 
-def _difference(one: float | None, other: float | None, score: str) -> float | None:
-    if one is None or other is None:
+def _difference(own: float | None, other: float | None, score: str) -> float | None:
+    if own is None or other is None:
         return None
-    return one / other - 1 if score in FEWER_IS_BETTER else one - other
+    return own / other - 1 if score in FEWER_IS_BETTER else own - other
 
 
 def _difference_in_words(difference: float, score: str) -> str:
@@ -545,8 +549,8 @@ def _difference_in_words(difference: float, score: str) -> str:
     return f"{100 * difference:+.2f} points of {score}"
 
 
-def _said(result: Result) -> str:
+def _value_in_words(result: Result) -> str:
     if result.value is None:
-        return f"{result.method} has a value that is not known"
+        return f"{result.method} has an unknown value"
     number = f"{result.value:,.0f} {result.score}" if result.score in FEWER_IS_BETTER else f"{100 * result.value:.2f}"
     return f"{result.method} has {number}" + (f" ({result.note})" if result.note else "")

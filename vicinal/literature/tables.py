@@ -1,4 +1,4 @@
-"""Numbers that others published, to stand beside one's own."""
+"""Published numbers, for comparison with your own."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Published:
     """One published number.
 
     Args:
-        source: Authors and year (or title), and the table it stands in.
-        dataset: vicinal's name of it.
-        protocol: How test and validation classes were used; see `vicinal.split`. Under "default" the sources chose
-            the best epoch on the test classes.
-        backbone: vicinal's name of it; "" where the source does not say.
-        dim: Of the embedding; None where the source does not say.
-        method: vicinal's name of the loss, followed by " + " and what it was used with: "memory" (XBM), "ccp",
-            "hierarchy" (HPL), or a miner.
-        score: "R@1" (and at other k), "P@1", "P@R", "MAP@R", "validation R@1", "validation MAP@R", or "steps" of
+        source: Authors and year (or title), and the table.
+        dataset: Name of the dataset in vicinal.
+        protocol: Use of test and validation classes; see `vicinal.split`. Under "default" the sources chose the best
+            epoch on the test classes.
+        backbone: Name of the backbone in vicinal; "" if the source does not say.
+        dim: Dimension of the embedding; None if the source does not say.
+        method: Name of the loss in vicinal, followed by " + " and each addition: "memory" (XBM), "ccp", "hierarchy"
+            (HPL), or a miner.
+        score: "R@1" (or another k), "P@1", "P@R", "MAP@R", "validation R@1", "validation MAP@R", or "steps" of
             training.
-        value: From 0 to 1; a number of steps.
-        part: Of which part of an experiment, where a source tells them apart: "fold 3", or "90/10" for the training
-            and validation classes.
-        note: What is wrong with it.
-        pooling: "average", "max" or "both" (their sum), by the text of the source or else by its code; "" for numbers
-            that a source quotes from others, of which neither is known.
-        image_size: Pixels of a side; None where it is not known.
+        value: Score from 0 to 1, or number of steps.
+        part: Part of the experiment, if the source reports them separately: "fold 3", or "90/10" for the training and
+            validation classes.
+        note: Problem with the number, if any.
+        pooling: "average", "max" or "both" (their sum), from the text of the source or else from its code; "" for
+            numbers that a source quotes from others, where neither is known.
+        image_size: Side of the images in pixels; None if it is not known.
     """
 
     source: str
@@ -65,23 +65,23 @@ def published(
     score: str | None = None,
     source: str | None = None,
 ) -> list[Published]:
-    """Return the published numbers that match everything given.
+    """Return the published numbers that match all arguments.
 
     They come from Psomas, "Metric learning: a deep dive" (thesis, Athens 2020); Gürbüz et al., "Deep metric learning
     with chance constraints" (WACV 2024); Musgrave et al., "A metric learning reality check" (ECCV 2020; test scores
     read off a figure, good to 0.0005); and "A unified view of deep metric learning via gradient analysis".
 
     Args:
-        dataset: One of "cub", "cars196", "sop", "inshop"; none of the numbers are of other datasets.
+        dataset: One of "cub", "cars196", "sop", "inshop"; there are no numbers for other datasets.
         protocol: "default", "fixed-validation", "k-fold" or "reality-check".
         backbone: "bn_inception", "googlenet" or "resnet50".
-        dim: Of the embedding.
-        method: As `Published.method` spells it; `same_method` is more tolerant.
-        score: As `Published.score` spells it. R@1 and P@1 are the same number.
-        source: How the source begins, such as "Psomas".
+        dim: Dimension of the embedding.
+        method: Method, spelled as in `Published.method`; `same_method` is more tolerant.
+        score: Score, spelled as in `Published.score`. R@1 and P@1 are the same number.
+        source: Beginning of the source, such as "Psomas".
 
     Returns:
-        In the order of the sources; nothing if no number matches.
+        Matching numbers in the order of the sources; an empty list if there are none.
 
     Example:
         >>> (found,) = published("cub", method="proxy_anchor", score="MAP@R", dim=512)
@@ -105,13 +105,13 @@ def published(
 
 
 def same_method(own: str, theirs: str) -> bool:
-    """Whether a published number is of one's own method: the same loss with the same additions.
+    """Return whether a published number belongs to your method: the same loss with the same additions.
 
-    A miner counts only where the source names one, since many do not.
+    A miner counts only if the source names one, since many sources do not.
 
     Args:
-        own: As `Record.method` spells it.
-        theirs: As `Published.method` spells it.
+        own: Your method, spelled as in `Record.method`.
+        theirs: Published method, spelled as in `Published.method`.
 
     Example:
         >>> same_method("triplet + semi_hard + ccp", "triplet + ccp"), same_method("triplet", "triplet + ccp")
@@ -125,15 +125,15 @@ def same_method(own: str, theirs: str) -> bool:
 
 
 def thesis_tables(dataset: str = "cub", score: str = "R@1") -> dict[str, dict[str, float]]:
-    """R@1, or at another k, of 10 losses with several networks and embedding sizes, from Psomas' thesis of 2020.
+    """Return R@k of 10 losses with several networks and embedding sizes, from Psomas' thesis of 2020.
 
     Args:
         dataset: "cub" (Tables 6-8: 3 networks, 4 sizes), "cars196" (Tables 9, 20, 21: the same) or "sop" (Table 10:
-            BN-Inception, 4 sizes). The thesis' own tournament, its Table 11, is that of CUB.
-        score: "R@1", "R@2", "R@4" or "R@8"; of SOP "R@1", "R@10", "R@100" or "R@1000".
+            BN-Inception, 4 sizes). The tournament of the thesis, its Table 11, uses CUB.
+        score: "R@1", "R@2", "R@4" or "R@8"; for SOP "R@1", "R@10", "R@100" or "R@1000".
 
     Returns:
-        Experiment -> loss -> score, as `tournament` takes it; without numbers that cannot be, as two of SOP's.
+        Experiment -> loss -> score, as `tournament` takes it, without impossible numbers (two of SOP's).
 
     Example:
         >>> tables = thesis_tables()
@@ -161,7 +161,7 @@ def _rows() -> tuple[Published, ...]:
             dim=int(row["dim"]) if row["dim"] else None,
             method=row["method"],
             score=row["score"],
-            # Scores are printed in per cent.
+            # The file has scores in per cent.
             value=float(row["value"]) if row["score"] == "steps" else round(float(row["value"]) / 100, 6),
             part=row["part"],
             note=row["note"],
@@ -172,11 +172,11 @@ def _rows() -> tuple[Published, ...]:
     )
 
 
-# Names as papers write them, in vicinal's spelling: ResNet-50 and resnet50 are one network.
+# Spelling of names in papers: ResNet-50 and resnet50 are the same network.
 
 Kind = Literal["dataset", "score", "method", "backbone", "pooling"]
 
-# Without capitals, spaces, dots, dashes and underscores, in which spellings may differ anyway.
+# Keys are without capitals, spaces, dots, dashes and underscores, which are ignored in any spelling.
 ALSO_CALLED: dict[Kind, dict[str, str]] = {
     "dataset": {
         "cub200": "cub",
@@ -217,7 +217,7 @@ ALSO_CALLED: dict[Kind, dict[str, str]] = {
 
 
 def spelled(kind: Kind, name: str) -> str:
-    """Return vicinal's spelling of a name; a name that is not known is returned as it is.
+    """Return a name in vicinal's spelling; an unknown name is returned unchanged.
 
     Example:
         >>> spelled("backbone", "ResNet-50"), spelled("dataset", "CUB-200-2011"), spelled("score", "Recall@1")
@@ -230,7 +230,7 @@ def spelled(kind: Kind, name: str) -> str:
 
 @cache
 def known_names(kind: Kind) -> tuple[str, ...]:
-    """Return the names of a kind that published numbers have, or that vicinal itself knows."""
+    """Return the names of a kind that occur in published numbers or in vicinal itself."""
     own = {"method": tuple(OBJECTIVES), "backbone": tuple(BACKBONES), "pooling": ("average", "max", "both")}
     names = [getattr(row, kind) for row in published()]
     return tuple(dict.fromkeys(name for name in (*names, *own.get(kind, ())) if name))
@@ -250,5 +250,5 @@ def _spellings(kind: Kind) -> dict[str, str]:
 
 
 def _bare(name: str) -> str:
-    # A plus sign stays: it tells ProxyNCA++ from ProxyNCA, and what a loss was used with.
+    # A plus sign stays: it distinguishes ProxyNCA++ from ProxyNCA, and separates the additions of a loss.
     return re.sub(r"[^a-z0-9+@]", "", name.casefold())

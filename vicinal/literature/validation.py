@@ -1,4 +1,4 @@
-"""Does validation tell which model is best? What tables say that have both scores of every fold or split."""
+"""Does validation pick the best model? The evidence in published tables with both scores of every fold or split."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from vicinal.stats import Interval, RankCorrelation, rank_correlation
 __all__ = ["ValidatedParts", "validated_parts"]
 
 PREFIX = "validation "
-REACH = 1.959964  # of a normal distribution, for 95 %
+REACH = 1.959964  # quantile of the normal distribution for a 95 % interval
 
 
 @final
 @dataclass(frozen=True)
 class ValidatedParts:
-    """One table of one method, each of whose parts (folds, splits) has a validation and a test score.
+    """A published table for one method, with a validation and a test score for each part (fold or split).
 
     Attributes:
-        source: The table.
-        dataset: vicinal's name of it.
-        method: vicinal's name of it.
-        score: "R@1", for example.
-        validation: By part.
-        test: By part.
-        correlation: Pearson's, of the two.
-        interval: Of it, by Fisher's transform; None for fewer than five parts.
-        ranks: How far the two put parts in the same order.
+        source: Paper and table.
+        dataset: Name of the dataset in vicinal.
+        method: Name of the method in vicinal.
+        score: Name of the score, such as "R@1".
+        validation: Validation score of each part.
+        test: Test score of each part.
+        correlation: Pearson correlation of the two.
+        interval: Interval of the correlation, by Fisher's transform; None for fewer than five parts.
+        ranks: Rank correlation of the two.
     """
 
     source: str
@@ -59,7 +59,7 @@ class ValidatedParts:
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return all fields, for JSON."""
         return {
             "paper": self.source,
             "dataset": self.dataset,
@@ -74,7 +74,7 @@ class ValidatedParts:
 
 
 def validated_parts(rows: Sequence[Published]) -> list[ValidatedParts]:
-    """Return every table whose parts have a validation and a test score, with the correlation of the two.
+    """Return every table in which all parts have a validation and a test score, with the correlation of the two.
 
     Example:
         >>> from vicinal.literature.tables import published

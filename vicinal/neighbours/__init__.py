@@ -1,4 +1,4 @@
-"""Exact nearest neighbours: used by everything that searches; and what makes better ones of the same vectors."""
+"""Exact nearest-neighbour search, and methods that improve its results: query expansion, re-ranking and whitening."""
 
 from __future__ import annotations
 

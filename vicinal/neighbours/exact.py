@@ -1,12 +1,12 @@
-"""Exact nearest neighbours: fast products propose, a proven bound and exact arithmetic dispose.
+"""Exact nearest-neighbour search: fast products propose candidates, a proven error bound and exact arithmetic decide.
 
-Products in float32 (or bfloat16, where the CPU is fast at it) shortlist every reference that may be among the
-k nearest; on other CPUs a filter of 8-bit integers rules most pairs out before. Candidates whose products differ
-by less than the error bound are compared exactly; a row whose shortlist overflows is done again, in the next
-better precision. Why the result is exact: let t be the k-th largest product of a row so far and w twice its
-error bound. At least k references have a similarity of at least t - w/2, hence so has the k-th nearest, hence
-the products of all k nearest are at least t - w, the bar. What stays under the bar may be dropped, and it does
-not matter which block, thread or rounding put it there.
+Products in float32 (or bfloat16, if the CPU is fast at it) shortlist every reference that may be among the k nearest;
+on other CPUs a filter of 8-bit integers first rules out most pairs. Candidates whose products differ by less than the
+error bound are compared exactly. A row whose shortlist overflows is repeated in the next higher precision.
+
+Why the result is exact: let t be the k-th largest product of a row so far and w twice its error bound. At least k
+references have a similarity of at least t - w/2, so the k-th nearest has one too, so the products of all k nearest are
+at least t - w, the bar. A reference below the bar can be dropped, whichever block, thread or rounding put it there.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from vicinal.neighbours.threads import side_by_side
 __all__ = ["Progress", "fastest_precision", "search"]
 
 
-# A few queries against references that are laid out as plain 8-bit integers: half of each is read, then very little.
+# Search for a few queries in references stored as plain 8-bit integers: read one half of each, then very little more.
 #
-# With the columns in two parts, Cauchy-Schwarz bounds what the second can add:
+# With the columns in two parts, head and tail, Cauchy-Schwarz bounds what the tail can add:
 #
 #     ĉ . ĉ'  <=  ĉ1 . ĉ1' + |ĉ2| |ĉ2'|
 #
-# A query first meets the heads of all references. Those with the highest bounds are compared exactly, and the k-th of
-# them is the bar: what is under it cannot be among the k nearest. The others get the products of their tails, the best
-# of them raise the bar, and what is left is compared exactly. Where heads rule too little out, as in noise, all tails
-# are read as well. No list of candidates is kept, nothing is laid out in float32: one query of 100,000 references has
-# no time for that.
+# A query is first compared with the heads of all references. Those with the highest bounds are compared exactly, and
+# the k-th of them is the bar: a reference below it cannot be among the k nearest. The others get the products of their
+# tails, the best of them raise the bar, and the rest are compared exactly. If heads rule out too little, as in noise,
+# all tails are read as well. There is no shortlist and no float32 layout: for one query in 100,000 references they
+# would take too long.
 
 FEW = 8  # queries; more are cheaper together
 MOST_NEIGHBOURS = 256
-GROUP = 32  # bounds of which only the highest is looked at, to set a bar
-TRIED = 2  # times k references that set a bar
-LONG = 1 / 32  # of the references: with more left by their heads, all tails are read
-PATIENCE = 2  # queries whose heads were read in vain, more than not, until heads alone are no longer tried
-CROWD = 1 << 14  # candidates whose exact comparison costs more than another way
-SHARED = 1 << 18  # references from which on cores share the blocks of one query
+GROUP = 32  # size of a group of bounds, of which only the highest is used to set a bar
+TRIED = 2  # a bar is set by this many times k references
+LONG = 1 / 32  # share of references that heads may leave; with more, all tails are read
+PATIENCE = 2  # heads alone are no longer tried once they have failed for this many more queries than they helped
+CROWD = 1 << 14  # candidates above which comparing all of them exactly is not the cheapest method
+SHARED = 1 << 18  # references from which cores share the blocks of one query
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -70,15 +70,15 @@ def search_few(
     """Find the k nearest references of each query.
 
     Args:
-        queries: No more than `FEW`.
-        references: Prepared.
+        queries: At most `FEW` queries.
+        references: Prepared references.
         codes: Their integers, plain.
-        k: Neighbours wanted.
-        allowed: The references that may be found.
+        k: Number of neighbours.
+        allowed: Mask of the references that may be found.
         consume: Called with rows and their neighbours.
 
     Returns:
-        Rows with so many equally good candidates that nothing was done.
+        Rows that were skipped because they have too many equally good candidates.
     """
     coded = codes.coded(queries, references.mean)
     constant = float(references.mean @ references.mean) if queries.distance == "cosine" else 0.0
@@ -86,17 +86,17 @@ def search_few(
     crowded = []
     for number, row in enumerate(torch.arange(len(queries))[:, None]):
 
-        def keys(places: Int64[np.ndarray, " m"], row: Tensor = row) -> Float64[Tensor, " m"]:
-            return exact_pairs(queries, row, references.vectors, torch.from_numpy(places)[None])[0]
+        def keys(indices: Int64[np.ndarray, " m"], row: Tensor = row) -> Float64[Tensor, " m"]:
+            return exact_pairs(queries, row, references.vectors, torch.from_numpy(indices)[None])[0]
 
         hits = _candidates(codes, coded, number, k, float(reach[number]), allowed, keys)
         if len(hits) > CROWD:
             crowded.append(row)
             continue
         _, order = nearest_exactly(keys(hits)[None], min(k, len(hits)))
-        found = torch.full((1, k), -1)
-        found[:, : order.shape[1]] = torch.from_numpy(hits)[order]
-        consume(row, found)
+        nearest = torch.full((1, k), -1)
+        nearest[:, : order.shape[1]] = torch.from_numpy(hits)[order]
+        consume(row, nearest)
     return torch.cat([torch.empty(0, dtype=torch.int64), *crowded])
 
 
@@ -109,25 +109,25 @@ def _candidates(
     allowed: Bool[Tensor, " m"] | None,
     keys: Callable[[Int64[np.ndarray, " m"]], Float64[Tensor, " m"]],
 ) -> Int64[np.ndarray, " hits"]:
-    """Every reference that may be one of the k nearest of a query, in rising order.
+    """Return every reference that may be among the k nearest of a query, in ascending order.
 
     Args:
-        codes: The integers of the references.
-        coded: The queries.
-        number: Which of them.
-        k: Neighbours wanted.
-        reach: How far an exact key may be above its bound.
-        allowed: The references that may be found.
-        keys: Compares the query with some references exactly.
+        codes: Integers of the references.
+        coded: Integers of all queries.
+        number: Position of the query.
+        k: Number of neighbours.
+        reach: Largest amount by which an exact key may exceed its bound.
+        allowed: Mask of the references that may be found.
+        keys: Function that compares the query with some references exactly.
     """
     step, half = coded.step * codes.step, codes.blocks[0].head.shape[1]
     integers = coded.integers[number : number + 1]
     head, tail = integers[:, :half].contiguous(), integers[:, half:].contiguous()
     rest = step * float(tail.double().norm())
 
-    def bar(places: Int64[np.ndarray, " m"]) -> float:
-        """The lowest bound of a reference that may be as near as the k-th of these."""
-        return float(keys(places).topk(k).values[-1]) - reach if len(places) >= k else LOWEST
+    def bar(indices: Int64[np.ndarray, " m"]) -> float:
+        """Return the lowest bound of a reference that may be as near as the k-th of these."""
+        return float(keys(indices).topk(k).values[-1]) - reach if len(indices) >= k else LOWEST
 
     def of_head(block: PlainBlock) -> Float32[np.ndarray, " c"]:
         bounds = torch.add(block.bias, block.tail_length, alpha=rest)
@@ -138,7 +138,9 @@ def _candidates(
         return torch.add(block.bias, products, alpha=step).numpy()
 
     def of_all(bound: Callable[[PlainBlock], Float32[np.ndarray, " c"]]) -> Float32[np.ndarray, " m"]:
-        bounds = np.concatenate(side_by_side(bound, codes.blocks) if shared else [bound(one) for one in codes.blocks])
+        bounds = np.concatenate(
+            side_by_side(bound, codes.blocks) if shared else [bound(block) for block in codes.blocks]
+        )
         if allowed is not None:
             bounds[~allowed.numpy()] = -np.inf
         return bounds
@@ -160,32 +162,35 @@ def _candidates(
     ends = np.searchsorted(hits, [columns.stop for columns in codes.columns]).tolist()
     better = []
     for block, columns, start, stop in zip(codes.blocks, codes.columns, [0, *ends], ends, strict=False):
-        places = torch.from_numpy(hits[start:stop] - columns.start)
-        products = multiply_exactly(head, block.head[places])[0].add_(multiply_exactly(tail, block.tail[places])[0])
-        better.append(torch.add(block.bias[places], products, alpha=step).numpy())
+        positions = torch.from_numpy(hits[start:stop] - columns.start)
+        products = multiply_exactly(head, block.head[positions])[0].add_(
+            multiply_exactly(tail, block.tail[positions])[0]
+        )
+        better.append(torch.add(block.bias[positions], products, alpha=step).numpy())
     bounds = np.concatenate(better)
     return hits[bounds >= max(lowest, bar(hits[_highest(bounds, TRIED * k)]))]
 
 
-def _highest(bounds: Float32[np.ndarray, " n"], many: int) -> Int64[np.ndarray, " m"]:
-    """Places of about `many` of the highest bounds: the peak of each of the best groups, if there are enough groups."""
+def _highest(bounds: Float32[np.ndarray, " n"], count: int) -> Int64[np.ndarray, " m"]:
+    """Return the indices of about `count` of the highest bounds: the peaks of the best groups, if there are enough."""
     inner = len(bounds) // GROUP
-    if inner < 2 * many:
-        places = np.argpartition(-bounds, many - 1)[:many] if len(bounds) > many else np.arange(len(bounds))
+    if inner < 2 * count:
+        indices = np.argpartition(-bounds, count - 1)[:count] if len(bounds) > count else np.arange(len(bounds))
     else:
         groups = bounds[: inner * GROUP].reshape(GROUP, inner)
-        best = np.argpartition(-groups.max(axis=0), many - 1)[:many]
-        places = groups[:, best].argmax(axis=0) * inner + best
-    return places[bounds[places] >= LOWEST]
+        best = np.argpartition(-groups.max(axis=0), count - 1)[:count]
+        indices = groups[:, best].argmax(axis=0) * inner + best
+    return indices[bounds[indices] >= LOWEST]
 
 
-STEPS = {"int8": ["float32"], "bfloat16": ["bfloat16", "float32"], "float32": ["float32"]}  # of the layouts
+# Search in general: each precision with the layouts that it tries in turn.
+STEPS = {"int8": ["float32"], "bfloat16": ["bfloat16", "float32"], "float32": ["float32"]}
 
 BLOCK = 2048
-FIRST_BAND = 2  # blocks of rows that set the bar of all others: the more, the higher
-SPARSE_LIMIT = 128  # from this many neighbours on, sorting whole rows is cheaper than tracking a bar
-SHARED_LIMIT = 1 << 27  # candidates that may be held at once for all rows: up to 1.3 GB, and as much that waits
-TIDY = 256  # blocks of which the memory is kept for the next ones
+FIRST_BAND = 2  # blocks of rows that set the first bars of all others: the more, the higher
+SPARSE_LIMIT = 128  # with more neighbours than this, sorting whole rows is cheaper than tracking a bar
+SHARED_LIMIT = 1 << 27  # candidates that may be held at a time for all rows: up to 1.3 GB, and as much that is queued
+TIDY = 256  # number of blocks after which unused memory is returned to the system
 SCAN_LIMIT = 1024  # neighbours up to which references are scanned for candidates
 
 
@@ -205,18 +210,19 @@ def search(
     """Find the k nearest references of every query, nearest first, ties by index.
 
     Args:
-        queries: From `vectors`, as are the references; or from `vectors_like` if these are prepared.
-        references: The same object as the queries in self-retrieval, which halves the work.
-        exclusion: What must not be found.
-        k: At most the number of references.
-        consume: Called with rows and their neighbours, every row once, by several threads in any order;
-            -1 fills up rows with fewer than k references.
-        precision: Of the products; by default what is fastest here. The result does not depend on it. References
-            that are prepared have theirs.
-        block: Rows and columns of a block; nor on this.
-        wanted: Neighbours of each query, from 1 to k, where not all queries want k: -1 fills up the others' rows.
-        order: In self-retrieval, the items in an order in which neighbours are likely to stand together, such as that
-            of their classes: what is near is found first, and rules out more of the rest. Nor on this.
+        queries: Queries from `vectors`, like the references; or from `vectors_like` if the references are prepared.
+        references: References; in self-retrieval the same object as the queries, which halves the work.
+        exclusion: Pairs that must not be found.
+        k: Number of neighbours, at most the number of references.
+        consume: Called with rows and their neighbours, once for every row, by several threads in any order;
+            rows with fewer than k references are padded with -1.
+        precision: Precision of the products; by default the fastest on this CPU. The result does not depend on it.
+            Prepared references have their own.
+        block: Rows and columns of a block. The result does not depend on it.
+        wanted: Number of neighbours of each query, from 1 to k, if not every query needs k; the rest of the row is
+            padded with -1.
+        order: Order of the items in self-retrieval that is likely to put neighbours next to each other, such as by
+            class: near items are found first and rule out more of the rest. The result does not depend on it.
         progress: Called with the fraction done so far.
     """
     if wanted is not None:
@@ -259,7 +265,7 @@ def _search_once(
     order: Int64[Tensor, " n"] | None,
     progress: Progress,
 ) -> None:
-    """Lay both sides out for this one search: items among themselves, or products in bfloat16."""
+    """Lay out both sides for this search only: self-retrieval, or products in bfloat16."""
     itself = queries is references
     rows = torch.arange(len(queries))
     mean = centre(references)
@@ -295,12 +301,12 @@ def _search_once(
 
 
 def _filter(items: Vectors, mean: Float64[Tensor, " d"], block: int) -> Int8Filter | None:
-    """The filter, where this processor is fast at it and there are enough items."""
+    """Return the 8-bit filter, if this processor is fast at it and there are enough items."""
     return int8_filter(items, mean, block) if len(items) > INT8_FROM * block and int8_is_fast() else None
 
 
 def _only_wanted(consume: Consume, wanted: Int64[Tensor, " n"]) -> Consume:
-    """Hand over as many neighbours of each row as it wants."""
+    """Wrap `consume` to pass on only as many neighbours of each row as are wanted."""
 
     def consume_wanted(rows: Tensor, columns: Tensor) -> None:
         consume(rows, columns.masked_fill(torch.arange(columns.shape[1]) >= wanted[rows, None], -1))
@@ -309,9 +315,9 @@ def _only_wanted(consume: Consume, wanted: Int64[Tensor, " n"]) -> Consume:
 
 
 def fastest_precision() -> str:
-    """Int8 where that is fast, unless the CPU is faster still at bfloat16; float32 where it has neither.
+    """Return "int8" if that is fast, unless the CPU is even faster at bfloat16, and "float32" if it has neither.
 
-    With AVX-512 the 8-bit filter took .6 of the CPU time of bfloat16 where both are multiplied in hardware (VNNI).
+    With AVX-512, the 8-bit filter took 0.6 of the CPU time of bfloat16 on CPUs that multiply both in hardware (VNNI).
     """
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     by_vectors = capabilities.get("avx512_bf16") and not (capabilities.get("avx512_vnni") and int8_is_fast())
@@ -333,7 +339,7 @@ def _both_ways(task: Task, block: int, progress: Progress) -> None:
     to_do = [len(bands)] * len(bands)
     blocks = [(upper, lower) for upper in range(len(bands)) for lower in range(upper, len(bands))]
     if task.order is not None:
-        blocks.sort(key=lambda ends: ends[1] - ends[0])  # what stands together sets the bars of all else
+        blocks.sort(key=lambda ends: ends[1] - ends[0])  # blocks near the diagonal set the bars of all others
     done, lock = count(1), Lock()
 
     def work(ends: tuple[int, int]) -> None:
@@ -375,7 +381,7 @@ def _by_layout(task: Task, block: int, progress: Progress) -> None:
 
 
 def _band_by_band(task: Task, block: int, progress: Progress) -> None:
-    """Each band of queries against all references; few queries take more of these at a time."""
+    """Compare each band of queries with all references; with few queries, blocks of references are wider."""
     total = len(task.right.matrix)
     bands = torch.split(task.rows, block)
     done, lock = count(1), Lock()
@@ -399,7 +405,7 @@ def _band_by_band(task: Task, block: int, progress: Progress) -> None:
 
 
 def _whole_rows(task: Task, progress: Progress) -> None:
-    """Many neighbours: the largest products of whole rows."""
+    """Take the largest products of whole rows, for many neighbours."""
     total = len(task.right.matrix)
     bands = torch.split(task.rows, max(1, ROW_BUDGET // total))
     done, lock = count(1), Lock()

@@ -1,4 +1,4 @@
-"""Embeddings and labels, checked before anything is computed from them, and the pairs that do not count."""
+"""Validation of embeddings and labels, and the pairs that a search must exclude."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 
-FINITE_CHUNK = 1 << 20  # numbers that are checked at a time
-LARGEST = 1e140  # whose square, summed over all dimensions, is far from float64's limits, as that of its inverse is
+FINITE_CHUNK = 1 << 20  # numbers checked at a time
+LARGEST = 1e140  # squares of this and of its inverse, summed over all dimensions, are far from the limits of float64
 
 
 ArrayLike: TypeAlias = Tensor | NDArray[np.generic] | Sequence[Sequence[float]] | Sequence[Sequence[int]]
@@ -40,13 +40,13 @@ Labels: TypeAlias = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str]
 def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool = False) -> Real[Tensor, "n d"]:
     """Return finite, non-empty embeddings as a detached matrix on the CPU, without a copy where possible.
 
-    Float64 stays float64; every other kind of number becomes float32.
+    Float64 stays float64; every other numeric type becomes float32.
 
     Args:
         values: One row per item: a torch tensor on any device, a numpy array, or nested lists.
-        name: What to call them in an error.
-        as_given: Floats of any kind and 8-bit integers stay what and where they are, a read-only memory map too: they
-            are only read.
+        name: Name of the values in error messages.
+        as_given: Whether to leave floats of any type and 8-bit integers as they are, without a copy, including
+            read-only memory maps. They are only read.
 
     Example:
         >>> as_embeddings([[1, 2], [3, 4]]).dtype
@@ -77,7 +77,7 @@ def as_embeddings(values: ArrayLike, name: str = "embeddings", *, as_given: bool
 
 
 def as_array(values: Any, name: str) -> NDArray[np.generic]:
-    """Return an array, or say in words that the rows of a list are not of one length.
+    """Return an array, or raise a readable error if the rows of a list have different lengths.
 
     Example:
         >>> as_array([[1.0, 2.0], [3.0]], "queries")
@@ -91,12 +91,12 @@ def as_array(values: Any, name: str) -> NDArray[np.generic]:
 
 
 def checked_count(value: Any, name: str, *, least: int = 1) -> int:
-    """Return a whole number, of Python or numpy.
+    """Check that a value is a whole number, from Python or numpy, and return it as an int.
 
     Args:
-        value: What was given.
-        name: What to call it in an error.
-        least: The smallest that it may be.
+        value: Value to check.
+        name: Name of the value in error messages.
+        least: Smallest allowed value.
 
     Example:
         >>> checked_count("3", "k")
@@ -111,7 +111,7 @@ def checked_count(value: Any, name: str, *, least: int = 1) -> int:
 
 
 def check_threshold(threshold: float, distance: str) -> None:
-    """Refuse a least similarity that nothing could reach.
+    """Raise if no pair could have a similarity of at least `threshold`.
 
     Example:
         >>> check_threshold(7.0, "cosine")
@@ -129,15 +129,15 @@ def check_threshold(threshold: float, distance: str) -> None:
 def as_codes(
     *groups: Labels, sizes: Sequence[int] | None = None, name: str = "labels"
 ) -> tuple[list[int] | list[str], list[Int64[Tensor, " _"]]]:
-    """Number the distinct labels of one or several groups from 0, the same label by the same number.
+    """Encode the labels of one or several groups as integers from 0; equal labels get equal codes.
 
     Args:
-        *groups: Integers of any size or strings, each a torch tensor, a numpy array or a list.
-        sizes: How many labels each group must have.
-        name: What to call them in an error.
+        *groups: Integers of any size or strings, each group a torch tensor, a numpy array or a list.
+        sizes: Expected number of labels in each group.
+        name: Name of the labels in error messages.
 
     Returns:
-        The distinct labels in rising order, and the codes of each group.
+        The distinct labels in ascending order, and the codes of each group.
 
     Example:
         >>> as_codes(["cat", "ant", "cat"])
@@ -146,23 +146,23 @@ def as_codes(
     arrays = [_label_array(group, name) for group in groups]
     for array, size in zip(arrays, sizes or [], strict=False):
         if len(array) != size:
-            raise InputError(f"There are {size} embeddings but {len(array)} {name}; each needs exactly one.")
+            raise InputError(f"There are {size} embeddings but {len(array)} {name}; each embedding needs exactly one.")
     if len({array.dtype.kind in "US" for array in arrays}) > 1:
-        raise InputError(f"The {name} of one group are strings and of the other numbers; use one kind.")
+        raise InputError(f"The {name} of one group are strings and those of the other are numbers; use one type.")
     distinct, codes = np.unique(np.concatenate(arrays), return_inverse=True)
     ends = np.cumsum([len(array) for array in arrays])[:-1]
     return distinct.tolist(), [torch.from_numpy(part) for part in np.split(codes.astype(np.int64), ends)]
 
 
 def read_only(array: NDArray[np.generic]) -> Tensor:
-    """A tensor on the same memory, which nobody may write to."""
+    """Return a tensor that shares the array's memory and must not be written to."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")
         return torch.from_numpy(array)
 
 
 def _require_finite(matrix: Tensor, name: str) -> None:
-    """Raise `NotFinite` with the first offending row; one pass of sums finds the innocent case."""
+    """Raise `NotFinite` with the first offending row; finite input costs only one pass of sums."""
     step = max(1, FINITE_CHUNK // matrix.shape[1])
     pieces = [matrix[start : start + step] for start in range(0, len(matrix), step)]
     kind = matrix.dtype if matrix.dtype == torch.float64 else torch.float32
@@ -172,12 +172,12 @@ def _require_finite(matrix: Tensor, name: str) -> None:
     if len(bad):
         raise NotFinite(
             f"{len(bad)} of {len(matrix)} rows of {name} hold NaN or infinity, the first of them row "
-            f"{int(bad[0])}; mend the model or drop these items before evaluating."
+            f"{int(bad[0])}; fix the model or drop these items before evaluating."
         )
 
 
 def _require_comparable(matrix: Tensor, name: str) -> None:
-    """Refuse float64 rows so long or so short that their squares are infinite or zero; float32 has none."""
+    """Raise for float64 rows so long or so short that squares overflow or vanish; float32 rows never are."""
     if matrix.dtype != torch.float64:
         return
     step = max(1, FINITE_CHUNK // matrix.shape[1])
@@ -187,7 +187,7 @@ def _require_comparable(matrix: Tensor, name: str) -> None:
         raise InputError(
             f"{len(bad)} of {len(matrix)} rows of {name} cannot be compared, the first of them row {int(bad[0])}: its "
             f"largest number is {float(largest[bad[0]]):.3g}, and must be between {1 / LARGEST:.0e} and {LARGEST:.0e} "
-            "or zero. Multiply all of them by one factor, or mend the model."
+            "or zero. Multiply all rows by one factor, or fix the model."
         )
 
 
@@ -203,8 +203,8 @@ def _label_array(labels: Labels, name: str) -> NDArray[np.generic]:
         if kinds == {str}:
             array = array.astype(str)
         elif kinds != {int}:
-            found = ", ".join(sorted(kind.__name__ for kind in kinds))
-            raise InputError(f"{name} must be all integers or all strings; got {found}.")
+            got = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise InputError(f"{name} must be all integers or all strings; got {got}.")
     if array.dtype.kind not in "iubUSO" and len(array):
         raise InputError(
             f"{name} must be integers or strings, got {array.dtype}; for floats that are whole numbers, "
@@ -213,18 +213,18 @@ def _label_array(labels: Labels, name: str) -> NDArray[np.generic]:
     return array
 
 
-# Which references a query must not find.
+# References that a query must not find.
 
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Which references a query must not find.
+    """References that a query must not find.
 
     Args:
-        itself: The queries are the references: an item does not find itself.
-        queries: A sequence per query; references of the same sequence are ignored.
-        references: A sequence per reference.
-        allowed: The references that may be found at all; without it, every one.
+        itself: Whether the queries are the references, so that an item must not find itself.
+        queries: Sequence of each query; references of the same sequence are ignored.
+        references: Sequence of each reference.
+        allowed: Mask of the references that may be found at all; by default all of them.
     """
 
     itself: bool
@@ -238,24 +238,24 @@ class Exclusion:
         return not self.itself and (self.queries is None or self.references is None)
 
     def apply(self, block: Tensor, rows: Int64[Tensor, " r"], first: int) -> None:
-        """Put minus infinity where `rows`, in rising order, must not find the references from `first` on.
+        """Write minus infinity where `rows`, in ascending order, must not find the references from `first` on.
 
-        Rows and references may be prolonged by padding.
+        Rows and references may be followed by padding.
         """
         if self.itself and int(rows[0]) < first + block.shape[1] and first <= int(rows[-1]):
             column = rows - first
             inside = ((column >= 0) & (column < block.shape[1])).nonzero().squeeze(1)
             block[inside, column[inside]] = -torch.inf
         if self.queries is not None and self.references is not None:
-            mine = self.queries[rows[rows < len(self.queries)]]
+            sequences = self.queries[rows[rows < len(self.queries)]]
             others = self.references[first : first + block.shape[1]]
-            block[: len(mine), : len(others)].masked_fill_(mine[:, None] == others, -torch.inf)
+            block[: len(sequences), : len(others)].masked_fill_(sequences[:, None] == others, -torch.inf)
         if self.allowed is not None:
             may = self.allowed[first : first + block.shape[1]]
             block[:, : len(may)].masked_fill_(~may, -torch.inf)
 
     def covers(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"]) -> Bool[Tensor, " m"]:
-        """Whether query `rows[i]` must not find reference `columns[i]`."""
+        """Return whether query `rows[i]` must not find reference `columns[i]`."""
         covered = rows == columns if self.itself else torch.zeros(len(rows), dtype=torch.bool)
         if self.queries is not None and self.references is not None:
             covered |= self.queries[rows] == self.references[columns]
@@ -264,12 +264,12 @@ class Exclusion:
         return covered
 
     def among(self, index: Int64[Tensor, " s"]) -> Exclusion:
-        """The same for the references `index` alone, of which no query is one."""
+        """Return the exclusion for the references `index` alone, none of which is a query."""
         references = None if self.references is None else self.references[index]
         return Exclusion(False, self.queries, references, None if self.allowed is None else self.allowed[index])
 
     def in_order(self, order: Int64[Tensor, " n"]) -> Exclusion:
-        """The same for items that are searched in themselves and have been put in another order."""
+        """Return the exclusion for self-retrieval after the items have been reordered."""
         sides = (self.queries, self.references, self.allowed)
         return Exclusion(self.itself, *(None if side is None else side[order] for side in sides))
 
@@ -281,15 +281,17 @@ def exclusion(
     sequences: Labels | None = None,
     gallery_sequences: Labels | None = None,
 ) -> Exclusion:
-    """Check the sequences and say which references each query must not find."""
+    """Check the sequences and return which references each query must not find."""
     if sequences is None and gallery_sequences is None:
         return Exclusion(itself)
     if itself:
         if sequences is None or gallery_sequences is not None:
-            raise InputError("Without a gallery, give `sequences` alone, one entry per item.")
+            raise InputError("Without a gallery, pass `sequences` alone, one entry per item.")
         _, (codes,) = as_codes(sequences, sizes=[queries], name="sequences")
         return Exclusion(True, codes, codes)
     if sequences is None or gallery_sequences is None:
-        raise InputError("With a gallery, `sequences` and `gallery_sequences` must be given together.")
-    _, (mine, theirs) = as_codes(sequences, gallery_sequences, sizes=[queries, references], name="sequences")
-    return Exclusion(False, mine, theirs)
+        raise InputError("With a gallery, pass `sequences` and `gallery_sequences` together.")
+    _, (query_codes, reference_codes) = as_codes(
+        sequences, gallery_sequences, sizes=[queries, references], name="sequences"
+    )
+    return Exclusion(False, query_codes, reference_codes)

@@ -1,7 +1,7 @@
-"""Products of 8-bit rows, and the filter that they make: which references can still be among the nearest.
+"""Products of 8-bit rows, and a filter based on them that rules out references that cannot be among the nearest.
 
-A pair whose filter product is under the bar of both its items needs no float32 product; the few others get one. The
-filter decides nothing else, so the neighbours stay exactly what they are without it.
+A pair whose filter product is below the bars of both its items needs no float32 product; the few others get one. The
+filter decides nothing else, so the neighbours are exactly the same as without it.
 
 Formula:
     With c and h as in layout.py and ĉ = step * (integers of at most 90), Cauchy-Schwarz gives
@@ -13,9 +13,9 @@ Formula:
     integer product, that of the row lowers its bar.
 
 Exactness:
-    The products are exact but for their rounding to 256 levels (int8_products.py), which span the bars of the
-    block. Hence a bar counts as one level lower than it is. What is above the last level clears every bar, and
-    the lowest threshold is above the first.
+    The products are exact except for their rounding to 256 levels, which span the bars of the block. Hence a bar
+    counts as one level lower than it is. A product above the last level clears every bar, and the lowest threshold
+    is above the first level.
 """
 
 from __future__ import annotations
@@ -59,42 +59,43 @@ __all__ = [
 ]
 
 
-# Products of 8-bit integers, rounded to 256 levels, by the quantised operators of torch.
+# Products of 8-bit integers, rounded to 256 levels, with the quantised operators of torch.
 #
 # Exactness:
-#     x86 processors without VNNI multiply unsigned by signed bytes and add two products in 16 bits, which
-#     saturate. The left side is stored as integer + 90, from 0 to 180, and 2 * 180 * 90 < 2^15, so that nothing
-#     does; the sums of up to 2^16 columns fit 32 bits. Only the result is rounded, to 256 levels: by half a level,
-#     and by much less in float32, provided that a level is at least 2^-14 of the numbers around. (It also passes
-#     through 16 bits there, saturating, far outside of the levels.)
+#     x86 processors without VNNI multiply unsigned by signed bytes and add two products in 16 bits, which can
+#     saturate. The left side is stored as integer + 90, from 0 to 180, and 2 * 180 * 90 < 2^15, so nothing
+#     saturates; the sums of up to 2^16 columns fit 32 bits. Only the result is rounded, to 256 levels: by half a level,
+#     and by much less in float32, provided that a level is at least 2^-14 of the numbers involved. (The result also
+#     passes through 16 bits, where it saturates far outside of the levels.)
 #
-# The operators are old ones that torch may drop or change. So they are tried once, on products whose exact values are
-# known; if anything is amiss, `int8_works` says so and everything is computed in float32: slower, and the same.
+# The operators are old, and torch may drop or change them. So they are tested once, on products whose exact values are
+# known. If anything is wrong, `int8_works` returns False and everything is computed in float32: slower, but with the
+# same result.
 
 Levels: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
 ENGINE = "fbgemm"
 LARGEST = 90  # 2 * (2 * 90) * 90 < 2^15
 LEVELS = 250
-FINEST = 2.0**-14  # level, relative to the numbers around
+FINEST = 2.0**-14  # smallest level, relative to the numbers involved
 ONE_AT_A_TIME = RLock()  # the engine is a setting of the whole process
 
 
 def pack(integers: Int8[Tensor, "m d"], step: float, bias: Float64[Tensor, " m"]) -> Any:
-    """Pack the right-hand side of `multiply`: vectors `step * integers`, and what to add to their products."""
+    """Pack the right-hand side of `multiply`: vectors `step * integers`, and a bias to add to their products."""
     with ONE_AT_A_TIME, _engine():
         wrapped = torch._make_per_tensor_quantized_tensor(integers, step, 0)
         return torch.ops.quantized.linear_prepack(wrapped, bias.float())
 
 
 def unpack(packed: Any) -> tuple[Int8[Tensor, "m d"], Float64[Tensor, " m"]]:
-    """The integers and the bias that were packed; the bias was rounded to float32."""
+    """Return the integers and the bias that were packed; the bias is rounded to float32."""
     wrapped, bias = torch.ops.quantized.linear_unpack(packed)
     return wrapped.int_repr(), bias.double()
 
 
 def multiply(integers: Int8[Tensor, "r d"], step: float, packed: Any, level: float, zero: int) -> Levels:
-    """The products of `step * integers` with what is packed, as `zero + product / level`, from 0 to 255."""
+    """Return the products of `step * integers` with packed vectors, as `zero + product / level`, from 0 to 255."""
     left = (integers + LARGEST).view(torch.uint8)
     wrapped = torch._make_per_tensor_quantized_tensor(left, step, LARGEST)
     product = torch.ops.quantized.linear(wrapped, packed, level, zero)
@@ -104,23 +105,23 @@ def multiply(integers: Int8[Tensor, "r d"], step: float, packed: Any, level: flo
 
 @cache
 def int8_works() -> bool:
-    """Whether this torch multiplies 8-bit integers as the bound requires: tried once in a process."""
+    """Return whether this torch multiplies 8-bit integers as the bound requires; tested once per process."""
     generator = torch.Generator().manual_seed(0)
     try:
         with _quietly():
             return all(_as_required(dimensions, generator) for dimensions in (1, 31, 512))
-    except Exception:  # whatever a newer torch raises, there is another way
+    except Exception:  # whatever a newer torch raises, there is another method
         return False
 
 
 def int8_is_fast() -> bool:
-    """Whether this processor and this torch multiply 8-bit integers faster than float32."""
+    """Return whether this processor and this torch multiply 8-bit integers faster than float32."""
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("avx2")) and int8_works()
 
 
 def _as_required(dimensions: int, generator: torch.Generator) -> bool:
-    """Integers at the ends of the range, where 16 bits would saturate, and any others, with steps and a bias."""
+    """Test integers at the ends of the range, where 16 bits would saturate, and random ones, with steps and a bias."""
     left, right = (torch.randint(-LARGEST, LARGEST + 1, (33, dimensions), generator=generator) for _ in range(2))
     left[:9], right[:9] = LARGEST, LARGEST
     left[9:12], right[9:12] = -LARGEST, -LARGEST
@@ -139,7 +140,7 @@ def _as_required(dimensions: int, generator: torch.Generator) -> bool:
 
 @contextmanager
 def _engine() -> Iterator[None]:
-    """Pack for the one engine whose arithmetic the bound is about, whichever the user has chosen."""
+    """Select the engine whose arithmetic the bound describes, and restore the user's choice afterwards."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = ENGINE
     try:
@@ -150,7 +151,7 @@ def _engine() -> Iterator[None]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Torch warns once in a process that quantised and sparse tensors may change; have it do so here."""
+    """Suppress torch's once-per-process warnings that quantised and sparse tensors may change."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="(?s).*(quantize|Sparse CSR).*")
         torch._make_per_tensor_quantized_tensor(torch.zeros(1, dtype=torch.uint8), 1.0, 0)
@@ -158,30 +159,30 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-# Products of 8-bit integers in 32 bits, exact, by the instructions that newer processors have for them (VNNI).
+# Exact products of 8-bit integers in 32 bits, with the instructions that newer processors have for them (VNNI).
 #
-# The integers are stored as they are, in two halves of their columns: nothing is packed, so that they may be read from
-# a file as it is, and the first half alone already rules most references out (few_queries.py).
+# The integers are stored unpacked, in two halves of their columns: they can be read directly from a file, and the first
+# half alone already rules out most references (see `search_few` in exact.py).
 #
 # Older processors would add in 16 bits, which saturate, or multiply one number at a time. So the operator is used only
-# where the processor has the instructions, and is tried once, on products whose values are known; elsewhere
-# int8_products.py has another way, and float32 is the last: each slower, and all the same.
+# if the processor has the instructions, and is tested once, on products whose values are known. Otherwise the packed
+# products above are used, or else float32: each slower, all with the same result.
 
 INSTRUCTIONS = ("avx512_vnni", "avx_vnni", "amx_int8")
-FEWEST_COLUMNS = 16  # of an integer vector; with one column, torch 2.13 returns other numbers
-PRODUCTS = 1 << 18  # at a time: they stay in the cache until they are compared
-AT_ONCE = 64  # queries
+FEWEST_COLUMNS = 16  # smallest dimension of integer vectors; with one column, torch 2.13 returns wrong numbers
+PRODUCTS = 1 << 18  # products computed at a time: they stay in the cache until they are compared
+AT_ONCE = 64  # queries multiplied at a time
 
 
 @dataclass(frozen=True)
 class PlainBlock:
-    """The integers of some references, and what to add to their products.
+    """Integers of some references, and the bias to add to their products.
 
     Args:
-        head: The first half of the columns.
-        tail: The others.
-        tail_length: At least the length of each tail, in integers.
-        bias: What to add to a product.
+        head: First half of the columns.
+        tail: Second half of the columns.
+        tail_length: Upper bound of the length of each tail, in integer units.
+        bias: Bias to add to a product.
     """
 
     head: Int8[Tensor, "c h"]
@@ -191,7 +192,7 @@ class PlainBlock:
 
     @classmethod
     def of(cls, integers: Int8[Tensor, "c d"], bias: Float64[Tensor, " c"]) -> PlainBlock:
-        """Lay the integers of some references out."""
+        """Lay out the integers of some references."""
         half = integers.shape[1] // 2
         tail = integers[:, half:].contiguous()
         length = tail.float().norm(dim=1) * (1 + 2.0**-20)  # float32 may round down
@@ -202,21 +203,21 @@ class PlainBlock:
 
     @property
     def integers(self) -> Int8[Tensor, "c d"]:
-        """Both halves together, copied."""
+        """Both halves together, as a copy."""
         return torch.cat([self.head, self.tail], dim=1)
 
     def clear(
         self, integers: Int8[Tensor, "r d"], step: float, bars: Float64[Tensor, " r"], most: float
     ) -> tuple[Int64[Tensor, " hits"], Int64[Tensor, " hits"]] | None:
-        """The pairs whose `step * product + bias` is not under the bar: places in the rows, and in the block.
+        """Return the pairs whose `step * product + bias` is not below the bar: positions in the rows and in the block.
 
         Args:
-            integers: Of some queries.
-            step: What one unit of a product stands for.
-            bars: One for each query, with room for float32 to round a few times.
-            most: With more pairs than that, None is returned.
+            integers: Integers of some queries.
+            step: Value of one unit of a product.
+            bars: Bar of each query, lowered to allow for a few roundings in float32.
+            most: Largest number of pairs; with more, None is returned.
         """
-        rows, columns, many = [], [], 0
+        rows, columns, count = [], [], 0
         lowest = bars.float()
         wide = max(1, PRODUCTS // AT_ONCE)
         half = self.head.shape[1]
@@ -228,8 +229,8 @@ class PlainBlock:
                 products = multiply_exactly(left, self.head[here]).add_(multiply_exactly(right, self.tail[here]))
                 bounds = torch.add(self.bias[here], products, alpha=step)
                 hits = np.flatnonzero((bounds >= lowest[some, None]).numpy())
-                many += len(hits)
-                if many > most:
+                count += len(hits)
+                if count > most:
                     return None
                 row, column = np.divmod(hits, bounds.shape[1])
                 rows.append(row + first)
@@ -238,42 +239,44 @@ class PlainBlock:
 
 
 def multiply_exactly(left: Int8[Tensor, "r d"], right: Int8[Tensor, "c d"]) -> Int32[Tensor, "r c"]:
-    """The inner products of all pairs."""
+    """Return the inner products of all pairs."""
     return torch._int_mm(left, right.T)
 
 
 @cache
 def int32_works() -> bool:
-    """Whether this torch multiplies 8-bit integers exactly: tried once in a process."""
+    """Return whether this torch multiplies 8-bit integers exactly; tested once per process."""
     generator = torch.Generator().manual_seed(0)
     try:
         for rows, dimensions in ((1, 8), (1, 31), (5, 9), (AT_ONCE, 64), (33, 512)):
-            sides = [torch.randint(-90, 91, (many, dimensions), generator=generator) for many in (rows, 37)]
+            sides = [torch.randint(-90, 91, (count, dimensions), generator=generator) for count in (rows, 37)]
             for side, extreme in zip(sides, (90, -90), strict=True):
                 side[: len(side) // 2] = extreme  # where 16 bits would saturate
-            found = multiply_exactly(sides[0].to(torch.int8), sides[1].to(torch.int8))
-            if not torch.equal(found.long(), sides[0] @ sides[1].T):
+            products = multiply_exactly(sides[0].to(torch.int8), sides[1].to(torch.int8))
+            if not torch.equal(products.long(), sides[0] @ sides[1].T):
                 return False
-    except Exception:  # whatever a newer torch raises, there is another way
+    except Exception:  # whatever a newer torch raises, there is another method
         return False
     return True
 
 
 def int32_is_fast() -> bool:
-    """Whether this processor has instructions for such products, and this torch gets them right."""
+    """Return whether this processor has instructions for such products, and this torch computes them correctly."""
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name) for name in INSTRUCTIONS) and int32_works()
 
 
-SAMPLE = 512  # rows that choose the step
-CLIPS = 2.0 ** -(torch.arange(13, dtype=torch.float64) / 4)  # of the largest entry: from all of it to an eighth
-MOST_HITS = 1 / 32  # of a block: beyond, its float32 products are cheaper
-PATIENCE = 4  # blocks in vain, more than not, until the filter is given up
+# The filter for self-retrieval.
+
+SAMPLE = 512  # number of rows that determine the step
+CLIPS = 2.0 ** -(torch.arange(13, dtype=torch.float64) / 4)  # shares of the largest entry: from all of it to an eighth
+MOST_HITS = 1 / 32  # share of the pairs of a block; with more hits, its float32 products are cheaper
+PATIENCE = 4  # the filter is no longer used once it has failed for this many more blocks than it helped
 
 
 @dataclass(frozen=True)
 class Side:
-    """The integers of some vectors, and what to add to their products.
+    """Integers of some vectors, and the amounts to add to their products.
 
     Args:
         integers: ĉ / step; zeros in the padding.
@@ -285,13 +288,13 @@ class Side:
 
 
 class Int8Filter:
-    """Finds the pairs of a block that may clear a bar; several threads may ask.
+    """Finds the pairs of a block that may clear a bar; several threads may use it.
 
     Args:
-        left: The queries.
-        right: The references.
-        step: What one integer stands for, on both sides.
-        block: Columns of a block.
+        left: Queries.
+        right: References.
+        step: Value of one integer unit, on both sides.
+        block: Number of columns of a block.
     """
 
     def __init__(self, left: Side, right: Side, step: float, block: int) -> None:
@@ -308,16 +311,16 @@ class Int8Filter:
     def hits(
         self, rows: slice, start: int, bars: Float32[Tensor, " r"], column_bars: Float32[Tensor, " c"]
     ) -> Int64[Tensor, " hits"] | None:
-        """Where, counted along its rows, a pair of the block may clear the bar of its row or its column.
+        """Return the flat indices of the pairs of a block that may clear the bar of their row or their column.
 
         Args:
-            rows: Of the block.
-            start: Its first column, a multiple of the block size.
-            bars: One for each row, infinite for padding.
-            column_bars: One for each column; all infinite if only the rows matter.
+            rows: Rows of the block.
+            start: First column of the block, a multiple of the block size.
+            bars: Bar of each row, infinite for padding.
+            column_bars: Bar of each column; all infinite if only the rows matter.
 
         Returns:
-            None if a bar is not set yet, or if there are so many hits that the filter does not pay.
+            The indices; None if a bar is not set yet, or if there are so many hits that the filter saves no time.
         """
         if self.in_vain > PATIENCE:
             return None
@@ -344,8 +347,8 @@ class Int8Filter:
         thresholds = np.minimum(of_rows[:, None], of_columns)
         np.subtract(thresholds, lowering, out=thresholds)
         clear = np.greater_equal(products, thresholds, out=thresholds.view(bool))
-        many = int(np.count_nonzero(clear))
-        if many > MOST_HITS * clear.size:
+        count = int(np.count_nonzero(clear))
+        if count > MOST_HITS * clear.size:
             self.in_vain += 1
             return None
         self.in_vain -= 1
@@ -357,7 +360,7 @@ class Int8Filter:
 
 @dataclass(frozen=True)
 class Coded:
-    """Vectors as integers, and what that costs.
+    """Vectors as integers, and the errors that this causes.
 
     Args:
         integers: ĉ / step.
@@ -373,10 +376,10 @@ class Coded:
 
 
 def int8_filter(items: Vectors, mean: Float64[Tensor, " d"], block: int) -> Int8Filter | None:
-    """Lay out items that are searched in themselves, with `mean` taken off.
+    """Lay out items that are searched among themselves, with `mean` subtracted.
 
     Returns:
-        None for points that are all the same, and where torch does not multiply 8-bit integers as it should.
+        The filter; None if all points are identical, or if torch does not multiply 8-bit integers correctly.
     """
     step = best_step(items, mean) if int8_works() else 0.0
     if not step:
@@ -399,7 +402,7 @@ def int8_filter(items: Vectors, mean: Float64[Tensor, " d"], block: int) -> Int8
 
 
 def best_step(vectors: Vectors, mean: Float64[Tensor, " d"]) -> float:
-    """The step with the smallest squared residual over some rows; 0 for points that are all the same."""
+    """Return the step with the smallest squared residual over some rows; 0 if all points are identical."""
     some = torch.linspace(0, len(vectors) - 1, min(SAMPLE, len(vectors))).long()
     moved = vectors.scaled(some).sub_(mean)
     steps = moved.abs().max() / LARGEST * CLIPS
@@ -410,7 +413,7 @@ def best_step(vectors: Vectors, mean: Float64[Tensor, " d"]) -> float:
 
 
 def code(vectors: Vectors, part: slice, mean: Float64[Tensor, " d"], step: float) -> Coded:
-    """Some rows as integers."""
+    """Round some rows to integers."""
     moved = vectors.scaled(part).sub_(mean)
     height = heights(moved, mean, vectors.distance)
     rounded = _rounded(moved, step)

@@ -1,7 +1,7 @@
 """Vectors laid out so that one matrix product ranks them, with a proven bound on its error.
 
 Formula:
-    With the mean m of the references taken off, c = v - m, both metrics have the same form:
+    With the mean m of the references subtracted, c = v - m, both metrics have the same form:
 
         v . v' - |m|^2     = c . c' + h + h',    h = c . m          (cosine)
         -|v - v'|^2 / 2    = c . c' + h + h',    h = -|c|^2 / 2     (euclidean)
@@ -15,12 +15,12 @@ Bound:
         |c - ĉ| |c'| + |ĉ| |c' - ĉ'|            storing c: Cauchy-Schwarz on both rounding errors, measured
         + u (|h| + |h'|)                        storing h, in one float32 or in three bfloat16
         + g (|ĉ| |ĉ'| + |h| + |h'|)             adding D products in float32 in any order, g = D u / (1 - D u)
-        + rounding_error                        what similarity.py and float64 allow themselves
+        + rounding_error                        rounding in similarity.py and float64
 
     The products of two bfloat16 are exact in float32; CPUs that multiply them add in float32, but may drop
     denormal numbers and round each step differently, for which g is doubled. Rounding the result to bfloat16
-    is left to `bar`, because it depends on the result. Taking the mean off makes the bound shrink with the
-    spread of the data: nearly collapsed embeddings are ranked as surely as spread-out ones.
+    is left to `bar`, because it depends on the result. Subtracting the mean makes the bound shrink with the
+    spread of the data: nearly collapsed embeddings are ranked as reliably as spread-out ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from vicinal.neighbours.threads import side_by_side
 
 __all__ = ["PADDING", "BoundedLayout", "Bounds", "bar", "centre", "heights", "lay_out", "widths"]
 
-PADDING = 64  # layouts have a multiple of this many rows; the surplus is infinitely far from everything
+PADDING = 64  # layouts have a multiple of this number of rows; padding rows are infinitely far from everything
 UNIT = 2.0**-24
 OUTPUT_ROUNDING = {"float32": 0.0, "bfloat16": 2.0**-8}
 PARTS = {"float32": 1, "bfloat16": 3}  # numbers that hold h to 24 bits
@@ -46,12 +46,12 @@ LOWEST = torch.finfo(torch.float32).min
 
 @dataclass(frozen=True)
 class Bounds:
-    """The largest norms of some vectors as stored: all that the bound needs to know about the other side.
+    """Largest norms of some vectors as stored: all that the bound needs to know about the other side.
 
     Args:
-        length: At least every |c|.
-        residual: At least every |c - ĉ|.
-        height: At least every |h|.
+        length: Upper bound of every |c|.
+        residual: Upper bound of every |c - ĉ|.
+        height: Upper bound of every |h|.
     """
 
     length: float
@@ -60,7 +60,7 @@ class Bounds:
 
     @classmethod
     def in_float32(cls, length: float, height: float, dimensions: int) -> Bounds:
-        """What holds for vectors of at most this length before they are stored in float32.
+        """Return the bounds of vectors of at most this length when they are stored in float32.
 
         An entry is rounded by at most 2^-24 of itself, or by 2^-150 where float32 is denormal.
         """
@@ -76,8 +76,8 @@ class BoundedLayout:
         length: |c|.
         residual: |c - ĉ|.
         height: |h|.
-        constant: What a product lacks of the similarity.
-        precision: Of the matrix.
+        constant: Amount to add to a product to get the similarity.
+        precision: Precision of the matrix.
     """
 
     matrix: Float[Tensor, "padded columns"]
@@ -89,11 +89,11 @@ class BoundedLayout:
 
     @property
     def bounds(self) -> Bounds:
-        """The largest norms of all rows."""
+        """Largest norms of all rows."""
         return Bounds(float(self.length.max()), float(self.residual.max()), float(self.height.max()))
 
     def left(self, rows: Int64[Tensor, " m"] | slice) -> Float[Tensor, "m columns"]:
-        """The left-hand side [c, h, 1] of some rows: the right-hand side with its ends exchanged."""
+        """Return the left-hand side [c, h, 1] of some rows: the right-hand side with its ends exchanged."""
         parts = PARTS[self.precision]
         left = self.matrix[rows].clone()
         left[:, -parts:] = self.matrix[rows, -2 * parts : -parts]
@@ -102,18 +102,18 @@ class BoundedLayout:
 
 
 def centre(vectors: Vectors) -> Float64[Tensor, " d"]:
-    """The mean of the scaled rows."""
+    """Return the mean of the scaled rows."""
     sums = side_by_side(lambda part: vectors.scaled(part).sum(dim=0), chunks(vectors.rows))
     return torch.stack(sums).sum(dim=0) / len(vectors)
 
 
 def heights(moved: Float64[Tensor, "n d"], mean: Float64[Tensor, " d"], distance: str) -> Float64[Tensor, " n"]:
-    """The h of each row c."""
+    """Return the h of each row c."""
     return moved @ mean if distance == "cosine" else moved.square().sum(dim=1) / -2
 
 
 def lay_out(vectors: Vectors, mean: Float64[Tensor, " d"], precision: str) -> BoundedLayout:
-    """Lay out `vectors`, from which `mean` is taken off."""
+    """Lay out `vectors` with `mean` subtracted."""
     n, d = vectors.rows.shape
     parts, dtype = PARTS[precision], DTYPES[precision]
     matrix = torch.zeros(n + -n % PADDING, d + 2 * parts, dtype=dtype)
@@ -138,7 +138,7 @@ def lay_out(vectors: Vectors, mean: Float64[Tensor, " d"], precision: str) -> Bo
 
 
 def widths(queries: BoundedLayout, references: Bounds) -> Float32[Tensor, " n"]:
-    """Twice the bound of each query: two products further apart than this are in the right order.
+    """Return twice the bound of each query: two products further apart than this are in the right order.
 
     It also covers `close_pairs` rounded to float32, which adds fewer and smaller errors than the product.
     """
@@ -159,10 +159,10 @@ def widths(queries: BoundedLayout, references: Bounds) -> Float32[Tensor, " n"]:
 def bar(
     values: Float32[Tensor, "*shape"], width: Float32[Tensor, "#*shape"], precision: str
 ) -> Float32[Tensor, "*shape"]:
-    """The lowest product that may belong to a reference as near as one with the product `values`.
+    """Return the lowest product that may belong to a reference as near as one with the product `values`.
 
-    Both products may have been rounded on output; `width` holds everything else. Minus infinity, an excluded
-    reference, never clears a bar.
+    Both products may have been rounded on output; `width` covers all other errors. Minus infinity, which marks an
+    excluded reference, never clears a bar.
     """
     rounding = 2 * OUTPUT_ROUNDING[precision]
     lowered = values - width - rounding * (values.abs() + width) if rounding else values - width

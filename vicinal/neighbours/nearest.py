@@ -16,7 +16,7 @@ from vicinal.neighbours.similarity import Vectors, exact_pairs, readable, vector
 
 __all__ = ["Neighbours", "check_k", "collect", "find_neighbours"]
 
-MOST = 1000  # neighbours that may be asked for of fewer references
+MOST = 1000  # neighbours that may be requested even if there are fewer references
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Neighbours:
     """The nearest references of each query, nearest first.
 
     Args:
-        indices: Positions in the gallery; -1 where there are fewer than k references.
+        indices: Positions in the gallery; -1 if there are fewer than k references.
         values: Cosine similarities or Euclidean distances; NaN where the index is -1.
     """
 
@@ -44,21 +44,21 @@ def find_neighbours(
     block: int = BLOCK,
     progress: Progress = lambda fraction: None,
 ) -> Neighbours:
-    """Find the k nearest references of each item, exactly, without ever holding all similarities.
+    """Find the k nearest references of each item, exactly, without ever holding all similarities in memory.
 
-    Without a gallery the items are searched in themselves, and an item never finds itself, though it may
-    find its duplicates. Equally near references come in the order of their index. The answer is the same
-    bit for bit on every run, for every block size, number of threads and precision.
+    Without a gallery the items are searched among themselves: an item never finds itself, but it may find its
+    duplicates. Equally near references come in the order of their index. The result is bit for bit the same on every
+    run, for every block size, number of threads and precision.
 
     Args:
         embeddings: One row per query.
-        k: How many neighbours.
+        k: Number of neighbours.
         gallery: One row per reference.
         distance: "cosine" or "euclidean".
-        sequences: One entry per query; references with the same entry are ignored, as are the frames of the
+        sequences: One entry per query; references with the same entry are ignored, such as the frames of the
             query's own video in re-identification.
         gallery_sequences: One entry per reference.
-        precision: Of the products that propose candidates: "float32", "bfloat16" or "int8"; by default the
+        precision: Precision of the products that propose candidates: "float32", "bfloat16" or "int8"; by default the
             fastest on this CPU. Only the speed depends on it.
         block: Rows and columns of the products computed at a time. Only speed and memory depend on it.
         progress: Called with the fraction done so far, between 0 and 1.
@@ -79,9 +79,9 @@ def find_neighbours(
 
 
 def check_k(k: int, references: int) -> None:
-    """Raise for a number of neighbours that nothing could be found for, and that would fill the memory."""
+    """Raise if more neighbours are requested than there are references, which would only fill the memory."""
     if checked_count(k, "k") > max(references, MOST):
-        raise InputError(f"k = {k:,} neighbours were asked for, and there are {references:,} references.")
+        raise InputError(f"k = {k:,} neighbours were requested, but there are only {references:,} references.")
 
 
 def collect(
@@ -94,7 +94,7 @@ def collect(
     block: int = BLOCK,
     progress: Progress = lambda fraction: None,
 ) -> Neighbours:
-    """Search, and keep what is found with its cosines or distances."""
+    """Search, and return the neighbours with their cosines or distances."""
     exact = references if isinstance(references, Vectors) else references.vectors
     indices = torch.full((len(queries), k), -1)
     values = torch.full((len(queries), k), torch.nan, dtype=torch.float64)
@@ -105,6 +105,6 @@ def collect(
         indices[rows, :width] = columns
         values[rows, :width] = readable(keys, exact).masked_fill_(columns < 0, torch.nan)
 
-    many = min(k, len(exact))
-    search(queries, references, ignored, many, consume, precision=precision, block=block, progress=progress)
+    wanted = min(k, len(exact))
+    search(queries, references, ignored, wanted, consume, precision=precision, block=block, progress=progress)
     return Neighbours(indices, values)

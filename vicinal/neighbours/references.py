@@ -1,18 +1,18 @@
 """References prepared once for many searches: laid out, rounded to 8 bits, and saved to a file.
 
 Formula:
-    As in int8_filter.py, but the bias of a reference must not depend on the queries. With any fixed length L,
+    As in int8.py, but the bias of a reference must not depend on the queries. With any fixed length L,
 
         c . c' + h + h'  <=  ĉ . ĉ' + u + u'
         u  = h + |c - ĉ| longest' + max(0, |ĉ| - L) worst' + rounding      of the query
         u' = h' + |c' - ĉ'| L                                              of the reference, the bias
 
     where longest' is at least every |c'| and worst' at least every |c' - ĉ'|: for (c - ĉ) . c' is at most
-    |c - ĉ| longest', and ĉ . (c' - ĉ') at most |ĉ| |c' - ĉ'|, which is at most L |c' - ĉ'| plus what |ĉ| is longer
-    than L, times worst'. L is the length of a typical reference, so that queries like the references lose little.
-    Each side has a step of its own: queries may have any length.
+    |c - ĉ| longest', and ĉ . (c' - ĉ') is at most |ĉ| |c' - ĉ'|, which is at most L |c' - ĉ'| plus the excess of |ĉ|
+    over L, times worst'. L is the length of a typical reference, so the bound is tight for queries that resemble the
+    references. Each side has its own step: queries may have any length.
 
-A scan reads 1 byte per number instead of 4, which is what decides for a few queries.
+A scan reads 1 byte per number instead of 4, which determines the time for a few queries.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ __all__ = [
 ]
 
 
-WIDTH = 1 << 16  # references of a block: below, one query spends more time on calls than on products
-PRODUCTS = 1 << 21  # at a time: more would leave the cache
-TYPICAL = 4096  # references whose median length is L
+WIDTH = 1 << 16  # references in a block: with fewer, one query spends more time on calls than on products
+PRODUCTS = 1 << 21  # products computed at a time: more would not fit the cache
+TYPICAL = 4096  # size of the sample of references whose median length is L
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class CodedQueries:
 
     Args:
         integers: ĉ / step.
-        step: What one integer stands for.
+        step: Value of one integer unit.
         excess: u.
         length: The larger of |c| and |ĉ|.
     """
@@ -86,15 +86,16 @@ class Int8References:
     """The integers of all references, and the norms that the bound of a query needs.
 
     Args:
-        blocks: The integers and biases of each block: plain where the processor multiplies these fast, else packed.
-        columns: The references of each block.
-        step: What one integer stands for.
+        blocks: Integers and biases of each block: plain if the processor multiplies these fast, else packed.
+        columns: References of each block.
+        step: Value of one integer unit.
         typical: L.
-        longest: At least every |c'|.
-        highest: At least every |h'|.
-        worst: At least every |c' - ĉ'|.
-        largest_bias: At least every |u'|.
-        in_vain: Single queries that needed more than the first half of all integers, less those that did not.
+        longest: Upper bound of every |c'|.
+        highest: Upper bound of every |h'|.
+        worst: Upper bound of every |c' - ĉ'|.
+        largest_bias: Upper bound of every |u'|.
+        in_vain: Number of single queries that needed more than the first half of all integers, minus those that did
+            not.
     """
 
     blocks: list[Any]
@@ -109,7 +110,7 @@ class Int8References:
 
     def coded(self, queries: Vectors, mean: Float64[Tensor, " d"]) -> CodedQueries:
         """Prepare queries for `hits`; `mean` is that of the references."""
-        step = best_step(queries, mean) or self.step  # queries that all are the mean are coded as zeros by any step
+        step = best_step(queries, mean) or self.step  # if all queries equal the mean, any step codes them as zeros
         parts = side_by_side(lambda part: code(queries, part, mean, step), chunks(queries.rows))
         excess = [
             part.height
@@ -124,17 +125,17 @@ class Int8References:
     def hits(
         self, queries: CodedQueries, rows: Int64[Tensor, " r"], block: int, bars: Float32[Tensor, " r"]
     ) -> tuple[Int64[Tensor, " hits"], Int64[Tensor, " hits"]] | None:
-        """The pairs of some queries and a block of references that may clear the bar of the query.
+        """Return the pairs of some queries and a block of references that may clear the bar of the query.
 
         Args:
-            queries: All of them.
-            rows: Which of them.
-            block: Its number.
-            bars: One for each row; `LOWEST` where there is none yet.
+            queries: All queries.
+            rows: Indices of the queries to compare.
+            block: Number of the block.
+            bars: Bar of each row; `LOWEST` if it has none yet.
 
         Returns:
-            Places in `rows` in rising order, and references; None if there are so many that whole products of the
-            block, which have to be laid out first, are cheaper than to compare pair by pair.
+            Positions in `rows` in ascending order, and references; None if there are so many pairs that computing all
+            products of the block, which must be laid out first, is cheaper than comparing pair by pair.
         """
         columns = self.columns[block]
         across = columns.stop - columns.start
@@ -144,22 +145,22 @@ class Int8References:
                 return None
             return self._plain_hits(queries, rows, block, bars, most)
         some = max(1, PRODUCTS // across)
-        found, many = [], 0
+        parts, count = [], 0
         for start in range(0, len(rows), some):
             clear = self._clear(queries, rows[start : start + some], block, bars[start : start + some])
             flat = torch.from_numpy(np.flatnonzero(clear.numpy()))
-            many += len(flat)
-            if many > most:
+            count += len(flat)
+            if count > most:
                 return None
-            found.append(flat + start * across)
-        flat = torch.cat(found)
-        place = flat.div(across, rounding_mode="floor")
-        return place, flat - place * across + columns.start
+            parts.append(flat + start * across)
+        flat = torch.cat(parts)
+        position = flat.div(across, rounding_mode="floor")
+        return position, flat - position * across + columns.start
 
     def _clear(
         self, queries: CodedQueries, rows: Int64[Tensor, " r"], block: int, bars: Float32[Tensor, " r"]
     ) -> Bool[Tensor, "r c"]:
-        """Where a product, rounded to levels, is not surely under the bar."""
+        """Return where a product, rounded to levels, is not certain to be below the bar."""
         integers = queries.integers[rows]
         lowered = bars.double() - queries.excess[rows]
         is_set = bars > LOWEST
@@ -177,7 +178,7 @@ class Int8References:
         return isinstance(self.blocks[0], PlainBlock)
 
     def slack(self, queries: CodedQueries) -> Float64[Tensor, " n"]:
-        """More than float32 may round off a product and its bias, all steps together."""
+        """Return more than the total rounding error of a product and its bias in float32."""
         return (queries.length * (self.longest + self.worst) + self.largest_bias) * 2.0**-20
 
     def _plain_hits(
@@ -185,16 +186,16 @@ class Int8References:
     ) -> tuple[Int64[Tensor, " hits"], Int64[Tensor, " hits"]] | None:
         lowered = bars.double() - queries.excess[rows] - self.slack(queries)[rows]
         step = queries.step * self.step
-        found = self.blocks[block].clear(queries.integers[rows], step, lowered, most)
-        if found is None:
+        pairs = self.blocks[block].clear(queries.integers[rows], step, lowered, most)
+        if pairs is None:
             return None
-        row, column = found
+        row, column = pairs
         order = row.argsort(stable=True)
         return row[order], column[order] + self.columns[block].start
 
 
 def int8_references(references: Vectors, mean: Float64[Tensor, " d"], width: int = WIDTH) -> Int8References | None:
-    """Lay references out, with `mean` taken off, `width` to a block; None for points that are all the same."""
+    """Lay out references with `mean` subtracted, `width` to a block; None if all points are identical."""
     step = best_step(references, mean)
     if not step:
         return None
@@ -218,14 +219,14 @@ def int8_references(references: Vectors, mean: Float64[Tensor, " d"], width: int
 
 
 def laid_block(integers: Int8[Tensor, "c d"], step: float, bias: Float64[Tensor, " c"]) -> Any:
-    """Integers and biases of some references as this processor multiplies them fastest."""
+    """Store integers and biases of some references in the form that this processor multiplies fastest."""
     if _plain_pays(integers.shape[1]):
         return PlainBlock.of(integers, bias)
     return pack(integers, step, bias)
 
 
 def int8_pays(dimensions: int) -> bool:
-    """Whether this processor and this torch multiply 8-bit integers faster than float32."""
+    """Return whether this processor and this torch multiply 8-bit integers faster than float32."""
     return _plain_pays(dimensions) or int8_is_fast()
 
 
@@ -233,22 +234,22 @@ def _plain_pays(dimensions: int) -> bool:
     return dimensions >= FEWEST_COLUMNS and int32_is_fast()
 
 
-# References laid out once, for any number of searches: as 8-bit integers where that pays, else in float32.
+# References laid out once for any number of searches: as 8-bit integers if that is faster, else in float32.
 
-INT8_FROM = 3  # blocks of references; with fewer, most of them set the bar
-PILOT = 1 << 14  # references that set the first bars, at most
-PILOT_SHARE = 1 / 8  # of all references: more would cost more than the pairs that they spare
-BLOCKS_TO_SCAN = 32  # blocks of float32 products as wide as one of integers, at most
-PARTS_TO_SCAN = 4  # blocks of integers, at least: bars rise from one to the next, and cores share them
+INT8_FROM = 3  # blocks of references above which integers are used; with fewer, most references would set the bar
+PILOT = 1 << 14  # largest number of references that set the first bars
+PILOT_SHARE = 1 / 8  # largest share of the references for that: more would cost more than the pairs that they save
+BLOCKS_TO_SCAN = 32  # largest width of a block of integers, in blocks of float32 products
+PARTS_TO_SCAN = 4  # smallest number of blocks of integers: bars rise from one to the next, and cores share them
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """Some of the references, in float32: their products set the first bars.
+    """Sample of the references, in float32, whose products set the first bars.
 
     Args:
-        index: Which, in rising order.
-        layout: Of these alone.
+        index: Indices of the sample, in ascending order.
+        layout: Layout of the sample alone.
     """
 
     index: Int64[Tensor, " p"]
@@ -257,15 +258,15 @@ class Pilot:
 
 @dataclass(frozen=True)
 class PreparedReferences:
-    """What a search needs to know about its references, whatever the queries.
+    """Everything about the references that a search needs and that does not depend on the queries.
 
     Args:
-        vectors: The references, as they compare exactly.
-        mean: What is taken off all vectors.
-        bounds: Of the references in float32.
-        codes: Their integers, if they are to be scanned.
-        pilot: Given together with the integers.
-        kept: Their float32 layout, if there are no integers.
+        vectors: References for exact comparison.
+        mean: Mean that is subtracted from all vectors.
+        bounds: Bounds of the references in float32.
+        codes: Integers of the references, if they are to be scanned.
+        pilot: Sample that sets the first bars; present if the integers are.
+        kept: Float32 layout of the references, if there are no integers.
     """
 
     vectors: Vectors
@@ -276,16 +277,16 @@ class PreparedReferences:
     kept: BoundedLayout | None = None
 
     def layout(self) -> BoundedLayout:
-        """The references in float32: kept, or laid out for one search that integers do not serve."""
+        """Return the references in float32: the stored layout, or a new one for a search that cannot use integers."""
         return self.kept or lay_out(self.vectors, self.mean, "float32")
 
     @property
     def nbytes(self) -> int:
-        """Bytes held on top of the rows themselves."""
+        """Bytes held in addition to the rows themselves."""
         n, d = self.vectors.rows.shape
         total = sum(side.untyped_storage().nbytes() for side in (self.vectors.scale, self.vectors.offset, self.mean))
         if self.codes is not None:
-            total += n * (d + 4 + 4)  # the integers, a bias, and a length (or the sum of the integers), in 4 bytes each
+            total += n * (d + 4 + 4)  # the integers; a bias and a length (or the sum of the integers), 4 bytes each
         for laid in (self.kept, self.pilot.layout if self.pilot else None):
             if laid is not None:
                 total += sum(part.nbytes for part in (laid.matrix, laid.length, laid.residual, laid.height))
@@ -293,10 +294,10 @@ class PreparedReferences:
 
 
 def prepare(references: Vectors, precision: str, block: int) -> PreparedReferences:
-    """Lay out references, in integers if `precision` is "int8" and there are many of them, else in float32.
+    """Lay out references, as integers if `precision` is "int8" and there are enough of them, else in float32.
 
     Args:
-        references: From `vectors`.
+        references: References, as `vectors` returns them.
         precision: "int8" or "float32".
         block: Rows and columns of the float32 products.
     """
@@ -308,12 +309,12 @@ def prepare(references: Vectors, precision: str, block: int) -> PreparedReferenc
         codes = int8_references(references, mean, width + -width % PADDING)
         if codes is not None:
             return with_pilot(references, mean, codes)
-    kept = lay_out(references, mean, "float32")
-    return PreparedReferences(references, mean, kept.bounds, kept=kept)
+    laid = lay_out(references, mean, "float32")
+    return PreparedReferences(references, mean, laid.bounds, kept=laid)
 
 
 def with_pilot(references: Vectors, mean: Float64[Tensor, " d"], codes: Int8References) -> PreparedReferences:
-    """References whose integers are laid out, with some of them to set the first bars."""
+    """Add a pilot to references whose integers are laid out."""
     bounds = Bounds.in_float32(codes.longest, codes.highest, len(mean))
     size = min(PILOT, max(PADDING, int(PILOT_SHARE * len(references))))
     sample = torch.linspace(0, len(references) - 1, size, dtype=torch.float64).long()
@@ -321,17 +322,17 @@ def with_pilot(references: Vectors, mean: Float64[Tensor, " d"], codes: Int8Refe
 
 
 def pilot(references: Vectors, mean: Float64[Tensor, " d"], index: Int64[Tensor, " p"]) -> Pilot:
-    """Lay out the references `index`, spread over all of them: neighbours in a file are often alike."""
+    """Lay out the references `index`, which should be spread over all: neighbours in a file are often similar."""
     return Pilot(index, lay_out(references.take(index), mean, "float32"))
 
 
-# Prepared references as plain arrays, so that they can be kept in a file and need not be prepared again.
+# Prepared references as plain arrays, which can be stored in a file so that they need not be prepared again.
 
 NUMBERS = ("step", "typical", "longest", "highest", "worst", "largest_bias")
 
 
 def as_arrays(prepared: PreparedReferences) -> dict[str, NDArray[Any]] | None:
-    """What is slow to compute; None if references are so few that nothing is."""
+    """Return the parts that are slow to compute; None if there are so few references that nothing is slow."""
     codes, exact = prepared.codes, prepared.vectors
     if codes is None:
         return None
@@ -348,25 +349,25 @@ def as_arrays(prepared: PreparedReferences) -> dict[str, NDArray[Any]] | None:
 
 
 def from_arrays(rows: Tensor, distance: str, arrays: Mapping[str, NDArray[Any]]) -> PreparedReferences:
-    """What `as_arrays` was given, for the same rows.
+    """Rebuild prepared references from the result of `as_arrays`, for the same rows.
 
     Raises:
-        InputError: If the arrays are not of such rows.
+        InputError: If the arrays do not fit the rows.
     """
-    many, dimensions = rows.shape
+    count, dimensions = rows.shape
     shapes = {
-        "integers": (many, dimensions),
-        "bias": (many,),
+        "integers": (count, dimensions),
+        "bias": (count,),
         "mean": (dimensions,),
         "numbers": (len(NUMBERS),),
-        "scale": (many if distance == "cosine" else 1,),
-        "offset": (1 if distance == "cosine" else many,),
+        "scale": (count if distance == "cosine" else 1,),
+        "offset": (1 if distance == "cosine" else count,),
     }
     wrong = [name for name, shape in shapes.items() if name not in arrays or arrays[name].shape != shape]
     ends = arrays["ends"].tolist() if "ends" in arrays else []
-    if wrong or not ends or ends[-1] != many or sorted(set(ends)) != ends:
-        raise InputError(f"That layout is of other vectors: {', '.join(wrong) or 'ends'} do not fit {many} rows.")
-    scale, offset = (torch.from_numpy(arrays[name]).expand(many) for name in ("scale", "offset"))
+    if wrong or not ends or ends[-1] != count or sorted(set(ends)) != ends:
+        raise InputError(f"The layout belongs to other vectors: {', '.join(wrong) or 'ends'} do not fit {count} rows.")
+    scale, offset = (torch.from_numpy(arrays[name]).expand(count) for name in ("scale", "offset"))
     exact = Vectors(rows, scale, offset, distance)
     numbers = dict(zip(NUMBERS, arrays["numbers"].tolist(), strict=True))
     columns = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]

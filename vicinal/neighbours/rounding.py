@@ -1,7 +1,7 @@
 """Rows in fewer bytes: 8-bit integers and single bits, for vectors that are compared by the cosine.
 
-The cosine does not see how long a row is. So every row has a scale of its own, which nobody needs to keep: a row that
-comes later is rounded as it would have been before, and what was rounded once does not change when it is rounded again.
+The cosine does not depend on the length of a row. So every row has its own scale, which need not be stored: a row added
+later is rounded as it would have been before, and rounding a row twice changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def as_int8(rows: Float[np.ndarray, "n d"]) -> Int8[np.ndarray, "n d"]:
 
 
 def as_bits(rows: Float[np.ndarray, "n d"], middle: Float64[np.ndarray, " d"] | None = None) -> Int8[np.ndarray, "n d"]:
-    """Keep of each number whether it is above the middle: 1 or -1, whose inner products count bits that agree.
+    """Return 1 or -1 for each number, for above the middle or not; their inner products count bits that agree.
 
     Example:
         >>> as_bits(np.array([[0.6, -0.8]]))
@@ -42,13 +42,13 @@ def as_bits(rows: Float[np.ndarray, "n d"], middle: Float64[np.ndarray, " d"] | 
 
 
 def middle_of(rows: Float[np.ndarray, "n d"]) -> Float64[np.ndarray, " d"]:
-    """The median of each number of rows that are brought to length 1: where bits tell most."""
+    """Return the median of each column of the unit-length rows, the threshold at which bits carry most information."""
     lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     return np.asarray(np.median(rows / np.where(lengths > 0, lengths, 1.0), axis=0))
 
 
 def pack_rows(rows: Float32[np.ndarray, "n d"], numbers: Numbers) -> NDArray[Any]:
-    """Rows as they are kept: float32, int8, or eight bits to a byte, where a number above zero is a one.
+    """Pack rows for storage: as float32, int8, or eight bits to a byte, where a number above zero is a one.
 
     Example:
         >>> pack_rows(np.float32([[0.6, -0.8, 0.1]]), "bits")
@@ -60,7 +60,7 @@ def pack_rows(rows: Float32[np.ndarray, "n d"], numbers: Numbers) -> NDArray[Any
 
 
 def unpack_rows(packed: NDArray[Any], numbers: Numbers, dim: int) -> Float32[np.ndarray, "n d"]:
-    """The rows that packed ones stand for, of length 1 unless they are float32.
+    """Return the rows that were packed, of length 1 unless they are float32.
 
     Example:
         >>> unpack_rows(np.array([[160]], np.uint8), "bits", 4) * 2
@@ -74,19 +74,19 @@ def unpack_rows(packed: NDArray[Any], numbers: Numbers, dim: int) -> Float32[np.
 
 
 def row_shape(numbers: Numbers, dim: int) -> tuple[np.dtype[Any], int]:
-    """The kind and the number of entries of a packed row."""
+    """Return the data type and the number of entries of a packed row."""
     if numbers == "bits":
         return np.dtype(np.uint8), -(-dim // 8)
     return np.dtype("<f4" if numbers == "float32" else np.int8), dim
 
 
 def check_numbers(numbers: str, distance: str) -> Numbers:
-    """Refuse what is no way to keep numbers, and fewer bytes where lengths count."""
+    """Raise for an unknown number format, and for fewer bytes with a distance that depends on lengths."""
     if numbers not in get_args(Numbers):
-        raise InputError(f"Numbers are kept in {', '.join(get_args(Numbers))}; got {numbers!r}.")
+        raise InputError(f"numbers must be one of {', '.join(get_args(Numbers))}; got {numbers!r}.")
     if numbers != "float32" and distance != "cosine":
         raise InputError(
-            f"Vectors that are compared by the {distance} distance are kept in float32: {numbers} forgets how long a "
-            "vector is, which the cosine alone does not see."
+            f"Vectors compared by the {distance} distance must be stored in float32: {numbers} does not store the "
+            "length of a vector, which only the cosine ignores."
         )
     return cast(Numbers, numbers)

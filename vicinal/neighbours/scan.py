@@ -1,9 +1,9 @@
-"""Queries against references that are laid out as 8-bit integers: one pass over the integers, few exact comparisons.
+"""Search in references stored as 8-bit integers: one pass over the integers, then a few exact comparisons.
 
-The products of a sample of the references, in float32, give every query its first bar. Then the integers are read
-block by block: a pair whose bound clears the bar of its query is compared in float64, and raises the bar. Nothing
-else of the references is read, and nothing is laid out but the queries. Only with so many queries that they have more
-candidates than there are references does it pay to lay these out in float32, for this search, and compare in that.
+The float32 products with a sample of the references give every query its first bar. Then the integers are read block by
+block: a pair whose bound clears the bar of its query is compared in float64, and raises the bar. Nothing else of the
+references is read, and only the queries are laid out. If there are so many queries that they have more candidates than
+there are references, it is cheaper to lay out the references in float32 for this search and compare in float32.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from vicinal.neighbours.threads import side_by_side
 __all__ = ["ROW_BUDGET", "every_reference", "finish", "nearest_exactly", "scan"]
 
 
-# The last word on the order of candidates: exact arithmetic, where the bound cannot tell.
+# Final order of the candidates: exact arithmetic where the error bound cannot decide.
 
 Compare: TypeAlias = Callable[[Vectors, Tensor, Vectors, Tensor], Tensor]
 
-ROW_BUDGET = 1 << 23  # numbers in a block of whole rows
+ROW_BUDGET = 1 << 23  # size of a block of whole rows, in numbers
 
 
 def nearest_exactly(keys: Float64[Tensor, "r m"], k: int) -> tuple[Float64[Tensor, "r k"], Int64[Tensor, "r k"]]:
-    """The k largest of each row in falling order, the earlier of two equal ones first."""
+    """Return the k largest keys of each row in descending order, ties by position, and their positions."""
     last = keys.topk(k, dim=1).values[:, -1:]
     above, equal = keys > last, keys == last
     chosen = above | (equal & (equal.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
@@ -43,26 +43,26 @@ def nearest_exactly(keys: Float64[Tensor, "r m"], k: int) -> tuple[Float64[Tenso
 
 
 def finish(task: Task, shortlist: Shortlist, rows: Int64[Tensor, " r"]) -> None:
-    """Order the candidates of a band for good, and set aside the rows that overflowed."""
+    """Put the candidates of a band in their final order, and record the rows that overflowed."""
     shortlist.settle()
-    many = len(rows)  # a band may end in padding
-    keys = shortlist.values[:many].double() + task.left.constant
-    columns, unsure = task.named(shortlist.columns[:many].long()), shortlist.unsure()[:many]
+    count = len(rows)  # a band may end in padding
+    keys = shortlist.values[:count].double() + task.left.constant
+    columns, unsure = task.named(shortlist.columns[:count].long()), shortlist.unsure()[:count]
     rows = task.named(rows)
     for compare in (close_pairs, _exact_list):
         touched = unsure.any(dim=1).nonzero().squeeze(1)
         if len(touched):
             some = keys[touched], columns[touched], unsure[touched]
             keys[touched], columns[touched], unsure[touched] = _compared_exactly(task, rows[touched], *some, compare)
-    sure = ~shortlist.overflowed()[:many]
+    sure = ~shortlist.overflowed()[:count]
     if not bool(sure.all()):
-        task.overflowed.append((rows[~sure], shortlist.bar[:many][~sure]))
-    found = columns.masked_fill_(keys == -torch.inf, -1)[:, : task.k]
-    task.consume(rows[sure], found[sure])
+        task.overflowed.append((rows[~sure], shortlist.bar[:count][~sure]))
+    nearest = columns.masked_fill_(keys == -torch.inf, -1)[:, : task.k]
+    task.consume(rows[sure], nearest[sure])
 
 
 def every_reference(task: Task, rows: Int64[Tensor, " r"]) -> None:
-    """The rows in which no bound could decide, with exact arithmetic for all references."""
+    """Compare rows that no bound could decide with all references, in exact arithmetic."""
 
     def work(some: Tensor) -> None:
         keys = exact_rows(task.queries, some, task.references)
@@ -81,12 +81,12 @@ def _compared_exactly(
     unsure: Bool[Tensor, "r c"],
     compare: Compare,
 ) -> tuple[Float64[Tensor, "r c"], Int64[Tensor, "r c"], Bool[Tensor, "r c"]]:
-    """Give the unsure candidates better keys and sort again; an equal key leaves the order to the index.
+    """Give the unsure candidates more exact keys and sort again; ties are in the order of the index.
 
-    A better key moves a candidate past others that are unsure beside it, and past nothing else.
+    A more exact key can only move a candidate past adjacent candidates that are unsure as well.
     """
-    row, place = unsure.nonzero().unbind(1)
-    keys[row, place] = compare(task.queries, rows[row], task.references, columns[row, place])
+    row, position = unsure.nonzero().unbind(1)
+    keys[row, position] = compare(task.queries, rows[row], task.references, columns[row, position])
     by_index = columns.argsort(dim=1)
     order = by_index.gather(1, keys.gather(1, by_index).argsort(dim=1, descending=True, stable=True))
     keys, columns, unsure = (table.gather(1, order) for table in (keys, columns, unsure))
@@ -98,9 +98,9 @@ def _exact_list(queries: Vectors, rows: Tensor, references: Vectors, columns: Te
     return exact_pairs(queries, rows, references, columns[:, None]).squeeze(1)
 
 
-PILOT_PRODUCTS = 1 << 21  # of queries with the sample at a time
-HITS = 64  # of a query, as a rule: if all queries have more than there are references, these are laid out first
-CROWD = 1 / 8  # of the references; with more candidates, it is cheaper to compare all of them
+PILOT_PRODUCTS = 1 << 21  # products of queries with the sample computed at a time
+HITS = 64  # typical hits of a query: if all queries together have more than there are references, these are laid out
+CROWD = 1 / 8  # share of the references; with more candidates, it is cheaper to compare all of them
 
 
 def scan(
@@ -111,14 +111,14 @@ def scan(
     block: int,
     progress: Progress,
 ) -> None:
-    """Hand every row of the task over with its neighbours.
+    """Find the neighbours of every row of the task and pass them to its `consume`.
 
     Args:
-        task: Queries and references; these are laid out in float32 only if the integers rule too little out.
-        codes: The integers of the references.
-        pilot: Sets the first bars.
-        mean: What is taken off all vectors.
-        block: Queries that share a shortlist.
+        task: Queries and references; these are laid out in float32 only if the integers rule out too little.
+        codes: Integers of the references.
+        pilot: Sample of the references that sets the first bars.
+        mean: Mean that is subtracted from all vectors.
+        block: Number of queries that share a shortlist.
         progress: Called with the fraction done so far.
     """
     task.hush()  # before there are threads
@@ -145,17 +145,17 @@ def scan(
 
     side_by_side(work, items)
     crowded = [
-        rows[place : place + 1]
+        rows[position : position + 1]
         for rows, bars in task.overflowed
-        for place in range(len(rows))
-        if not _all_candidates(task, codes, coded, rows[place : place + 1], bars[place : place + 1])
+        for position in range(len(rows))
+        if not _all_candidates(task, codes, coded, rows[position : position + 1], bars[position : position + 1])
     ]
     if crowded:
         every_reference(task, torch.cat(crowded).sort().values)
 
 
 def _first_bars(task: Task, pilot: Pilot, rows: Int64[Tensor, " r"]) -> Shortlist:
-    """An empty shortlist whose bars are set by the references of the pilot."""
+    """Return an empty shortlist whose bars are set by the references of the pilot."""
     shortlist = task.shortlist(rows)
     exclusion = task.exclusion.among(pilot.index)
     bars = []
@@ -178,17 +178,17 @@ def _take_block(
     block: int,
     shortlist: Shortlist,
 ) -> None:
-    """Offer what may clear the bar from one block of references."""
+    """Offer the references of one block that may clear the bar."""
     pairs = codes.hits(coded, rows, number, shortlist.bar)
     if pairs is not None:
-        place, columns = pairs
+        position, columns = pairs
         if HITS * len(task.rows) > len(task.references):
-            may = ~task.exclusion.covers(rows[place], columns)
-            place, columns = place[may], columns[may]
+            may = ~task.exclusion.covers(rows[position], columns)
+            position, columns = position[may], columns[may]
             here = codes.columns[number]
-            shortlist.consider(place, columns, task.sampled(rows, here, place, columns - here.start))
+            shortlist.consider(position, columns, task.sampled(rows, here, position, columns - here.start))
         else:
-            shortlist.consider(*_compared(task, rows, place, columns))
+            shortlist.consider(*_compared(task, rows, position, columns))
         return
     here = codes.columns[number]
     last = len(task.right.matrix) if number == len(codes.columns) - 1 else here.stop  # with the padding
@@ -197,38 +197,41 @@ def _take_block(
 
 
 def _compared(
-    task: Task, rows: Int64[Tensor, " r"], place: Int64[Tensor, " m"], columns: Int64[Tensor, " m"]
+    task: Task, rows: Int64[Tensor, " r"], position: Int64[Tensor, " m"], columns: Int64[Tensor, " m"]
 ) -> tuple[Int64[Tensor, " n"], Int64[Tensor, " n"], Float32[Tensor, " n"]]:
-    """The pairs that are not excluded, with what a product of float32 would be if it did not round on the way."""
-    may = ~task.exclusion.covers(rows[place], columns)
-    place, columns = place[may], columns[may]
-    keys = close_pairs(task.queries, rows[place], task.references, columns) - task.left.constant
-    return place, columns, keys.float()
+    """Return the pairs that are not excluded, with their products as float32 would give them without rounding errors.
+
+    Only the result is rounded to float32.
+    """
+    may = ~task.exclusion.covers(rows[position], columns)
+    position, columns = position[may], columns[may]
+    keys = close_pairs(task.queries, rows[position], task.references, columns) - task.left.constant
+    return position, columns, keys.float()
 
 
 def _all_candidates(
     task: Task, codes: Int8References, coded: CodedQueries, row: Int64[Tensor, " 1"], bar: Float32[Tensor, " 1"]
 ) -> bool:
-    """A row with more candidates than a shortlist holds, such as duplicates: compare them all exactly.
+    """Compare all candidates of a row exactly if there are more than a shortlist holds, such as duplicates.
 
     Returns:
-        False if there are so many that nothing was done.
+        False if there are too many candidates and nothing was done.
     """
-    kept = []
-    many = 0
+    hits = []
+    count = 0
     for number in range(len(codes.blocks)):
         pairs = codes.hits(coded, row, number, bar)
         if pairs is None:
             return False
         _, columns, values = _compared(task, row, *pairs)
-        kept.append(columns[values >= bar])
-        many += len(kept[-1])
-        if many > CROWD * len(task.references):
+        hits.append(columns[values >= bar])
+        count += len(hits[-1])
+        if count > CROWD * len(task.references):
             return False
-    columns = torch.cat(kept)
+    columns = torch.cat(hits)
     keys = exact_pairs(task.queries, row.expand(len(columns)), task.references, columns[:, None]).view(1, -1)
     _, order = nearest_exactly(keys, min(task.k, len(columns)))
-    found = torch.full((1, task.k), -1)
-    found[:, : order.shape[1]] = columns[order]
-    task.consume(row, found)
+    nearest = torch.full((1, task.k), -1)
+    nearest[:, : order.shape[1]] = columns[order]
+    task.consume(row, nearest)
     return True

@@ -1,4 +1,4 @@
-"""References prepared once, searched many times, exactly."""
+"""Exact search with references that are prepared once and searched many times."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ __all__ = ["Among", "Searcher"]
 
 Among: TypeAlias = Tensor | NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | Sequence[bool]
 
-DIRECT = 1 << 14  # references up to which it is cheaper to lay out the chosen ones than to scan all
-ENOUGH = 8  # times k references of the pilot that must be among the chosen, for a bar to speak of
+DIRECT = 1 << 14  # number of chosen references up to which laying them out is cheaper than scanning all
+ENOUGH = 8  # the pilot needs this many times k chosen references to set a useful bar
 
 
 class Searcher:
-    """Finds the nearest references of any queries, exactly, without laying the references out again.
+    """Finds the nearest references of any queries, exactly, without laying out the references again.
 
-    What `neighbours` finds for the same queries and references is found here, bit for bit: the same indices and the
-    same values, with ties in the order of the index. Preparation costs a few passes over the references; a search
-    reads their 8-bit integers once and compares the few candidates that these leave with the rows themselves.
+    Results are bit for bit those of `find_neighbours` for the same queries and references: the same indices and the
+    same values, with ties in the order of the index. Preparation costs a few passes over the references. A search
+    reads their 8-bit integers once and compares the few remaining candidates with the rows themselves.
 
-    Several threads may search at once. The rows are kept, not copied, if they are int8 or floats: they
-    may be a memory map, from which a search reads the candidates alone. They must not change.
+    Several threads may search at once. Rows that are int8 or floats are kept without a copy and must not change. They
+    may be a memory map, of which a search reads only the candidates.
 
-    Under the Euclidean distance, one power of two brings all vectors below length one: the smaller of what the queries
-    and the references need. As long as no query reaches the power of two above the longest reference, that is the one
-    the references were prepared with, so that nothing about them depends on the queries. A call with a longer query
-    needs a smaller one and prepares the references anew: as slow as `neighbours`, and the same.
+    For the Euclidean distance, all vectors are scaled below length one by the same power of two: the smaller of those
+    that the queries and the references need. As long as no query reaches the power of two above the longest reference,
+    that is the one the references were prepared with, so nothing about them depends on the queries. A call with a
+    longer query needs a smaller one and prepares the references again: as slow as `find_neighbours`, with the same
+    result.
 
     Args:
         references: One row per reference: torch, numpy or lists.
         distance: "cosine" or "euclidean".
-        precision: "int8" or "float32"; by default the first, where this processor and this torch are fast at it.
-            Only speed and memory depend on it.
+        precision: "int8", which is used only if this processor and this torch are fast at it, or "float32". Only speed
+            and memory depend on it.
         block: Rows and columns of float32 products computed at a time; integers have wider blocks. Only speed and
             memory depend on it.
 
@@ -78,13 +79,13 @@ class Searcher:
     def from_layout(
         cls, references: ArrayLike, distance: str, layout: Mapping[str, NDArray[Any]], *, block: int = BLOCK
     ) -> Searcher:
-        """A searcher for references that were prepared before, without a pass over them.
+        """Return a searcher for references that were prepared before, without a pass over them.
 
         Args:
-            references: The same rows as then, which is not checked.
-            distance: The same.
-            layout: What `layout` returned.
-            block: As for a new one.
+            references: The rows that were prepared; this is not checked.
+            distance: The distance that they were prepared for.
+            layout: Result of `layout`.
+            block: Rows and columns of float32 products computed at a time, as for a new searcher.
         """
         searcher = cls.__new__(cls)
         searcher.block = block
@@ -93,7 +94,7 @@ class Searcher:
         return searcher
 
     def layout(self) -> dict[str, NDArray[Any]] | None:
-        """What is slow to prepare, as arrays; None where it is not slow."""
+        """Return the parts that are slow to prepare, as arrays; None if nothing is slow."""
         return as_arrays(self._prepared)
 
     def __len__(self) -> int:
@@ -105,7 +106,7 @@ class Searcher:
 
     @property
     def dim(self) -> int:
-        """Numbers in a row."""
+        """Number of dimensions."""
         return self._prepared.vectors.rows.shape[1]
 
     @property
@@ -115,7 +116,7 @@ class Searcher:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the searcher holds on top of the rows it was given."""
+        """Bytes of memory that the searcher holds in addition to the rows."""
         return self._prepared.nbytes
 
     def search(self, queries: ArrayLike, k: int, *, among: Among | None = None) -> Neighbours:
@@ -123,8 +124,8 @@ class Searcher:
 
         Args:
             queries: One row per query.
-            k: How many neighbours; -1 and NaN fill up where there are fewer references.
-            among: Only these may be found: one boolean per reference, or their indices in any order.
+            k: Number of neighbours; results are padded with -1 and NaN if there are fewer references.
+            among: References that may be found: one boolean per reference, or their indices in any order.
         """
         rows = as_embeddings(queries, "queries")
         check_k(k, len(self))
@@ -152,25 +153,25 @@ class Searcher:
         if not len(chosen):
             empty = torch.full((len(queries), k), torch.nan, dtype=torch.float64)
             return Neighbours(torch.full((len(queries), k), -1), empty)
-        found = collect(queries, references.take(chosen), Exclusion(False), k, block=self.block)
-        return Neighbours(torch.where(found.indices < 0, -1, chosen[found.indices]), found.values)
+        nearest = collect(queries, references.take(chosen), Exclusion(False), k, block=self.block)
+        return Neighbours(torch.where(nearest.indices < 0, -1, chosen[nearest.indices]), nearest.values)
 
 
 def _with_pilot(
     prepared: PreparedReferences, allowed: Bool[Tensor, " m"], chosen: Int64[Tensor, " c"], k: int
 ) -> PreparedReferences:
-    """See to it that enough of the references that set the first bars may be found."""
+    """Return references whose pilot, which sets the first bars, contains enough of the allowed ones."""
     if prepared.pilot is not None and int(allowed[prepared.pilot.index].sum()) >= ENOUGH * k:
         return prepared
-    places = torch.linspace(0, len(chosen) - 1, min(len(chosen), PILOT), dtype=torch.float64).long()
-    return replace(prepared, pilot=pilot(prepared.vectors, prepared.mean, chosen[places]))
+    spread = torch.linspace(0, len(chosen) - 1, min(len(chosen), PILOT), dtype=torch.float64).long()
+    return replace(prepared, pilot=pilot(prepared.vectors, prepared.mean, chosen[spread]))
 
 
 def _mask(among: Among, references: int) -> Bool[Tensor, " m"]:
     values = among.detach().cpu() if isinstance(among, Tensor) else torch.from_numpy(np.array(among))
     if values.ndim == 1 and values.dtype == torch.bool:
         if len(values) != references:
-            raise InputError(f"A mask `among` needs one entry per reference, {references}; got {len(values)}.")
+            raise InputError(f"The mask `among` needs {references} entries, one per reference; got {len(values)}.")
         return values
     if values.ndim != 1 or (len(values) and (values.is_floating_point() or values.is_complex())):
         raise InputError(
@@ -180,7 +181,7 @@ def _mask(among: Among, references: int) -> Bool[Tensor, " m"]:
     index = values.long()
     outside = index[(index < 0) | (index >= references)]
     if len(outside):
-        raise InputError(f"`among` holds the index {int(outside[0])}; there are {references} references, from 0 on.")
+        raise InputError(f"`among` holds the index {int(outside[0])}; indices must be from 0 to {references - 1}.")
     mask = torch.zeros(references, dtype=torch.bool)
     mask[index] = True
     return mask

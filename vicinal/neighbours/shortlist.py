@@ -1,4 +1,4 @@
-"""The best candidates so far for each row of a band, and the bar that a newcomer has to clear."""
+"""Shortlists: the best candidates so far for each row of a band, and the bar that a new candidate has to clear."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from vicinal.neighbours.similarity import Vectors
 __all__ = ["Consume", "Progress", "Shortlist", "Task", "both_sides"]
 
 
-GROUP = 16  # products ruled out by one comparison, if their maximum is under the bar
+GROUP = 16  # products ruled out by one comparison, if their maximum is below the bar
 
 
 class Shortlist:
-    """Keeps, for each row, every reference that may be among its k nearest; several threads may offer.
+    """Keeps, for each row, every reference that may be among its k nearest; several threads may offer candidates.
 
-    A reference is dropped in one of two ways: its product is under the bar (then k references are surely
-    nearer), or more than `capacity` cleared the bar (then `dropped` remembers the best product dropped, and
+    A reference is dropped for one of two reasons: its product is below the bar (then k references are certainly
+    nearer), or more than `capacity` references cleared the bar (then `dropped` stores the best product dropped, and
     `overflowed` tells whether that reference could have mattered).
 
     Args:
-        width: How far apart two products must be for their order to be sure, per row.
-        k: Neighbours wanted.
-        capacity: References kept.
-        precision: Of the products.
-        wanted: Neighbours of each row, at most k; without it, k.
+        width: Difference of two products from which their order is certain, per row.
+        k: Number of neighbours.
+        capacity: Number of references kept per row.
+        precision: Precision of the products.
+        wanted: Number of neighbours of each row, at most k; by default k.
     """
 
     def __init__(
@@ -61,29 +61,29 @@ class Shortlist:
         self.waiting_count = 0
 
     def fill(self, block: Float32[Tensor, "rows c"]) -> None:
-        """Take the best of whole rows at once."""
+        """Take the best of whole rows in one step."""
         values, columns = block.topk(min(self.capacity + 1, block.shape[1]), dim=1)
         self._keep(values, columns.int())
 
     def foresee(self, products: Float32[Tensor, "rows c"]) -> None:
-        """Raise the bar by the products of some references, all of which will come again to be taken."""
+        """Raise the bar with the products of some references, all of which will be offered again later."""
         peaks = products.view(len(products), GROUP, -1).amax(dim=1)
         best = peaks if peaks.shape[1] >= 4 * self.k else products
         if best.shape[1] >= self.k:
             self._raise(best.topk(self.k, dim=1).values)
 
     def take(self, block: Float32[Tensor, "r c"], first: int, *, transposed: bool = False) -> None:
-        """Take what clears the bar from a block whose references count from `first`.
+        """Take the references that clear the bar from a block whose references start at `first`.
 
         Args:
-            block: Products; of references (down) with the rows of this list (across) if `transposed`.
-            first: The number of the block's first reference.
+            block: Products of the rows of this list with references; references by rows if `transposed`.
+            first: Index of the block's first reference.
         """
         across = block.shape[1]
         peaks = block.view(1 if transposed else len(block), GROUP, -1).amax(dim=1)
         by_row = peaks.view(-1, across).T if transposed else peaks
         if not self.begun and by_row.shape[1] >= self.k:
-            # Each of the k largest peaks is a product, so the k-th largest product is no less than their last.
+            # Each of the k largest peaks is a product, so the k-th largest product is at least the k-th peak.
             self._raise(by_row.topk(self.k, dim=1).values)
             self.begun = True
         bars = self.bar
@@ -96,29 +96,29 @@ class Shortlist:
             others = ~crowded[owners]
             hits, owners = hits[others], owners[others]
         starts = hits + hits.div(inner, rounding_mode="floor") * ((GROUP - 1) * inner)
-        places = starts[:, None] + torch.arange(0, GROUP * inner, inner)
-        values = block.view(-1).take(places)
-        kept = _where(values >= bars[owners, None])
-        place = places.view(-1)[kept]
-        row = place.div(across, rounding_mode="floor")
-        column = place - row * across
-        mine, other = (column, row) if transposed else (row, column)
-        self.offer(mine, other + first, values.view(-1)[kept])
+        positions = starts[:, None] + torch.arange(0, GROUP * inner, inner)
+        values = block.view(-1).take(positions)
+        clear = _where(values >= bars[owners, None])
+        position = positions.view(-1)[clear]
+        row = position.div(across, rounding_mode="floor")
+        column = position - row * across
+        owner, other = (column, row) if transposed else (row, column)
+        self.offer(owner, other + first, values.view(-1)[clear])
 
     def _take_best(self, block: Float32[Tensor, "r c"], rows: Int64[Tensor, " m"], first: int) -> None:
-        """Take the best of rows in which too much clears the bar; the rest could not be kept anyway."""
+        """Take the best of rows in which too many references clear the bar; there is no room for the rest."""
         for some in torch.split(rows, 256):
             values, columns = block[some].topk(min(self.capacity + 1, block.shape[1]), dim=1)
             self.offer(some.repeat_interleave(columns.shape[1]), columns.flatten() + first, values.flatten())
 
     def consider(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"], values: Float32[Tensor, " m"]) -> None:
-        """Add those of some references that clear the bar."""
-        kept = _where(values >= self.bar[rows])
-        self.offer(rows[kept], columns[kept], values[kept])
+        """Add the references that clear the bar."""
+        clear = _where(values >= self.bar[rows])
+        self.offer(rows[clear], columns[clear], values[clear])
 
     def offer(self, rows: Int64[Tensor, " m"], columns: Int64[Tensor, " m"], values: Float32[Tensor, " m"]) -> None:
-        """Add references that cleared the bar."""
-        if not len(rows):  # nothing to keep: even an empty tensor would pin the memory around it
+        """Add references that have cleared the bar."""
+        if not len(rows):  # even an empty tensor would keep the memory it is a view of
             return
         with self.lock:
             self.waiting.append((rows, columns.int(), values))
@@ -127,7 +127,7 @@ class Shortlist:
                 self.settle()
 
     def settle(self) -> None:
-        """Merge what waits into the list and raise the bar."""
+        """Merge waiting references into the list and raise the bar."""
         if not self.waiting_count:
             return
         rows, columns, values = (torch.cat(parts) for parts in zip(*self.waiting, strict=True))
@@ -135,37 +135,37 @@ class Shortlist:
         by_row = torch.from_numpy(np.argsort(rows.numpy().astype(np.uint16), kind="stable"))  # a radix sort
         counts = torch.bincount(rows, minlength=len(self.bar))
         rows = rows[by_row]
-        place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows] + self.capacity
+        position = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows] + self.capacity
         wide = self.capacity + int(counts.max())
         all_values = torch.full((len(self.bar), wide), -torch.inf)
         all_columns = torch.full((len(self.bar), wide), -1, dtype=torch.int32)
         all_values[:, : self.capacity], all_columns[:, : self.capacity] = self.values, self.columns
-        place += rows * wide
-        all_values.view(-1)[place] = values[by_row]
-        all_columns.view(-1)[place] = columns[by_row]
-        best, at = all_values.topk(self.capacity + 1, dim=1)
-        self._keep(best, all_columns.gather(1, at))
+        position += rows * wide
+        all_values.view(-1)[position] = values[by_row]
+        all_columns.view(-1)[position] = columns[by_row]
+        best, order = all_values.topk(self.capacity + 1, dim=1)
+        self._keep(best, all_columns.gather(1, order))
 
     def _keep(self, values: Float32[Tensor, "rows c"], columns: Int32[Tensor, "rows c"]) -> None:
-        kept = min(self.capacity, values.shape[1])
-        self.values[:, :kept], self.columns[:, :kept] = values[:, :kept], columns[:, :kept]
+        count = min(self.capacity, values.shape[1])
+        self.values[:, :count], self.columns[:, :count] = values[:, :count], columns[:, :count]
         if values.shape[1] > self.capacity:
             self.dropped = torch.maximum(self.dropped, values[:, self.capacity])
         self._raise(self.values)
 
     def _raise(self, falling: Float32[Tensor, "rows c"]) -> None:
-        """Raise the bar to the last product that is wanted, of some that fall along the row."""
+        """Raise the bar to the last wanted product of each row; products descend along the row."""
         kth = falling.gather(1, self.last).squeeze(1)
         self.bar = torch.maximum(self.bar, bar(kth, self.width, self.precision))
 
     def overflowed(self) -> Tensor:
-        """The rows in which a dropped reference may be one of the k nearest."""
+        """Return the rows in which a dropped reference may be among the k nearest."""
         return self.dropped >= self.bar
 
     def unsure(self) -> Tensor:
-        """The candidates whose order beside their neighbour in the list is within the error.
+        """Return the candidates that are closer to the next one in the list than the error bound.
 
-        After the last that is wanted, only those count that are linked to it without a gap.
+        After the last wanted candidate, only those count that are linked to it without a gap.
         """
         reach = bar(self.values[:, :-1], self.width[:, None], self.precision)
         close = self.values[:, 1:] >= reach
@@ -174,17 +174,17 @@ class Shortlist:
 
 
 def both_sides(close: Bool[Tensor, "r gaps"]) -> Bool[Tensor, "r c"]:
-    """The candidates on either side of a gap that is too small."""
+    """Return the candidates on either side of a gap that is too small."""
     none = torch.zeros(len(close), 1, dtype=torch.bool)
     return torch.cat([close, none], dim=1) | torch.cat([none, close], dim=1)
 
 
 def _where(mask: Bool[Tensor, "*shape"]) -> Int64[Tensor, " hits"]:
-    """Where a mask of any shape is true, counted along its rows; numpy is much faster at this than torch."""
+    """Return the flat indices at which a mask is true; numpy is much faster at this than torch."""
     return torch.from_numpy(np.flatnonzero(mask.numpy()))
 
 
-# What the threads of one search share, and the products they ask for.
+# State shared by the threads of one search, and the products that they need.
 
 Progress: TypeAlias = Callable[[float], None]
 Consume: TypeAlias = Callable[[Int64[Tensor, " r"], Int64[Tensor, "r k"]], None]
@@ -196,20 +196,20 @@ class Task:
     """Everything that the threads of one search share.
 
     Args:
-        queries: As they compare exactly.
-        references: The same.
-        exclusion: What must not be found.
-        k: Neighbours wanted.
-        left: The queries, laid out.
-        lay: Lays the references out in the same precision, or returns them if they are.
+        queries: Queries for exact comparison.
+        references: References for exact comparison.
+        exclusion: Pairs that must not be found.
+        k: Number of neighbours.
+        left: Layout of the queries.
+        lay: Function that returns the layout of the references in the same precision.
         width: Twice the bound of each query.
-        rows: The queries to be searched for.
+        rows: Queries to search for.
         consume: Called with rows and their neighbours.
-        filter: Rules pairs out before their products are computed.
-        wanted: Neighbours of each query, at most k; without it, k.
-        order: The items in the order in which they are laid out, which all else here follows but `queries`,
-            `references` and what is consumed; without it, their own.
-        overflowed: Rows whose shortlist was too short, as `queries` counts them, and their bars.
+        filter: Filter that rules out pairs before their products are computed.
+        wanted: Number of neighbours of each query, at most k; by default k.
+        order: Order in which the items are laid out. Everything here follows it except `queries`, `references` and
+            what is consumed. By default their own order.
+        overflowed: Rows whose shortlist was too short, as indices of `queries`, and their bars.
     """
 
     queries: Vectors
@@ -230,7 +230,7 @@ class Task:
 
     @property
     def right(self) -> BoundedLayout:
-        """The references, laid out when the first thread asks."""
+        """Layout of the references, built on first use."""
         with self.lock:
             return self._right
 
@@ -239,20 +239,20 @@ class Task:
         return self.lay()
 
     def shortlist(self, rows: Int64[Tensor, " r"]) -> Shortlist:
-        """An empty shortlist with room for the neighbours and for those too close to them to tell."""
+        """Return an empty shortlist with room for the neighbours and for candidates too close to them to decide."""
         room = max(8, self.k // 4) if self.left.precision == "float32" else max(16, self.k)
         capacity = min(self.k + room, len(self.references))
         wanted = None if self.wanted is None else self.wanted[rows]
         return Shortlist(self.width[rows], self.k, capacity, self.left.precision, wanted)
 
     def named(self, index: Int64[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
-        """Items by their number in `queries` and `references`; -1 stays."""
+        """Translate positions in the layout to indices of `queries` and `references`; -1 stays."""
         return index if self.order is None else self.order[index.clamp(min=0)].where(index >= 0, -1)
 
     def block(self, rows: Int64[Tensor, " r"], columns: slice) -> Float32[Tensor, "r c"]:
-        """The products of `rows` with some references, minus infinity where excluded.
+        """Return the products of `rows` with some references, minus infinity where excluded.
 
-        They are overwritten by the next block of the same thread.
+        The next block of the same thread overwrites them.
         """
         left = self._left(rows)
         right = self.right.matrix[columns]
@@ -269,16 +269,16 @@ class Task:
     def pairs(
         self, rows: Int64[Tensor, " r"], columns: slice, mine: Shortlist, theirs: Shortlist | None
     ) -> Pairs | None:
-        """The pairs of a block that may clear a bar, by their place in it, and their products.
+        """Return the pairs of a block that may clear a bar, by their position in it, and their products.
 
         Args:
-            rows: Of the block, without a gap.
-            columns: Of the block.
-            mine: The list of the rows.
-            theirs: The list of the columns, if they want neighbours too.
+            rows: Rows of the block, without a gap.
+            columns: Columns of the block.
+            mine: Shortlist of the rows.
+            theirs: Shortlist of the columns, if they need neighbours too.
 
         Returns:
-            None where the whole block is cheaper.
+            The pairs; None if computing the whole block is cheaper.
         """
         if self.filter is None:
             return None
@@ -298,13 +298,13 @@ class Task:
         values = self.sampled(rows, columns, row, column)
         real_pairs = values > -torch.inf
         row, column, values = row[real_pairs], column[real_pairs], values[real_pairs]
-        found = ~self.exclusion.covers(rows[row], column + columns.start)
-        return row[found], column[found], values[found]
+        allowed = ~self.exclusion.covers(rows[row], column + columns.start)
+        return row[allowed], column[allowed], values[allowed]
 
     def sampled(
         self, rows: Int64[Tensor, " r"], columns: slice, row: Int64[Tensor, " m"], column: Int64[Tensor, " m"]
     ) -> Float32[Tensor, " m"]:
-        """The products of some pairs of a block, which are given by their places in it, along its rows."""
+        """Return the products of some pairs of a block, given by their positions in it in row-major order."""
         across = columns.stop - columns.start
         ends = torch.bincount(row, minlength=len(rows)).cumsum(0)
         pattern = torch.sparse_csr_tensor(
@@ -320,13 +320,13 @@ class Task:
     @staticmethod
     @cache
     def hush() -> None:
-        """Have torch say now, unheard, what it says once in a process: that sparse tensors may change."""
+        """Trigger and suppress torch's once-per-process warning that sparse tensors may change."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="(?s).*Sparse CSR.*")
             torch.eye(1).to_sparse_csr()
 
     def _left(self, rows: Int64[Tensor, " r"]) -> Tensor:
-        """The left-hand side of `rows`, kept while the thread asks for the same ones."""
+        """Return the left-hand side of `rows`, cached while the thread uses the same rows."""
         if getattr(self.scratch, "rows", None) is not rows:
             self.scratch.rows, self.scratch.left = rows, self.left.left(rows)
         return self.scratch.left

@@ -1,16 +1,16 @@
-"""How alike two items are: one definition that no block size, thread count or CPU can change.
+"""Similarity of two items, defined so that no block size, thread count or CPU can change it.
 
 A sum of rounded products depends on the order of summation, and a matrix product chooses its order by the
-shape of its operands: the same two vectors may get two similarities in two block sizes, and duplicates may
-not tie. Here no product is rounded. Vectors have a length of at most one and are split into
+shape of its operands: the same two vectors may get different similarities with different block sizes, and
+duplicates may not tie. Here no product is rounded. Vectors have a length of at most one and are split into
 
     v = high + low,    high a multiple of 2^-26,    low a multiple of 2^-45,    |low_i| <= 2^-27,
 
 and the inner product is `high . high' + (high . low' + low . high')`. The products of the first sum are
 multiples of 2^-52 and every partial sum is below 2 (Cauchy-Schwarz), those of the second are multiples of
-2^-71 with partial sums below 2^-18 for up to 2^16 dimensions: both fit the 53 bits of a float64, so that
+2^-71 with partial sums below 2^-18 for up to 2^16 dimensions: both fit the 53 bits of a float64, so
 every addition is exact and any order gives the same bits. The result differs from the real inner product by
-no more than `definition_error`, 7e-13 for 512 dimensions.
+at most `definition_error`, which is 7e-13 for 512 dimensions.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ __all__ = [
 
 DISTANCES = ("cosine", "euclidean")
 
-HIGH, LOW = 1.5 * 2.0**26, 1.5 * 2.0**7  # adding and taking off 1.5 * 2^52 / 2^b rounds to multiples of 2^-b
+HIGH, LOW = 1.5 * 2.0**26, 1.5 * 2.0**7  # adding and subtracting 1.5 * 2^52 / 2^b rounds to multiples of 2^-b
 MOST_DIMENSIONS = 1 << 16
 TINY = torch.finfo(torch.float64).tiny
-CHUNK = 1 << 18  # float64 numbers at a time: about what a cache holds; with fewer, threads queue for the interpreter
+CHUNK = 1 << 18  # float64 numbers at a time: about the size of a cache; with fewer, threads wait for the interpreter
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Embeddings and what makes them comparable.
+    """Embeddings, with the scales and offsets that make them comparable.
 
     Args:
-        rows: The embeddings as they were given.
-        scale: What each row is multiplied by: one over its length, or one power of two for all.
+        rows: Embeddings as they were passed in.
+        scale: Factor of each row: one over its length, or one power of two for all.
         offset: Minus half the squared length of each scaled row for distances, zero for cosine.
         distance: "cosine" or "euclidean".
     """
@@ -68,16 +68,16 @@ class Vectors:
         return len(self.rows)
 
     def scaled(self, index: Int64[Tensor, " m"] | slice) -> Float64[Tensor, "m d"]:
-        """The rows `index` with a length of at most one, in float64."""
+        """Return the rows `index`, scaled to a length of at most one, in float64."""
         return self.rows[index].double() * self.scale[index, None]
 
     def take(self, index: Int64[Tensor, " m"]) -> Vectors:
-        """Some of the rows, copied; they compare as they did."""
+        """Return a copy of some of the rows; their similarities do not change."""
         return Vectors(self.rows[index], self.scale[index], self.offset[index], self.distance)
 
 
 def vectors(queries: Tensor, references: Tensor | None = None, *, distance: str = "cosine") -> tuple[Vectors, Vectors]:
-    """Prepare queries and references (the queries again when there are none) for comparison.
+    """Prepare queries and references for comparison; without references, the queries are compared with themselves.
 
     A vector of length zero has the cosine similarity 0 with everything.
     """
@@ -85,22 +85,22 @@ def vectors(queries: Tensor, references: Tensor | None = None, *, distance: str 
     sides = [queries] if references is None else [queries, references]
     _check_dimensions(queries, sides[-1])
     if distance == "cosine":
-        made = [_of_length_one(side) for side in sides]
+        prepared = [_of_length_one(side) for side in sides]
     else:
         shrink = min(_shrink(side) for side in sides)
-        made = [_with_offsets(side, shrink) for side in sides]
-    return made[0], made[-1]
+        prepared = [_with_offsets(side, shrink) for side in sides]
+    return prepared[0], prepared[-1]
 
 
 def vectors_like(queries: Tensor, references: Vectors) -> Vectors | None:
-    """Prepare queries for comparison with references that are prepared already, as `vectors` prepares both.
+    """Prepare queries for comparison with references that are already prepared, as `vectors` prepares both.
 
-    Under the cosine every row has a scale of its own. Distances need one power of two that brings the longest of
-    all rows below one: the smaller of the two that either side needs. If the references need it, theirs is the
-    joint one, and nothing of them changes. If a query needs a smaller one, it does not fit.
+    For the cosine every row has its own scale. Distances need one power of two that scales the longest of all rows
+    below one: the smaller of those that the two sides need. If that is the scale of the references, they stay as they
+    are. A query that needs a smaller one does not fit.
 
     Returns:
-        None if a query is too long for the scale of the references: prepare both with `vectors`.
+        The queries; None if a query is too long for the scale of the references: then prepare both with `vectors`.
     """
     _check_dimensions(queries, references.rows)
     if references.distance == "cosine":
@@ -112,10 +112,10 @@ def vectors_like(queries: Tensor, references: Vectors) -> Vectors | None:
 def exact_pairs(
     queries: Vectors, rows: Int64[Tensor, " m"], references: Vectors, columns: Int64[Tensor, "m c"]
 ) -> Float64[Tensor, "m c"]:
-    """Compare query `rows[i]` with each of the references `columns[i]`; the larger, the nearer.
+    """Compare query `rows[i]` with each of the references `columns[i]`; larger is nearer.
 
     Returns:
-        The inner product of the unit vectors, or minus half the squared distance of the scaled ones.
+        Inner products of the unit vectors, or minus half the squared distances of the scaled ones.
     """
     step = max(1, CHUNK // max(1, columns.shape[1] * queries.rows.shape[1]))
     out = torch.empty(columns.shape, dtype=torch.float64)
@@ -136,13 +136,13 @@ def close_pairs(
     step = max(1, CHUNK // queries.rows.shape[1])
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        mine, theirs = queries.scaled(rows[part]), references.scaled(columns[part])
-        out[part] += mine.mul_(theirs).sum(dim=1)
+        left, right = queries.scaled(rows[part]), references.scaled(columns[part])
+        out[part] += left.mul_(right).sum(dim=1)
     return out
 
 
 def exact_rows(queries: Vectors, rows: Int64[Tensor, " m"], references: Vectors) -> Float64[Tensor, "m n"]:
-    """Compare the queries `rows` with every reference; the same numbers as `exact_pairs`."""
+    """Compare the queries `rows` with every reference, with the same results as `exact_pairs`."""
     high, low = _split(queries.scaled(rows))
     both = torch.cat([high, low], 1)
     out = torch.empty(len(rows), len(references), dtype=torch.float64)
@@ -153,23 +153,23 @@ def exact_rows(queries: Vectors, rows: Int64[Tensor, " m"], references: Vectors)
 
 
 def chunks(rows: Tensor) -> list[slice]:
-    """Pieces of a matrix that fit the cache in float64."""
+    """Split a matrix into slices that fit the cache in float64."""
     step = max(1, CHUNK // rows.shape[1])
     return [slice(start, min(start + step, len(rows))) for start in range(0, len(rows), step)]
 
 
 def definition_error(dimensions: int) -> float:
-    """How far an exact comparison may be from the real inner product: from rounding low, and low . low'."""
+    """Bound the error of an exact comparison against the real inner product: from rounding low, and low . low'."""
     return math.sqrt(dimensions) * 2.0**-45 + dimensions * 2.0**-54 + 2.0**-50
 
 
 def rounding_error(dimensions: int) -> float:
-    """How far float64 arithmetic in any order may be from an exact comparison."""
+    """Bound the difference between float64 arithmetic in any order and an exact comparison."""
     return definition_error(dimensions) + (dimensions + 4) * 2.0**-52
 
 
 def readable(keys: Float64[Tensor, "*shape"], references: Vectors) -> Float64[Tensor, "*shape"]:
-    """Turn what `exact_pairs` returns into what a person expects: the cosine, or the distance."""
+    """Convert the keys that `exact_pairs` returns to cosines or distances."""
     if references.distance == "cosine":
         return keys.clamp(-1.0, 1.0)
     return (-2 * keys).clamp(min=0.0).sqrt() / references.scale[0]
@@ -181,7 +181,7 @@ def _split(values: Float64[Tensor, "*shape"]) -> tuple[Float64[Tensor, "*shape"]
 
 
 def _lengths(rows: Tensor) -> Float64[Tensor, " n"]:
-    """Lengths of rows that may hold any finite numbers: scaled by their largest entry, nothing overflows."""
+    """Return the lengths of rows of any finite numbers; dividing by the largest entry avoids overflow."""
 
     def of(part: slice) -> Tensor:
         values = rows[part].to(torch.float64, copy=True)  # changed in place below
@@ -192,7 +192,7 @@ def _lengths(rows: Tensor) -> Float64[Tensor, " n"]:
 
 
 def _sum_of_columns(values: Float64[Tensor, "n d"]) -> Float64[Tensor, " n"]:
-    """Fold the right half onto the left until one column remains: an order that no processor chooses otherwise."""
+    """Add the right half to the left until one column remains: an order that is the same on every processor."""
     while (width := values.shape[1]) > 1:
         half = (width + 1) // 2
         values[:, : width - half] += values[:, half:]
@@ -207,11 +207,11 @@ def _check_dimensions(queries: Tensor, references: Tensor) -> None:
             "embed both with the same model."
         )
     if queries.shape[1] > MOST_DIMENSIONS:
-        raise InputError(f"Embeddings may have up to {MOST_DIMENSIONS} dimensions; got {queries.shape[1]}.")
+        raise InputError(f"Embeddings may have at most {MOST_DIMENSIONS} dimensions; got {queries.shape[1]}.")
 
 
 def _shrink(rows: Tensor) -> float:
-    """The power of two that brings the longest row below one."""
+    """Return the power of two that scales the longest row below one."""
     return 2.0 ** min(1000, -math.frexp(float(_lengths(rows).max()))[1])
 
 
@@ -232,13 +232,13 @@ def _with_offsets(rows: Tensor, shrink: float) -> Vectors:
     return Vectors(rows, scale, torch.cat(side_by_side(of, chunks(rows))) / -2, "euclidean")
 
 
-# The definition of similarity in an index: plain float64 arithmetic, the same for every store and every shortcut.
+# Similarity in an index, by definition: plain float64 arithmetic, the same for every store and every shortcut.
 
 
 def similarities(
     queries: Float32[np.ndarray, "n d"], rows: Real[np.ndarray, "n c d"], distance: str
 ) -> Float64[np.ndarray, "n c"]:
-    """Compare query i with each of the rows i: the cosine, or minus the Euclidean distance; the larger, the nearer.
+    """Compare query i with each of the rows i: the cosine, or minus the Euclidean distance; larger is nearer.
 
     A vector of length zero has the cosine 0 with everything. Nothing overflows: float32 squared fits float64.
 
@@ -248,9 +248,9 @@ def similarities(
         >>> similarities(np.float32([[3, 4]]), np.float32([[[3, 0], [6, 8], [0, 0]]]), "euclidean").tolist()
         [[-4.0, -5.0, -5.0]]
     """
-    mine, theirs = queries[:, None, :].astype(np.float64), rows.astype(np.float64)
+    left, right = queries[:, None, :].astype(np.float64), rows.astype(np.float64)
     if distance == "euclidean":
-        return 0.0 - np.sqrt(np.square(mine - theirs).sum(axis=2))  # not -0.0
-    products = (mine * theirs).sum(axis=2)
-    lengths = np.sqrt(np.square(mine).sum(axis=2)) * np.sqrt(np.square(theirs).sum(axis=2))
+        return 0.0 - np.sqrt(np.square(left - right).sum(axis=2))  # not -0.0
+    products = (left * right).sum(axis=2)
+    lengths = np.sqrt(np.square(left).sum(axis=2)) * np.sqrt(np.square(right).sum(axis=2))
     return np.clip(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0), -1.0, 1.0)

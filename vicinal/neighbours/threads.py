@@ -1,4 +1,4 @@
-"""Blocks of work side by side, one core each."""
+"""A parallel map over blocks of work, one core per thread."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ B = TypeVar("B")
 
 
 def side_by_side(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
-    """Map `function` over `items` in as many threads as torch uses, each of which computes on one core.
+    """Map `function` over `items` in as many threads as torch uses, each running on one core.
 
-    A large product and the small operations that follow it then scale alike; with the product alone spread
-    over the cores, all but one would idle during the rest. torch and numpy release the interpreter lock.
+    This way a large product and the small operations that follow it scale alike. If only the product were spread over
+    the cores, all but one would be idle during the rest. torch and numpy release the interpreter lock.
 
     Example:
         >>> side_by_side(abs, [-1, 2])
@@ -28,7 +28,7 @@ def side_by_side(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
     threads = torch.get_num_threads()
     if threads == 1 or len(items) == 1:
         return [function(item) for item in items]
-    inference = torch.is_inference_mode_enabled()  # of this thread; new ones would not share it
+    inference = torch.is_inference_mode_enabled()  # set per thread; new threads do not inherit it
 
     def in_mode(item: A) -> B:
         with torch.inference_mode(inference):
@@ -39,5 +39,5 @@ def side_by_side(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
     try:
         return list(pool.map(in_mode, items))
     finally:
-        pool.shutdown(cancel_futures=True)  # after an error or an interrupt, what has not begun is dropped
+        pool.shutdown(cancel_futures=True)  # after an error or an interrupt, drop work that has not started
         torch.set_num_threads(threads)

@@ -81,7 +81,7 @@ ALIASES: dict[str, str] = {
 
 
 def without_alias(name: str) -> str:
-    """Return the name that a loss has in `OBJECTIVES`; a name that is no alias is returned as it is.
+    """Return the name of a loss in `OBJECTIVES`; a name that is not an alias is returned as it is.
 
     Example:
         >>> without_alias("supcon"), without_alias("triplet")
@@ -91,7 +91,7 @@ def without_alias(name: str) -> str:
 
 
 def find_objective(name: str, trust: Trust = NO_TRUST) -> Callable[..., Tensor]:
-    """Return the loss of a name: one of `OBJECTIVES`, of an installed package, or `module:name` if it is trusted.
+    """Return a loss by name: one of `OBJECTIVES`, one of an installed package, or a trusted `module:name`.
 
     Example:
         >>> find_objective("supcon").__name__

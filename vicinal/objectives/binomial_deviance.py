@@ -29,7 +29,7 @@ def binomial_deviance(
 
     Weights:
         (a/|P|) sigmoid(a (threshold - s)) and (b/|N|) sigmoid(b (s - threshold)): a smooth step of the pair's own
-        similarity; what other pairs do does not count.
+        similarity; other pairs do not matter.
 
     Args:
         positive_scale: a; steepness on the positive side.

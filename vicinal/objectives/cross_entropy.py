@@ -28,11 +28,11 @@ def cross_entropy(
         mean over positive pairs of -log x, where x is the probability of the label's class
 
     Weights:
-        The label's class weighs 1/x; the others weigh nothing, but the soft-max takes from them what it gives.
+        The label's class weighs 1/x; the others weigh nothing, but the soft-max lowers them as it raises the label's.
 
     Args:
-        matrix: Products of soft-max outputs and one-hot labels, which are the probabilities themselves. Below
-            1e-30 they count as that.
+        matrix: Products of soft-max outputs and one-hot labels, which are the probabilities themselves. Smaller values
+            count as 1e-30.
 
     Needs:
         An embedder whose embeddings are soft-max outputs, one per class.

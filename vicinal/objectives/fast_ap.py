@@ -25,14 +25,14 @@ def fast_ap(
 
     Formula:
         mean over anchors of 1 - (1/|P|) sum_bins h+ H+ / H
-        with h+ the soft histogram of distances to positives, H+ and H the cumulated ones (positives, all)
+        with h+ the soft histogram of distances to positives, H+ and H the cumulative ones (positives, all)
 
     Weights:
-        A pair weighs by what moving it to the next bin does to the precision there.
+        A pair weighs as much as moving it to the next bin changes the precision there.
 
     Args:
         bins: Number of intervals (L) between 0 and `largest`.
-        largest: The largest squared distance; 4 on the unit sphere. Distances beyond it count as in the last bin.
+        largest: Largest squared distance; 4 on the unit sphere. Distances beyond it count in the last bin.
 
     Needs:
         Anchors with a positive; the mean is over those.
@@ -48,9 +48,9 @@ def fast_ap(
         >>> fast_ap(torch.tensor([[0.0, 4.0]]), same, ~same)
         tensor(0.)
     """
-    place = (matrix * (bins / largest)).clamp(0.0, bins)
-    lower = place.detach().floor().clamp_max(bins - 1)
-    above = place - lower  # the share that falls on the upper edge of the interval
+    position = (matrix * (bins / largest)).clamp(0.0, bins)
+    lower = position.detach().floor().clamp_max(bins - 1)
+    above = position - lower  # the share that falls on the upper edge of the interval
     edges = lower.long()
 
     def histogram(mask: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def fast_ap(
         return low.scatter_add(1, edges + 1, torch.where(mask, above, 0.0))
 
     of_positives = histogram(positive)
-    found = of_positives.cumsum(1)
-    seen = found + histogram(negative).cumsum(1)
-    precision = of_positives * found / torch.where(seen > 0, seen, 1.0)
+    retrieved = of_positives.cumsum(1)
+    seen = retrieved + histogram(negative).cumsum(1)
+    precision = of_positives * retrieved / torch.where(seen > 0, seen, 1.0)
     return mean(1.0 - precision.sum(1) / positive.sum(1).clamp_min(1), positive.any(1))

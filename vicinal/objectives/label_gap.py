@@ -1,4 +1,4 @@
-"""How far a probability is from the 0 or 1 of a label, in one coordinate and over all classes."""
+"""Distance of a probability from the 0 or 1 of a label, in one coordinate and over all classes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from vicinal.errors import InputError
 
 __all__ = ["CONCAVE", "LARGEST", "SMALLEST", "label_gap", "most_classes", "power_of_gap"]
 
-# Rounding makes a confident mistake infinitely wrong; between these two numbers it is finite and has a gradient.
+# Rounding would make the loss of a confident mistake infinite; between these limits it is finite and has a gradient.
 SMALLEST, LARGEST = 1e-30, 1.0 - 2.0**-23
-# A square root would pull on a finished item without bound.
+# The gradient of a plain square root would be unbounded for an item that has reached its label.
 ROOT_SMOOTHING = 1e-4
 
 
@@ -37,15 +37,15 @@ CONCAVE: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def power_of_gap(gap: Float[Tensor, "*shape"], p: float, smoothing: float = 0.0) -> Float[Tensor, "*shape"]:
-    """Return the p-th power of numbers in [0, 1], without its cusp at 0 where smoothing is above 0.
+    """Return the p-th power of numbers in [0, 1], without its cusp at 0 if smoothing is above 0.
 
     Formula:
-        ((u + s)^p - s^p) / ((1 + s)^p - s^p), which is 0 at 0 and 1 at 1 whatever s is
+        ((u + s)^p - s^p) / ((1 + s)^p - s^p), which is 0 at 0 and 1 at 1 for any s
 
     Args:
-        gap: u, in [0, 1].
-        p: Above 0; below 1 the slope of u^p at 0 is infinite.
-        smoothing: s, at least 0.
+        gap: Numbers u in [0, 1].
+        p: Power, above 0; below 1 the slope of u^p at 0 is infinite.
+        smoothing: Smoothing s, at least 0.
 
     Example:
         >>> power_of_gap(torch.tensor([0.0, 0.25, 1.0]), 0.5)
@@ -60,13 +60,13 @@ def label_gap(gap: Float[Tensor, "*shape"], *, k: float, p: float, smoothing: fl
     """Return the distance of two coordinates that differ by a gap.
 
     Formula:
-        -log(1 - k u^p), with the power smoothed as `power_of_gap` has it
+        -log(1 - k u^p), with the power smoothed as in `power_of_gap`
 
     Args:
-        gap: u, in [0, 1].
-        k: In (0, 1]; at 1 the distance of 0 and 1 is infinite.
-        p: Above 0.
-        smoothing: At least 0, and 0 where k is 1.
+        gap: Differences u in [0, 1].
+        k: Factor in (0, 1]; at 1 the distance of 0 and 1 is infinite.
+        p: Power, above 0.
+        smoothing: Smoothing of the power, at least 0, and 0 if k is 1.
 
     Example:
         >>> label_gap(torch.tensor([0.1, 1.0]), k=0.5, p=0.75)
@@ -81,13 +81,13 @@ def label_gap(gap: Float[Tensor, "*shape"], *, k: float, p: float, smoothing: fl
 
 
 def most_classes(k: float, p: float, smoothing: float = 0.0) -> float:
-    """Return up to how many classes an undecided item is nearer to its label than one that is sure of another class.
+    """Return the number of classes up to which an undecided item is nearer to its label than a confidently wrong one.
 
-    With more classes a loss that is this distance is smaller for items that are all sent to one class, whichever, than
-    for items that are spread over all: training from random weights then goes there, and stays.
+    With more classes, a loss that is this distance is smaller if all items are assigned to any one class than if they
+    are spread over all classes. Training from random weights then converges to that and stays there.
 
     Formula:
-        the largest C with f(1 - 1/C) + (C - 1) f(1/C) <= 2 f(1), where f is `label_gap`; infinity where all have it
+        the largest C with f(1 - 1/C) + (C - 1) f(1/C) <= 2 f(1), where f is `label_gap`; infinity if it holds for all C
 
     Example:
         >>> most_classes(0.5, 0.75), most_classes(0.9, 1.0)
@@ -102,7 +102,7 @@ def most_classes(k: float, p: float, smoothing: float = 0.0) -> float:
     low, high = 1, 1 << 40
     if far(high) <= 0:
         return math.inf
-    while high - low > 1:  # the sum over the other classes rises with their number
+    while high - low > 1:  # the sum over the other classes increases with their number
         middle = (low + high) // 2
         low, high = (middle, high) if far(middle) <= 0 else (low, middle)
     return float(low)

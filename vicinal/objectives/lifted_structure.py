@@ -11,7 +11,9 @@ from vicinal.objectives.traits import objective
 __all__ = ["lifted_structure"]
 
 
-@objective(geometry="cosine", paper="Oh Song et al. 2016; Hermans et al. 2017, with the sign of the negatives mended")
+@objective(
+    geometry="cosine", paper="Oh Song et al. 2016; Hermans et al. 2017, with the sign of the negatives corrected"
+)
 def lifted_structure(
     matrix: Float[Tensor, "n m"],
     positive: Bool[Tensor, "n m"],

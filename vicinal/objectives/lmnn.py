@@ -22,7 +22,7 @@ def lmnn(
     push: float = 0.5,
     margin: float = 1.0,
 ) -> Float[Tensor, ""]:
-    r"""Pull positives near and keep negatives out of the ball that reaches a margin beyond each of them.
+    r"""Pull positives near and keep negatives out of the ball that extends a margin beyond each positive.
 
     Formula:
         mean over anchors of  (1 - push) sum_pos d_ij + push sum_pos sum_neg (margin + d_ij - d_ik)_+
@@ -34,7 +34,7 @@ def lmnn(
 
     Args:
         push: mu, from 0 (pull only) to 1 (push only).
-        margin: How far beyond a positive its ball reaches.
+        margin: Distance by which the ball extends beyond a positive.
 
     Needs:
         Anchors with a positive and a negative; the mean is over those.

@@ -32,7 +32,7 @@ def margin(
     Args:
         boundary: beta, a distance. A number, or learned: `Learned(1.2)` for one boundary,
             `Learned(1.2, classes=100)` for one per class of the anchor.
-        margin: How far inside or outside the pairs must be.
+        margin: Distance by which pairs must be inside or outside the boundary.
 
     Needs:
         Positives and negatives; with `mining="distance_weighted"` as in the paper.

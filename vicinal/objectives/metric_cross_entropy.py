@@ -1,4 +1,4 @@
-"""Cross-entropy bent into a metric."""
+"""Cross-entropy modified to be a metric."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def metric_cross_entropy(
     smoothing: float = 1e-3,
     transform: str = "identity",
 ) -> Float[Tensor, ""]:
-    r"""Bring class probabilities to their label in a distance that is a metric between items, too.
+    r"""Move class probabilities to their label in a distance that is also a metric between items.
 
     Formula:
         mean over anchors of F( sum over classes of -log(1 - k u^p) ), u = |probability - label|
@@ -40,15 +40,15 @@ def metric_cross_entropy(
         F' k p u^(p-1) / (1 - k u^p): for p below 1 largest near the label, where smoothing bounds it.
 
     Args:
-        k: Between 0 and 1. The distance of two labels is F(-2 log(1 - k)).
-        p: Above 0. The loss is a metric for p <= `vicinal.spaces.p_max(k)`, and a weak-metric beyond.
-        smoothing: Replaces u^p by ((u + s)^p - s^p) / ((1 + s)^p - s^p), whose slope at 0 is finite.
+        k: Factor between 0 and 1. The distance of two labels is F(-2 log(1 - k)).
+        p: Power, above 0. The loss is a metric for p <= `vicinal.spaces.p_max(k)`, and a weak-metric beyond.
+        smoothing: s, which replaces u^p by ((u + s)^p - s^p) / ((1 + s)^p - s^p), whose slope at 0 is finite.
         transform: F, one of "identity", "logarithm", "root" and "saturating".
 
     Needs:
-        An embedder whose embeddings are soft-max outputs, one per class. The paper's text at hand recommends no k, p or
-        F: the defaults are ours, inside the metric region, and learn up to 8 classes from random weights. For more take
-        `vicinal.spaces.options_for(classes)`, or start from a model that cross_entropy has made sure of its items.
+        An embedder whose embeddings are soft-max outputs, one per class. The paper recommends no k, p or F: the
+        defaults are ours, inside the metric region, and learn up to 8 classes from random weights. For more, use
+        `vicinal.spaces.options_for(classes)`, or start from a model that was trained with cross_entropy.
 
     Relations:
         L_CE'^2 of the paper, whose a and b act through k = b / (1 + a) alone. With k = p = 1 it would be

@@ -20,15 +20,15 @@ def nca(
     *,
     scale: float = 1.0,
 ) -> Float[Tensor, ""]:
-    r"""Make a random neighbour, drawn the more often the nearer it is, one of the own class.
+    r"""Maximise the probability that a random neighbour, drawn by distance, belongs to the same class.
 
     Formula:
         mean over anchors of  1 - sum_pos p_ij,    p_ij = e^(-scale d_ij) / sum_{pos and neg} e^(-scale d_ik)
         (d squared distances): the expected error of the random neighbour
 
     Weights:
-        With p the chance of the own class, a positive weighs p_ij (1 - p) and a negative p_ij p: anchors that are
-        wholly right or wholly wrong, and pairs that are far apart, do not move.
+        With p the probability of the same class, a positive weighs p_ij (1 - p) and a negative p_ij p: anchors that
+        are entirely right or entirely wrong, and pairs that are far apart, do not move.
 
     Args:
         scale: Multiplies the squared distances. A linear map learns it; embeddings on the sphere, whose squared

@@ -19,17 +19,17 @@ def nt_xent(
     *,
     temperature: float = 0.07,
 ) -> Float[Tensor, ""]:
-    r"""Tell each positive from all negatives of its anchor by a soft-max.
+    r"""Classify each positive against all negatives of its anchor by a soft-max.
 
     Formula:
         mean over positive pairs (i, j) of -log( e^(s_ij/t) / (e^(s_ij/t) + sum_neg e^(s_ik/t)) )
 
     Weights:
-        Negatives share a soft-max sharpened by 1/t; the positive balances them. Other positives of the anchor do
-        not stand in the denominator.
+        Negatives share a soft-max sharpened by 1/t; the positive balances them. Other positives of the anchor are
+        not in the denominator.
 
     Args:
-        temperature: t; small ones look only at the nearest negatives.
+        temperature: t; with small values only the nearest negatives count.
 
     Needs:
         A positive and a negative per anchor.

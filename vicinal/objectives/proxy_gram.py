@@ -34,7 +34,7 @@ def proxy_gram(
     scale: float = 32.0,
     batch_mean: bool = False,
 ) -> Float[Tensor, ""]:
-    r"""Pull items to the references of their class; push references apart that the batch finds alike.
+    r"""Pull items to the references of their class; push apart references that are similar in terms of the batch.
 
     Formula:
         (1/|W+|) sum_{w in W+} log(1 + sum_{x in X_w+} e^(-z (w.x - margin)))
@@ -52,7 +52,7 @@ def proxy_gram(
             isotropic embeddings), so its strength depends on the batch size; the mean does not.
 
     Needs:
-        References of every class. The m x m correlations are made in blocks and never held at once.
+        References of every class. The m x m correlations are computed in blocks and never held at once.
 
     Relations:
         `proxy_repulsion` compares the references directly.

@@ -1,4 +1,4 @@
-"""Proxy-NCA, with the own class left out of the denominator."""
+"""Proxy-NCA, with the positive class left out of the denominator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def proxy_nca(
         Anchors with a positive and a negative.
 
     Relations:
-        `proxy_nca_pp` keeps the own class in the denominator, so the pull fades as the pair gets near; most
+        `proxy_nca_pp` keeps the positive in the denominator, so the pull fades as the pair gets near; most
         libraries call that form ProxyNCA.
 
     Reference:

@@ -35,7 +35,7 @@ def proxy_nca_pp(
 
     Relations:
         `normalised_softmax` in squared distances: on the sphere d = 2 - 2 s, so this is the same with temperature
-        t / 2. `proxy_nca` leaves the own class out.
+        t / 2. `proxy_nca` leaves the positive out of the denominator.
 
     Reference:
         Teh, DeVries, Taylor, "ProxyNCA++: revisiting and revitalizing proxy neighborhood component analysis",

@@ -53,7 +53,7 @@ def proxy_repulsion(
         through the batch.
 
     Reference:
-        "Metric learning: a deep dive", thesis, eq 6.1, with the index of its second sum mended.
+        "Metric learning: a deep dive", thesis, eq 6.1, with the index of its second sum corrected.
 
     Example:
         >>> same = torch.tensor([[True, False]])

@@ -1,4 +1,4 @@
-"""Terms on the embeddings or the references alone, which a criterion adds to an objective."""
+"""Terms on the embeddings or the references alone that a criterion adds to an objective."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["centre_merging", "embedding_norm"]
 def embedding_norm(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
     """Return the mean length of the embeddings before normalisation.
 
-    The term of the N-pair loss (Sohn 2016) that keeps inner products from growing without bound.
+    This term of the N-pair loss (Sohn 2016) keeps inner products from growing without bound.
 
     Example:
         >>> embedding_norm(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
@@ -32,7 +32,7 @@ def centre_merging(references: Float[Tensor, "m d"], labels: Int[Tensor, " m"]) 
 
     Args:
         references: Centres, class by class, K for each of C classes.
-        labels: Their classes.
+        labels: Class of each centre.
 
     Reference:
         Qian et al. 2019 (SoftTriple), eq 10.
@@ -42,9 +42,7 @@ def centre_merging(references: Float[Tensor, "m d"], labels: Int[Tensor, " m"]) 
         >>> centre_merging(centres, torch.tensor([0, 0]))
         tensor(0.7071)
     """
-    if (
-        torch.compiler.is_compiling()
-    ):  # how many classes there are is a value, which no graph knows: all pairs are asked
+    if torch.compiler.is_compiling():  # a graph does not know the number of classes: compare all pairs
         alike = (labels[:, None] == labels).triu(diagonal=1)
         return torch.where(alike, _gaps(to_sphere(references)), 0.0).sum() / (2 * alike.sum()).clamp_min(1)
     classes = len(torch.unique(labels))

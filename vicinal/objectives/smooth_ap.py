@@ -31,7 +31,7 @@ def smooth_ap(
         Largest for pairs whose order is undecided (similarities within a few t of each other).
 
     Args:
-        temperature: t; small ones follow the true ranking closely but pass gradients only between near ties.
+        temperature: t; small values follow the true ranking closely but pass gradients only between near ties.
 
     Needs:
         Anchors with a positive; the mean is over those. The cost grows with the largest number of positives; one
@@ -61,7 +61,7 @@ def smooth_ap(
 def _precision_at(
     matrix: Tensor, positive: Tensor, negative: Tensor, column: Tensor, temperature: float
 ) -> Float[Tensor, " n"]:
-    """Return the precision at the place of one positive per anchor; zero where that column is none."""
+    """Return the precision at the rank of one positive per anchor; zero if the column is not a positive."""
     ahead = torch.sigmoid((matrix - matrix.gather(1, column)) / temperature).scatter(1, column, 0.0)
     positives_ahead = torch.where(positive, ahead, 0.0).sum(1)
     negatives_ahead = torch.where(negative, ahead, 0.0).sum(1)

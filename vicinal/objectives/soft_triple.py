@@ -46,7 +46,7 @@ def soft_triple(
         reference_labels: Class of each reference, class by class; a `Criterion` supplies it.
         scale: z (lambda in the paper).
         centre_temperature: gamma; a temperature, as in the paper. Some code multiplies by gamma instead.
-        margin: delta; subtracted from the similarity of the own class.
+        margin: delta; subtracted from the similarity to the item's own class.
 
     Needs:
         The same number of references for every class: `Proxies(classes, dim, per_class=10)`.
@@ -88,7 +88,7 @@ def soft_triple(
 def _pooled_into_slots(
     logits: Tensor, similarities: Tensor, positive: Tensor, negative: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Pool in a graph, where no value is known: into as many slots as there could be classes, most of them empty."""
+    """Pool in a compiled graph, which has no values: into as many slots as there could be classes, mostly empty."""
     following = (labels[1:] != labels[:-1]).cumsum(0)  # references are stored class by class
     slots = torch.nn.functional.pad(following, (1, 0)).expand_as(logits)
     counted = positive | negative
@@ -96,7 +96,7 @@ def _pooled_into_slots(
     highest = torch.full_like(logits, -FAR).scatter_reduce(1, slots, logits.detach(), "amax")
     shares = torch.where(counted, (logits - highest.gather(1, slots)).exp(), 0.0)
     empty = torch.zeros_like(logits)
-    totals = empty.scatter_add(1, slots, shares).clamp_min(1.0)  # the highest alone has 1
+    totals = empty.scatter_add(1, slots, shares).clamp_min(1.0)  # the highest alone contributes 1
     pooled = empty.scatter_add(1, slots, shares * similarities) / totals
     own, others = (empty.scatter_add(1, slots, mask.to(empty.dtype)) > 0 for mask in (positive, negative))
     return pooled, own, others

@@ -31,8 +31,8 @@ def soft_triplet(
         by positive while the loss is computed, so the memory is that of one matrix.
 
     Args:
-        margin: Shifts the soft-plus.
-        scale: Its steepness; a large scale approaches the hinge times `scale`.
+        margin: Shift of the soft-plus.
+        scale: Steepness of the soft-plus; a large scale approaches the hinge times `scale`.
 
     Needs:
         Anchors with at least one positive and one negative; others add nothing.
@@ -64,6 +64,6 @@ def soft_triplet(
             per_positive[:, rank] = weight.sum(1)
             per_negative += weight
         count = (held.sum(1) * negative.sum(1)).sum().clamp_min(1)
-    # Zero in value, the weights in gradient: the loss as the weighted sum of pairs that it is.
+    # Its value is zero and its gradient the weights: the loss as a weighted sum of pairs.
     slope = (per_positive * (near - near.detach())).sum() - (per_negative * (matrix - matrix.detach())).sum()
     return (value + slope) / count

@@ -1,4 +1,4 @@
-"""Sums over masked pairs that neither overflow nor divide by zero, for values and for gradients."""
+"""Sums over masked pairs that neither overflow nor divide by zero, in values and in gradients."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = [
     "softmax_against_negatives",
 ]
 
-# Stands for infinity. With a true one the logarithm of an empty sum would have NaN for a gradient.
+# Represents infinity. With a true infinity the gradient of the logarithm of an empty sum would be NaN.
 FAR = 1e30
 
 
 def log1p_exp(logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Return log(1 + exp(x)) to full precision, in float64 too.
+    """Return log(1 + exp(x)) to full precision, also in float64.
 
     Example:
         >>> log1p_exp(torch.tensor([0.0, 100.0]))
@@ -44,11 +44,11 @@ def log_sum_exp(
     """Return log sum e^(scale (x - threshold)) over a mask; a huge negative number where the mask is empty.
 
     Args:
-        matrix: The values x.
-        mask: Which of them count.
-        dim: The dimension to sum over.
-        scale: Not zero; below zero the smallest x counts most.
-        threshold: Subtracted from x.
+        matrix: Values x.
+        mask: Mask of the values that count.
+        dim: Dimension to sum over.
+        scale: Nonzero factor; below zero the smallest x counts most.
+        threshold: Number subtracted from x.
 
     Example:
         >>> log_sum_exp(torch.zeros(1, 3), torch.tensor([[True, True, False]]))
@@ -62,13 +62,13 @@ def log_sum_exp(
 
 
 class _LogSumExp(torch.autograd.Function):
-    """One function instead of six, because each pass over a large matrix costs as much as a tenth of its product."""
+    """One function instead of six, because each pass over a large matrix costs a tenth of the matrix product."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, mask: Tensor, dim: int, scale: float, threshold: float) -> Tensor:
-        kept = torch.where(mask, matrix, -FAR if scale > 0 else FAR)
-        hardest = kept.amax(dim, keepdim=True) if scale > 0 else kept.amin(dim, keepdim=True)
-        total = kept.sub_(hardest).mul_(scale).exp_().sum(dim)
+        masked = torch.where(mask, matrix, -FAR if scale > 0 else FAR)
+        hardest = masked.amax(dim, keepdim=True) if scale > 0 else masked.amin(dim, keepdim=True)
+        total = masked.sub_(hardest).mul_(scale).exp_().sum(dim)
         result = total.log_() + scale * (hardest.squeeze(dim) - threshold)
         ctx.save_for_backward(matrix, mask, result)
         ctx.dim, ctx.scale, ctx.threshold = dim, scale, threshold
@@ -79,7 +79,7 @@ class _LogSumExp(torch.autograd.Function):
         matrix, mask, result = ctx.saved_tensors
         level = (result / ctx.scale + ctx.threshold).unsqueeze(ctx.dim)
         outer = (gradients[0] * ctx.scale).unsqueeze(ctx.dim)
-        if torch.is_grad_enabled():  # somebody wants second derivatives: nothing may be overwritten
+        if torch.is_grad_enabled():  # for second derivatives nothing may be overwritten
             share = torch.where(mask, ((matrix - level) * ctx.scale).exp() * outer, 0.0)
         else:
             share = (matrix - level).mul_(ctx.scale).exp_().mul_(outer).masked_fill_(~mask, 0.0)
@@ -104,7 +104,7 @@ def log1p_sum_exp(
 
 
 def mean(values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Float[Tensor, ""]:
-    """Return the mean of the masked values, or a differentiable zero where there are none.
+    """Return the mean of the masked values, or a differentiable zero if there are none.
 
     Example:
         >>> mean(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([True, True, False]))
@@ -114,7 +114,7 @@ def mean(values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Float
 
 
 def most_positives(positive: Bool[Tensor, "n m"]) -> int:
-    """Return how many positives an anchor has at most; in a compiled graph, where no value is known, how many it could.
+    """Return the largest number of positives of an anchor; in a compiled graph, which has no values, an upper bound.
 
     Example:
         >>> most_positives(torch.tensor([[True, True, False], [False, True, False]]))
@@ -145,14 +145,14 @@ def softmax_against_negatives(
 ) -> Float[Tensor, ""]:
     """Return the mean over positive pairs of -log( e^(scale x) / (e^(scale x) + sum over the negatives e^(scale x')) ).
 
-    With one positive per anchor it is the cross-entropy. Other positives never stand in the denominator.
+    With one positive per anchor it is the cross-entropy. Other positives are never in the denominator.
 
     Args:
-        matrix: The values x.
+        matrix: Values x.
         positive: Pairs to make likely.
         negative: Pairs they compete with, row by row.
         scale: One over the temperature; below zero for distances.
-        pulled: Stands in for `matrix[positive]`, for losses that lower it by a margin first.
+        pulled: Replacement for `matrix[positive]`, for losses that first lower it by a margin.
 
     Example:
         >>> matrix = torch.tensor([[2.0, 0.0]])

@@ -30,7 +30,7 @@ def supervised_contrastive(
         negatives weigh their share.
 
     Args:
-        temperature: t; small ones look only at the nearest pairs.
+        temperature: t; with small values only the nearest pairs count.
 
     Needs:
         Anchors with a positive; the mean is over those.

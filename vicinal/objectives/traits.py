@@ -1,4 +1,4 @@
-"""What an objective declares about itself, and the checks that every objective shares."""
+"""Traits that an objective declares, and the checks that all objectives share."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ Function = TypeVar("Function", bound=Callable[..., Tensor])
 
 @dataclass(frozen=True)
 class Traits:
-    """What an objective is defined on and what it asks for.
+    """What an objective is defined on, what it needs, and the settings from its paper.
 
     Attributes:
-        geometry: The geometry that its formula is written for.
-        paper: Where the formula comes from.
-        references: The kinds of references it makes sense on.
-        needs: Keyword arguments that a `Criterion` supplies because the matrix alone does not hold them.
-        usual: The kind of references its paper uses.
-        why_not: Why it does not make sense on the other kinds.
+        geometry: Geometry that its formula is written for.
+        paper: Source of the formula.
+        references: Kinds of references that it is meaningful on.
+        needs: Keyword arguments that a `Criterion` supplies because the matrix alone does not contain them.
+        usual: Kind of references that its paper uses.
+        why_not: Reason why it is not meaningful on the other kinds.
         regularisers: Names and weights of the terms that its paper adds.
-        items_per_class: Of a batch, as its paper has it: 1 for losses on proxies, which want many classes; None for
-            losses on pairs, which take what there is from 2 on.
-        proxy_rate: Learning rate of its proxies; None for a loss that has none.
-        warm_up: Passes over the data in which its paper trains the head and the proxies alone, of a pretrained network.
-        miner: The miner that its paper uses.
+        items_per_class: Number of items per class in a batch, from its paper: 1 for losses on proxies, which need many
+            classes; None for losses on pairs, which work with any number from 2.
+        proxy_rate: Learning rate of its proxies; None for a loss without proxies.
+        warm_up: Number of epochs in which its paper trains only the head and the proxies of a pretrained network.
+        miner: Miner that its paper uses.
     """
 
     geometry: str
@@ -66,10 +66,10 @@ class Traits:
     miner: str | None = None
 
 
-PROXY_RATE = 1e-2  # of proxies, whatever the network's rate: 100 x 1e-4 in the papers of proxy_anchor and soft_triple
+PROXY_RATE = 1e-2  # for any rate of the network: 100 x 1e-4 in the papers of proxy_anchor and soft_triple
 
 
-# The same word means the same thing in every objective and miner, so one table of limits serves them all.
+# An option has the same meaning in every objective and miner, so one table of limits is enough.
 AT_LEAST_ZERO = ("margin", "positive_margin", "negative_margin", "margin_degrees", "cutoff")
 ABOVE_ZERO = (
     "scale",
@@ -87,9 +87,9 @@ WITHIN_ZERO_AND_ONE = ("k",)
 
 
 def check_options(name: str, options: dict[str, Any]) -> None:
-    """Raise `InputError` for an option out of its range: a margin below zero, a scale that is not above it.
+    """Raise `InputError` for an option out of its range, such as a margin below zero or a scale of zero.
 
-    Learned options are tensors, which the optimiser moves freely: they are not checked.
+    Learned options are tensors that the optimiser may change freely; they are not checked.
     """
     for option, value in options.items():
         if isinstance(value, Tensor):
@@ -124,7 +124,7 @@ def objective(
     The function stays a function; it gains input checks, float32 arithmetic under autocast, and its `Traits`.
     """
     if items_per_class is None and usual in ("proxies", "one_hot"):
-        items_per_class = 1  # the references are there whatever the batch holds, so that every class counts
+        items_per_class = 1  # every class has references regardless of the batch, so a batch should have many classes
     if proxy_rate is None and usual == "proxies":
         proxy_rate = PROXY_RATE
 

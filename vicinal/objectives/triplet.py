@@ -14,7 +14,7 @@ from vicinal.objectives.traits import objective
 
 __all__ = ["triplet", "violated_triplets"]
 
-# Up to so many positives per anchor, comparing with one after the other is faster than a search among them.
+# Up to this number of positives per anchor, comparing with each in turn is faster than a search among them.
 FEW = 16
 
 
@@ -38,7 +38,7 @@ def triplet(
         in O(n m log n) time and O(n m) memory; no triplet is ever written down.
 
     Args:
-        margin: By how much negatives must be farther.
+        margin: Distance by which negatives must be farther.
         which: "all" violated triplets; the "semi_hard" ones, whose negative is farther than the positive but
             inside the margin (d_ap < d_an < d_ap + margin); the "hard" ones, whose negative is nearer.
 
@@ -108,6 +108,6 @@ def violated_triplets(
     last = torch.searchsorted(ladder, matrix) if which == "semi_hard" else positive.sum(1, keepdim=True)
     rungs = torch.where(negative, (last - first).clamp_min(0), 0)
     steps = matrix.new_zeros(len(matrix), most + 1)
-    one = (rungs > 0).to(matrix.dtype)
-    steps.scatter_add_(1, first, one).scatter_add_(1, last.expand_as(first), -one)
+    ends = (rungs > 0).to(matrix.dtype)
+    steps.scatter_add_(1, first, ends).scatter_add_(1, last.expand_as(first), -ends)
     return columns, steps.cumsum(1)[:, :most], rungs.to(matrix.dtype)

@@ -28,7 +28,7 @@ def weak_metric_cross_entropy(
     *,
     transform: str = "identity",
 ) -> Float[Tensor, ""]:
-    r"""Make the probability of each item's own class large and that of every other class small, each by itself.
+    r"""Make the probability of each item's own class large and that of every other class small, independently.
 
     Formula:
         mean over anchors of F( -log x_own - sum over the other classes of log(1 - x) )

@@ -1,4 +1,4 @@
-"""References: what anchors are compared with."""
+"""References: the vectors that anchors are compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch itself as references, and what every kind of references returns."""
+"""The batch itself as references, and the view that every kind of references returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vicinal.objectives.traits import Kind
 __all__ = ["Batch", "View"]
 
 
-# What a reference set shows to a criterion.
+# The view of references that a criterion gets.
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class View:
 
     Attributes:
         vectors: One row per reference.
-        labels: Their classes; or sets of them, in the rows of a batch.
+        labels: Class of each reference; or sets of classes, for a batch.
         itself: Pairs of an item with itself, which are neither positive nor negative.
-        anchor_labels: The classes of the anchors as these references see them, where that differs from their own.
-        pairs: Which pairs belong together and which do not, where that is given and does not follow from labels.
+        anchor_labels: Classes of the anchors with respect to these references, if they differ from their own.
+        pairs: Positive and negative mask, if they do not follow from the labels.
     """
 
     vectors: Float[Tensor, "m d"]
@@ -58,9 +58,9 @@ class Batch(nn.Module):
         """Return the batch, with the diagonal marked as items compared with themselves.
 
         Args:
-            embeddings: The anchors.
-            labels: Their classes.
-            ids: Which item of the dataset each one is; copies of one item in a batch are not compared.
+            embeddings: Anchors.
+            labels: Class of each anchor.
+            ids: Item of the dataset that each anchor is; copies of one item in a batch are not compared.
         """
         itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
         if ids is not None:

@@ -1,4 +1,4 @@
-"""A cover picked from the data as references: greedy k-Center."""
+"""A cover of the data as references, picked by greedy k-Center."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def greedy_k_center(
 ) -> Int[Tensor, "c k"]:
     """Pick k points of each pool, one after the other, each the farthest from all picked before.
 
-    The largest distance of a point to its nearest pick is at most twice the least that any k points can reach
-    (Gonzalez 1985). All c pools are served at once.
+    The largest distance of a point to its nearest pick is at most twice the smallest that any k points can achieve
+    (Gonzalez 1985). All c pools are processed together.
 
     Args:
-        pool: c pools of b candidates.
-        k: How many to pick; where a pool has fewer distinct candidates, picks repeat.
-        centres: Points that count as picked already. Without them the first pick of a pool is its longest vector.
-        valid: Which candidates are there, for pools of unequal size; every pool needs one.
+        pool: Pools of candidates, c pools of b candidates.
+        k: Number of points to pick; if a pool has fewer distinct candidates, picks repeat.
+        centres: Points that count as already picked. Without them the first pick of a pool is its longest vector.
+        valid: Mask of the existing candidates, for pools of unequal size; every pool needs at least one.
 
     Returns:
         Indices into each pool.
@@ -63,12 +63,12 @@ def greedy_k_center(
 
 @final
 class Cover(nn.Module):
-    """Compare items with points of the data that cover each class: fixed between two calls of `choose`.
+    """Compare items with points of the data that cover each class, fixed between two calls of `choose`.
 
     Args:
         classes: Number of classes; labels must be 0 .. classes - 1.
         dim: Dimension of the embeddings.
-        per_class: How many points stand for each class.
+        per_class: Number of points per class.
 
     Example:
         >>> cover = Cover(classes=1, dim=1, per_class=2)
@@ -94,11 +94,11 @@ class Cover(nn.Module):
 
     @torch.no_grad()
     def choose(self, pool: Float[Tensor, "c b d"], *, valid: Bool[Tensor, "c b"] | None = None) -> None:
-        """Pick new points by greedy k-Center, far from the present ones.
+        """Pick new points by greedy k-Center, far from the current ones.
 
         Args:
             pool: Embeddings of b candidates of each class.
-            valid: Which candidates are there, where classes have unequal numbers.
+            valid: Mask of the existing candidates, if classes have different numbers of them.
         """
         if len(pool) != self.classes or pool.shape[2] != self.vectors.shape[1]:
             raise InputError(
@@ -116,10 +116,10 @@ class Cover(nn.Module):
         labels: Int[Tensor, " n"] | Bool[Tensor, "n c"],
         ids: Int[Tensor, " n"] | None = None,
     ) -> View:
-        """Return the points chosen last."""
+        """Return the points that were chosen last."""
         if not self.chosen:
             raise InputError(
-                "This Cover has no points yet: call cover.choose(pool) with embeddings of each class first."
+                "This Cover has no points yet; call cover.choose(pool) with embeddings of each class first."
             )
         check_against_classes(embeddings, labels, self.vectors, self.classes)
         return View(self.vectors, self.labels)

@@ -1,4 +1,4 @@
-"""Proxies of groups of classes, found by clustering the proxies of the classes (HPL)."""
+"""Proxies of groups of classes, from a clustering of the class proxies (HPL)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["Hierarchy", "hierarchical_proxies"]
 class Hierarchy(nn.Module):
     """Compare items with the means of groups of proxies: their own group is positive, the others are negative.
 
-    Groups come from k-means on the proxies' directions, found again every so many training steps. The means pass
-    their gradient on to the proxies. Use it beside the proxies themselves: `hierarchical_proxies` makes both.
+    Groups come from k-means on the directions of the proxies, repeated every few training steps. Gradients flow through
+    the means to the proxies. Use it in addition to the proxies themselves: `hierarchical_proxies` returns both.
 
     Args:
-        proxies: The proxies of the classes.
-        groups: How many groups to form.
-        every: Training steps between two groupings.
-        seed: Of the k-means.
+        proxies: Proxies of the classes.
+        groups: Number of groups.
+        every: Number of training steps between two groupings.
+        seed: Seed of the k-means.
 
     Example:
         >>> coarse = Hierarchy(Proxies(classes=6, dim=4), groups=2)
@@ -47,7 +47,7 @@ class Hierarchy(nn.Module):
                 f"Hierarchy needs 2 to {proxies.classes} groups (the number of classes) and every of at least 1; got "
                 f"groups={groups}, every={every}."
             )
-        # Held in a tuple so that the proxies, which are references of their own, are not registered twice.
+        # Held in a tuple so that the proxies, which are references themselves, are not registered twice.
         self._fine = (proxies,)
         self.groups, self.every, self.seed = groups, every, seed
         self.register_buffer("group", torch.zeros(proxies.classes, dtype=torch.long))
@@ -56,7 +56,7 @@ class Hierarchy(nn.Module):
 
     @property
     def proxies(self) -> Proxies:
-        """The proxies of the classes."""
+        """Proxies of the classes."""
         return self._fine[0]
 
     def forward(
@@ -70,7 +70,7 @@ class Hierarchy(nn.Module):
                 self._regroup()
             self.steps += 1
         member = torch.nn.functional.one_hot(self.group[fine.labels], self.groups).to(fine.vectors.dtype)
-        # Proxies that coincide may leave a group without members: its mean is then zero.
+        # Coinciding proxies may leave a group without members; its mean is then zero.
         means = (member.T @ to_sphere(fine.vectors)) / member.sum(0).clamp_min(1)[:, None]
         return View(means, torch.arange(self.groups, device=means.device), anchor_labels=self.group[labels])
 
@@ -79,8 +79,8 @@ class Hierarchy(nn.Module):
 
         fine = self.proxies
         of_class = to_sphere(fine.vectors.detach()).view(fine.classes, fine.per_class, -1).mean(1)
-        found = KMeans(self.groups, n_init=1, random_state=self.seed).fit_predict(of_class.cpu().numpy())
-        self.group.copy_(torch.as_tensor(found, dtype=torch.long))
+        groups = KMeans(self.groups, n_init=1, random_state=self.seed).fit_predict(of_class.cpu().numpy())
+        self.group.copy_(torch.as_tensor(groups, dtype=torch.long))
 
 
 def hierarchical_proxies(
@@ -99,10 +99,10 @@ def hierarchical_proxies(
         classes: Number of classes.
         dim: Dimension of the embeddings.
         groups: Number of groups.
-        weight: Of the term on groups; that on classes weighs 1.
-        every: Training steps between two groupings.
-        learning_rate_multiplier: Learning rate of the proxies over that of the network.
-        seed: Of the proxies' start and of the grouping.
+        weight: Weight of the term on groups; the term on classes has weight 1.
+        every: Number of training steps between two groupings.
+        learning_rate_multiplier: Ratio of the learning rate of the proxies to that of the network.
+        seed: Seed of the initial proxies and of the grouping.
 
     Reference:
         Yang et al., "Hierarchical proxy-based loss for deep metric learning", WACV 2022.

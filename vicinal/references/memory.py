@@ -21,14 +21,14 @@ NO_ID = -1
 class Memory(nn.Module):
     """Compare items with the embeddings of the last batches, kept without gradient in a queue.
 
-    In training each batch is put into the queue first and then compared with all of it; an item never meets itself:
-    not the copy just stored and, where ids are given, no older copy either. The queue, its position and its step
-    count are buffers, so a state dict resumes it exactly.
+    In training each batch is first put into the queue and then compared with all of it. An item is never compared with
+    itself: neither with the copy just stored nor, if ids are passed, with an older copy. The queue, its position and
+    its step count are buffers, so a state dict restores it exactly.
 
     Args:
-        size: How many embeddings to keep.
-        dim: Their dimension.
-        start: Training steps to wait before the queue begins to fill; until then it shows nothing.
+        size: Number of embeddings to keep.
+        dim: Dimension of the embeddings.
+        start: Number of training steps before the queue begins to fill; until then it is empty.
 
     Reference:
         Wang et al., "Cross-batch memory for embedding learning", CVPR 2020.
@@ -62,11 +62,11 @@ class Memory(nn.Module):
     def forward(
         self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], ids: Int[Tensor, " n"] | None = None
     ) -> View:
-        """Store the batch when training, and return what the queue holds."""
+        """Store the batch when training, and return the content of the queue."""
         if embeddings.shape[1] != self.vectors.shape[1]:
             raise InputError(
-                f"Embeddings have {embeddings.shape[1]} dimensions but the memory {self.vectors.shape[1]}: make "
-                "Memory with dim= that of the embedder."
+                f"Embeddings have {embeddings.shape[1]} dimensions but the memory has {self.vectors.shape[1]}; create "
+                f"it with Memory(size, dim={embeddings.shape[1]})."
             )
         stored = torch.full((0,), 0, device=labels.device)
         if self.training:
@@ -80,23 +80,23 @@ class Memory(nn.Module):
             itself[newest, stored] = True
         if ids is not None:
             itself |= (ids[:, None] == self.ids[None, :filled]) & (ids[:, None] != NO_ID)
-        # Copies, because the queue moves on before the backward pass of a later term may read them.
+        # Copies, because the queue may change before the backward pass of a later term reads them.
         return View(self.vectors[:filled].to(embeddings.dtype, copy=True), self.labels[:filled].clone(), itself)
 
     def past(self) -> View:
-        """Return what the queue holds, without storing anything."""
+        """Return the content of the queue, without storing anything."""
         filled = int(self.filled)
         return View(self.vectors[:filled].clone(), self.labels[:filled].clone())
 
     def _store(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
-        """Put the last items of a batch into the queue, over the oldest ones, and return their places."""
+        """Overwrite the oldest items of the queue with the last items of a batch, and return their positions."""
         size = len(self.labels)
         count = min(len(labels), size)
         newest = slice(len(labels) - count, None)
-        places = (int(self.position) + torch.arange(count, device=labels.device)) % size
-        self.vectors[places] = embeddings[newest].to(self.vectors.dtype)
-        self.labels[places] = labels[newest].long()
-        self.ids[places] = self.ids.new_tensor(NO_ID) if ids is None else ids[newest].long()
+        positions = (int(self.position) + torch.arange(count, device=labels.device)) % size
+        self.vectors[positions] = embeddings[newest].to(self.vectors.dtype)
+        self.labels[positions] = labels[newest].long()
+        self.ids[positions] = self.ids.new_tensor(NO_ID) if ids is None else ids[newest].long()
         self.position.fill_((int(self.position) + count) % size)
         self.filled.fill_(min(int(self.filled) + count, size))
-        return places
+        return positions

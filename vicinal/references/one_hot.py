@@ -38,7 +38,7 @@ class OneHot(nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()
         if classes < 2:
-            raise InputError(f"OneHot needs at least 2 classes to tell apart; got {classes}.")
+            raise InputError(f"OneHot needs at least 2 classes; got {classes}.")
         self.classes = classes
         self.register_buffer("vectors", torch.eye(classes), persistent=False)
         self.register_buffer("labels", torch.arange(classes), persistent=False)
@@ -62,7 +62,7 @@ def check_probabilities(embeddings: Tensor, classes: int) -> None:
             f"Comparing with one-hot labels of {classes} classes needs embeddings of {classes} class probabilities; "
             f"got {embeddings.shape[1]} dimensions. Use Embedder(..., dim={classes}, normalisation='softmax')."
         )
-    if torch.compiler.is_compiling():  # what depends on values cannot be asked in a graph
+    if torch.compiler.is_compiling():  # a graph cannot check values
         return
     rows = embeddings.detach()
     off = (rows.sum(1) - 1.0).abs() > 1e-3

@@ -17,18 +17,18 @@ __all__ = ["Proxies"]
 
 @final
 class Proxies(nn.Module):
-    """Compare items with learned vectors, some per class.
+    """Compare items with learned vectors, one or several per class.
 
     Args:
         classes: Number of classes; labels must be 0 .. classes - 1.
         dim: Dimension of the embeddings.
-        per_class: How many proxies each class has.
-        learning_rate_multiplier: Their learning rate over that of the network.
-        seed: Of the random start.
+        per_class: Number of proxies per class.
+        learning_rate_multiplier: Ratio of the learning rate of the proxies to that of the network.
+        seed: Seed of the initial proxies.
 
     Attributes:
-        vectors: The proxies, class by class.
-        labels: Their classes.
+        vectors: Proxies, class by class.
+        labels: Class of each proxy.
 
     Example:
         >>> Proxies(classes=3, dim=2, per_class=2).labels
@@ -54,7 +54,7 @@ class Proxies(nn.Module):
         self.classes, self.per_class = classes, per_class
         self.learning_rate_multiplier = learning_rate_multiplier
         start = torch.randn(classes * per_class, dim, generator=torch.Generator().manual_seed(seed))
-        # Kaiming's normal with fan_out, as the proxy-anchor paper's code starts them.
+        # Kaiming normal initialisation with fan_out, as in the code of the proxy-anchor paper.
         self.vectors = nn.Parameter(start * (2.0 / (classes * per_class)) ** 0.5)
         self.register_buffer("labels", torch.arange(classes).repeat_interleave(per_class), persistent=False)
 
@@ -70,29 +70,29 @@ class Proxies(nn.Module):
 
     @torch.no_grad()
     def assign(self, vectors: Float[Tensor, "m d"]) -> None:
-        """Put the proxies where these vectors are, class by class; an optimiser's state about them is kept."""
+        """Overwrite the proxies with these vectors, class by class; the optimiser's state for them is unaffected."""
         if vectors.shape != self.vectors.shape:
             raise InputError(f"Proxies are {list(self.vectors.shape)}; got vectors of {list(vectors.shape)}.")
         self.vectors.copy_(vectors)
 
 
 def check_against_classes(embeddings: Tensor, labels: Tensor, vectors: Tensor, classes: int) -> None:
-    """Raise `InputError` where the anchors do not fit the dimension or the classes of the references."""
+    """Raise `InputError` if the anchors do not fit the dimension or the classes of the references."""
     if embeddings.shape[1] != vectors.shape[1]:
         raise InputError(
-            f"Embeddings have {embeddings.shape[1]} dimensions but the references {vectors.shape[1]}: make the "
-            "references with dim= that of the embedder."
+            f"Embeddings have {embeddings.shape[1]} dimensions but the references have {vectors.shape[1]}; create the "
+            f"references with dim={embeddings.shape[1]}."
         )
     check_labels(labels, classes)
 
 
 def check_labels(labels: Tensor, classes: int) -> None:
-    """Raise `InputError` unless all labels are 0 .. classes - 1, or sets of so many."""
+    """Raise `InputError` unless all labels are 0 .. classes - 1, or sets of labels with that many columns."""
     if labels.ndim == 2:
         if labels.shape[1] != classes:
             raise InputError(f"Sets of labels must be [items, {classes} classes]; got {list(labels.shape)}.")
         return
-    if torch.compiler.is_compiling():  # what depends on values cannot be asked in a graph
+    if torch.compiler.is_compiling():  # a graph cannot check values
         return
     if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
         raise InputError(

@@ -1,4 +1,4 @@
-"""The metric-space view: which losses are distances, of what kind, and what follows for neighbours."""
+"""Losses as distances: which losses are metrics, of what kind, and what this implies for nearest neighbours."""
 
 from __future__ import annotations
 

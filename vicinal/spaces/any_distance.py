@@ -1,4 +1,4 @@
-"""Exact retrieval by any distance: blocks of rows, never the whole matrix."""
+"""Exact retrieval with any distance, in blocks of rows, without the whole matrix in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vicinal.stats.intervals import class_bootstrap, class_sums
 
 __all__ = ["distances_in_blocks", "evaluate_by"]
 
-NUMBERS = 1 << 22  # of one block of coordinate differences: 16 megabytes
+NUMBERS = 1 << 22  # numbers in a block of coordinate differences: 16 megabytes
 
 
 def evaluate_by(
@@ -31,19 +31,19 @@ def evaluate_by(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Scores:
-    """Score embeddings by how well their neighbours in a distance share their class.
+    """Score embeddings by how well the nearest neighbours in a custom distance share their class.
 
-    As `vicinal.evaluation.evaluate`, for distances that are neither cosine nor Euclidean: every pair is compared, which
-    takes time for n x n x dim numbers, and memory for n. Ties go to the lower index, and no item finds itself.
+    Like `vicinal.evaluation.evaluate`, for distances that are neither cosine nor Euclidean. Every pair is compared,
+    which takes O(n x n x dim) time and O(n) memory. Ties go to the lower index, and no item finds itself.
 
     Args:
-        distance: From n and m rows to an n x m matrix.
+        distance: Function from n and m rows to an n x m matrix.
         embeddings: One row per item.
         labels: One label per row.
-        k: The k of R@k.
-        draws: Resamples of the intervals; 0 for none.
-        confidence: Of the intervals.
-        seed: Of the resamples.
+        k: Values of k in R@k.
+        draws: Number of resamples for the intervals; 0 for none.
+        confidence: Confidence level of the intervals.
+        seed: Seed of the resamples.
 
     Example:
         >>> from vicinal.spaces import LabelMetric
@@ -56,17 +56,17 @@ def evaluate_by(
     relevant = torch.bincount(codes)[codes] - 1
     if not bool(relevant.any()):
         raise InputError(f"None of the {len(items)} items has another one of its class to find.")
-    many = min(len(items) - 1, max([int(relevant.max()), *k]))
-    names = ["P@1", *(f"R@{one}" for one in k), "P@R", "MAP@R"]
+    count = min(len(items) - 1, max([int(relevant.max()), *k]))
+    names = ["P@1", *(f"R@{cutoff}" for cutoff in k), "P@R", "MAP@R"]
     scores = torch.empty(len(names), len(items), dtype=torch.float64)
     for rows, block in distances_in_blocks(distance, items):
         order = block.argsort(dim=1, stable=True)
-        order = order[order != rows[:, None]].view(len(rows), -1)[:, :many]  # no item finds itself
+        order = order[order != rows[:, None]].view(len(rows), -1)[:, :count]  # no item finds itself
         hits, here = codes[order] == codes[rows, None], relevant[rows]
         scores[:, rows] = torch.stack(
             [
                 retrieval.precision_at_1(hits, here),
-                *(retrieval.recall_at(hits, here, min(one, many)) for one in k),
+                *(retrieval.recall_at(hits, here, min(cutoff, count)) for cutoff in k),
                 retrieval.r_precision(hits, here),
                 retrieval.average_precision_at_r(hits, here),
             ]
@@ -97,16 +97,16 @@ def evaluate_by(
 def distances_in_blocks(
     distance: Distance, items: Float[Tensor, "n d"]
 ) -> Iterator[tuple[Int64[Tensor, " r"], Float[Tensor, "r n"]]]:
-    """Yield a few rows at a time of the matrix of all distances: which rows, and the distances to all items.
+    """Yield the matrix of all distances a few rows at a time: the row indices, and their distances to all items.
 
     Args:
-        distance: From n and m rows to an n x m matrix.
-        items: What to compare with each other.
+        distance: Function from n and m rows to an n x m matrix.
+        items: Items to compare with each other.
     """
     across = min(len(items), 1024)
     down = max(1, min(256, NUMBERS // (across * items.shape[1])))
     for first in range(0, len(items), down):
         rows = torch.arange(first, min(first + down, len(items)))
         with torch.no_grad():
-            parts = [distance(items[rows], items[at : at + across]) for at in range(0, len(items), across)]
+            parts = [distance(items[rows], items[start : start + across]) for start in range(0, len(items), across)]
         yield rows, torch.cat(parts, dim=1)

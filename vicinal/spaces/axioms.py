@@ -1,4 +1,4 @@
-"""Is a distance a metric, a weak-metric or a semi-metric? Search for what speaks against it."""
+"""Audits of distances: search for counterexamples to a distance being a metric, a weak-metric or a semi-metric."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = [
 ]
 
 
-# The worst triangle: among all triples of some points, and by moving points.
+# Search for the worst triple: over all triples of some points, then by gradient descent on the points.
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 
-TOLERANCE = 1e-6  # rounding stays far below it
+TOLERANCE = 1e-6  # far above rounding errors
 
 
 @final
 @dataclass(frozen=True)
 class Triple:
-    """Two points and one between them.
+    """Two points and a third point between them.
 
     Attributes:
-        x: Where the way begins.
-        y: Where it passes.
-        z: Where it ends.
-        first: Distance of x and y.
-        second: Distance of y and z.
-        direct: Distance of x and z.
+        x: First end point.
+        y: Middle point.
+        z: Second end point.
+        first: Distance from x to y.
+        second: Distance from y to z.
+        direct: Distance from x to z.
     """
 
     x: Float64[Tensor, " d"]
@@ -62,17 +62,17 @@ class Triple:
 
 
 def relative_slack(first: Tensor, second: Tensor, direct: Tensor, floor: float) -> Tensor:
-    """Return by how much the way through a third point is longer than the direct one.
+    """Return by how much the path through a third point is longer than the direct one.
 
-    Below 0 the triangle inequality fails, and the number is a share of the direct way. Otherwise it is a multiple of
-    the shorter of the two parts: 0 where y lies on the way, 2 where it is a detour. It is infinite where a side is too
-    short to be told from rounding.
+    Below 0 the triangle inequality fails, and the number is a share of the direct distance. Otherwise it is a multiple
+    of the shorter of the two parts: 0 if y is on the direct path, 2 if it is a pure detour. It is infinite if a side is
+    so short that rounding errors matter.
 
     Args:
-        first: Distances of x and y.
-        second: Distances of y and z.
-        direct: Distances of x and z.
-        floor: What is too short.
+        first: Distances from x to y.
+        second: Distances from y to z.
+        direct: Distances from x to z.
+        floor: Length up to which a side is too short.
     """
     through, shorter = first + second, torch.minimum(first, second)
     excess = through - direct
@@ -86,23 +86,23 @@ def relative_slack(first: Tensor, second: Tensor, direct: Tensor, floor: float) 
 def worst_triples(
     matrix: Float64[Tensor, "m m"], middles: Int64[Tensor, " k"], floor: float
 ) -> tuple[Float64[Tensor, " k"], Int64[Tensor, "k 3"]]:
-    """Return the smallest slack through each middle point over all ends, and where it is.
+    """Return the smallest slack through each middle point over all end points, and the triple that attains it.
 
     Args:
-        matrix: Distances of points to each other.
-        middles: Which points to pass through.
-        floor: Sides up to this length are left out.
+        matrix: Distances between all points.
+        middles: Indices of the points to pass through.
+        floor: Length up to which sides are left out.
     """
     size = len(matrix)
-    slacks, places = [], []
+    slacks, triples = [], []
     for y in middles.tolist():
         slack = relative_slack(matrix[:, y, None], matrix[None, y, :], matrix, floor).flatten()
-        place = int(slack.argmin())
-        slacks.append(slack[place])
-        places.append(torch.tensor([place // size, y, place % size]))
+        flat = int(slack.argmin())
+        slacks.append(slack[flat])
+        triples.append(torch.tensor([flat // size, y, flat % size]))
     if not slacks:
         return matrix.new_zeros(0), torch.zeros(0, 3, dtype=torch.int64)
-    return torch.stack(slacks), torch.stack(places)
+    return torch.stack(slacks), torch.stack(triples)
 
 
 def descend(
@@ -115,21 +115,21 @@ def descend(
     steps: int = 150,
     rate: float = 0.05,
 ) -> tuple[Float64[Tensor, " k"], Float64[Tensor, "k 3 d"]]:
-    """Move triples down the slope of their slack, and return the smallest slack of each on its way.
+    """Minimise the slack of triples by gradient descent, and return the smallest slack and points of each.
 
     Args:
-        distance: With gradients; one without is searched no further.
-        domain: Where the points stay.
-        starts: Triples x, y, z.
-        hold_middle: Leave y where it is.
-        floor: Sides up to this length do not count.
-        steps: Of Adam.
-        rate: Its learning rate.
+        distance: Distance function; without gradients, the descent stops after one step.
+        domain: Domain that the points stay in.
+        starts: Triples x, y, z to start from.
+        hold_middle: Whether y stays fixed.
+        floor: Length up to which sides do not count.
+        steps: Number of Adam steps.
+        rate: Learning rate of Adam.
     """
     count, _, dim = starts.shape
     free = domain.free(starts.flatten(0, 1)).view(count, 3, dim).clone().requires_grad_()
     optimiser = torch.optim.Adam([free], lr=rate)
-    best, found = torch.full((count,), torch.inf, dtype=torch.float64), starts.clone()
+    best, best_points = torch.full((count,), torch.inf, dtype=torch.float64), starts.clone()
     for _ in range(steps):
         points = domain.place(free.flatten(0, 1)).view(count, 3, dim)
         middle = starts[:, 1] if hold_middle else points[:, 1]
@@ -139,16 +139,16 @@ def descend(
         better = slack.detach() < best
         best = torch.where(better, slack.detach(), best)
         moved = torch.stack([ends[0], middle, ends[1]], dim=1).detach()
-        found = torch.where(better[:, None, None], moved, found)
+        best_points = torch.where(better[:, None, None], moved, best_points)
         if not slack.requires_grad:
             break
         (slope,) = torch.autograd.grad(torch.where(slack.isfinite(), slack, 0.0).sum(), free)
         free.grad = slope.nan_to_num(0.0, 0.0, 0.0)
         optimiser.step()
-    return best, found
+    return best, best_points
 
 
-# What an audit found, in words that claim no more than was shown.
+# Result of an audit, with a wording that separates proofs from searches.
 
 Kind = Literal["metric", "weak-metric", "semi-metric", "not a semi-metric"]
 
@@ -156,21 +156,21 @@ Kind = Literal["metric", "weak-metric", "semi-metric", "not a semi-metric"]
 @final
 @dataclass(frozen=True)
 class MetricVerdict:
-    """What is known of a distance.
+    """Result of the audit of a distance.
 
     Attributes:
-        subject: Its name.
-        domain: Where points lay.
-        kind: The strongest of the four that nothing found speaks against.
-        proved: The strongest that is proved; None where there is only the search.
-        proof: The argument.
-        faults: What breaks the axioms of a semi-metric, one sentence each.
-        pairs: How many pairs were tried for these.
-        worst: The triple with the least slack.
-        triples: How many were tried.
-        worst_through_vertices: The same among those that pass through a vertex (a label); None where there are none.
-        triples_through_vertices: How many of those.
-        vertices: How many vertices were passed through.
+        subject: Name of the distance.
+        domain: Domain of the points.
+        kind: Strongest kind without a counterexample.
+        proved: Strongest kind that is proved; None if there is only the search.
+        proof: Argument of the proof.
+        faults: Violations of the axioms of a semi-metric, one sentence each.
+        pairs: Number of pairs searched for these.
+        worst: Triple with the smallest slack.
+        triples: Number of triples searched.
+        worst_through_vertices: Worst triple that passes through a vertex (a label); None if there are no vertices.
+        triples_through_vertices: Number of triples through vertices searched.
+        vertices: Number of vertices passed through.
     """
 
     subject: str
@@ -188,32 +188,34 @@ class MetricVerdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict in one sentence."""
+        """Verdict in one sentence."""
         if self.kind == self.proved:
             other = "; not a metric: the worst triple breaks the triangle inequality" if self.kind != "metric" else ""
             return f"{self.kind}, proved: {self.proof}{other}."
-        known = f" Proved: {self.proved} ({self.proof})." if self.proved else ""
+        proof = f" Proved: {self.proved} ({self.proof})." if self.proved else ""
         if self.kind == "metric":
-            return f"no violation of a metric's axioms in {self.triples:,} triples, which is no proof of them.{known}"
+            return f"no violation of a metric's axioms in {self.triples:,} triples, which is not a proof.{proof}"
         if self.kind == "weak-metric":
             return (
                 f"not a metric; through the {self.vertices} vertices no violation in {self.triples_through_vertices:,} "
-                f"triples (weak-metric), which is no proof.{known}"
+                f"triples (weak-metric), which is not a proof.{proof}"
             )
         if self.kind == "semi-metric":
-            return f"not a metric; no violation of a semi-metric's axioms in {self.pairs:,} pairs, which is no proof."
+            return (
+                f"not a metric; no violation of a semi-metric's axioms in {self.pairs:,} pairs, which is not a proof."
+            )
         return f"not a semi-metric: {'; '.join(self.faults)}."
 
     def __str__(self) -> str:
         lines = [f"{self.subject} on {self.domain}: {self.sentence}"]
         if not self.faults:
-            lines += ["", *_told("worst triple", self.worst)]
+            lines += ["", *_described("worst triple", self.worst)]
         if not self.faults and self.worst_through_vertices is not None:
-            lines += ["", *_told("worst triple through a vertex", self.worst_through_vertices)]
+            lines += ["", *_described("worst triple through a vertex", self.worst_through_vertices)]
         return "\n".join(lines)
 
 
-def _told(title: str, triple: Triple) -> list[str]:
+def _described(title: str, triple: Triple) -> list[str]:
     points = zip("xyz", (triple.x, triple.y, triple.z), strict=True)
     sides = f"{triple.first:.4f} + {triple.second:.4f} = {triple.first + triple.second:.4f}"
     relation = f"d(x,z) = {triple.direct:.4f}"
@@ -229,8 +231,8 @@ def _shown(point: list[float]) -> str:
     return f"({shown}{', ...' if len(point) > 8 else ''})"
 
 
-POINTS = 96  # of a random set; all of its triples are tried
-STARTS = 32  # triples moved down the slope
+POINTS = 96  # points in a random set, of which all triples are searched
+STARTS = 32  # triples that gradient descent starts from
 ORDER: tuple[Kind, ...] = ("not a semi-metric", "semi-metric", "weak-metric", "metric")
 
 
@@ -244,23 +246,24 @@ def audit_distance(
     proved: Kind | None = None,
     proof: str = "",
 ) -> MetricVerdict:
-    """Search for points that break the axioms, and say what is left.
+    """Search for points that violate the axioms, and return the strongest kind of distance that remains.
 
-    A semi-metric is 0 for equal points, above 0 for others, and symmetric. In a metric no way through a third point is
-    shorter than the direct one. In a weak-metric this holds for ways through some points at least: here, through all
+    A semi-metric is 0 for equal points, above 0 for others, and symmetric. In a metric no path through a third point is
+    shorter than the direct one. In a weak-metric this holds at least for paths through some points: here, through all
     vertices of the domain.
 
-    All triples are tried of the domain's landmarks (grids, lines and vertices) and of sets of random points with points
-    half way between them; then the worst of them, and as many through vertices, are moved down the slope of the slack.
+    The search covers all triples of the domain's landmarks (grids, lines and vertices) and of sets of random points and
+    points half-way between them. Then gradient descent reduces the slack of the worst triples, and of as many through
+    vertices.
 
     Args:
-        distance: From n and m points to an n x m matrix.
-        domain: Where points may lie.
-        name: What to call the distance.
-        triples: How many triples to try at least.
-        seed: Of the random points.
-        proved: What is known beforehand.
-        proof: Why.
+        distance: Function from n and m points to an n x m matrix.
+        domain: Domain of the points.
+        name: Name of the distance.
+        triples: Smallest number of triples to search.
+        seed: Seed of the random points.
+        proved: Kind that is proved.
+        proof: Argument of the proof.
 
     Example:
         >>> from vicinal.pairs import euclidean, squared_euclidean
@@ -284,10 +287,10 @@ def audit_distance(
         faults = _faults(points, matrix) | faults
         scale = float(matrix[matrix.isfinite()].max())
         floor = max(floor, 1e-3 * scale)
-        slack, places = worst_triples(matrix, torch.arange(len(points)), 1e-3 * scale)
-        found = list(zip(slack.tolist(), points[places], strict=True))
-        worst = sorted([*worst, *found], key=lambda pair: pair[0])[:STARTS]
-        worst_through = sorted([*worst_through, *found[:corners]], key=lambda pair: pair[0])[:STARTS]
+        slack, worst_indices = worst_triples(matrix, torch.arange(len(points)), 1e-3 * scale)
+        candidates = list(zip(slack.tolist(), points[worst_indices], strict=True))
+        worst = sorted([*worst, *candidates], key=lambda pair: pair[0])[:STARTS]
+        worst_through = sorted([*worst_through, *candidates[:corners]], key=lambda pair: pair[0])[:STARTS]
         pairs += len(points) ** 2
         tried += len(points) ** 3
         tried_through += corners * len(points) ** 2
@@ -324,29 +327,29 @@ def audit_distance(
 
 
 def _sets(domain: Domain, triples: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Return sets of points, each with the vertices first, until all their triples are as many as asked for."""
+    """Yield sets of points, each with the vertices first, until they have the requested number of triples."""
     landmarks = torch.cat([domain.vertices, _others(domain.landmarks, domain.vertices)])
     yield landmarks
     left = triples - len(landmarks) ** 3
     while left > 0:
         drawn = domain.draw(POINTS // 2, generator)
         near = 10.0 ** (-2 * torch.rand(POINTS // 4, 1, generator=generator, dtype=torch.float64))
-        # Between two points, and on the line from one towards another: where y of a bad triple lies.
+        # Points on the line between two others, and close to one of them: where y of a bad triple tends to be.
         halves = domain.place(_mean(domain, drawn[: POINTS // 4], drawn[POINTS // 4 :], near))
         points = torch.cat([domain.vertices, drawn, halves])
         yield points
         left -= len(points) ** 3
 
 
-def _mean(domain: Domain, one: Tensor, other: Tensor, share: Tensor) -> Tensor:
-    """Return free numbers of points between two: on a convex set those of the mean."""
-    return domain.free((1 - share / 2) * one + share / 2 * other)
+def _mean(domain: Domain, first: Tensor, second: Tensor, share: Tensor) -> Tensor:
+    """Return the free parameters of points between two others: on a convex set, those of the weighted mean."""
+    return domain.free((1 - share / 2) * first + share / 2 * second)
 
 
-def _others(points: Tensor, known: Tensor) -> Tensor:
-    if not len(known):
+def _others(points: Tensor, existing: Tensor) -> Tensor:
+    if not len(existing):
         return points
-    return points[(points[:, None] - known[None]).abs().amax(2).amin(1) > 0]
+    return points[(points[:, None] - existing[None]).abs().amax(2).amin(1) > 0]
 
 
 def _distances(distance: Distance, points: Tensor, name: str) -> Tensor:
@@ -354,32 +357,32 @@ def _distances(distance: Distance, points: Tensor, name: str) -> Tensor:
         matrix = distance(points, points.clone())
     if matrix.shape != (len(points), len(points)):
         raise InputError(
-            f"{name} must map n and m points to an n x m matrix; from {len(points)} and {len(points)} points it made "
-            f"{list(matrix.shape)}."
+            f"{name} must map n and m points to an n x m matrix; for {len(points)} and {len(points)} points it has "
+            f"the shape {list(matrix.shape)}."
         )
     if matrix.isnan().any():
-        one, other = matrix.isnan().nonzero()[0].tolist()
-        raise NotFinite(f"{name} is NaN between {points[one].tolist()} and {points[other].tolist()}.")
+        row, column = matrix.isnan().nonzero()[0].tolist()
+        raise NotFinite(f"{name} is NaN between {points[row].tolist()} and {points[column].tolist()}.")
     if not (matrix.isfinite() & (matrix > 0)).any():
-        raise InputError(f"{name} is nowhere above 0 and finite: it is no distance.")
+        raise InputError(f"{name} is nowhere above 0 and finite, so it is not a distance.")
     return matrix.double()
 
 
 def _faults(points: Tensor, matrix: Tensor) -> dict[str, str]:
-    """Return what breaks the axioms of a semi-metric."""
+    """Return the violations of the axioms of a semi-metric."""
     scale = float(matrix[matrix.isfinite()].abs().max())
     apart = (points[:, None] - points[None]).norm(dim=2)
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
 
     def note(kind: str, amount: Tensor, limit: float, words: str) -> None:
-        place = int(amount.argmax())
-        if float(amount.flatten()[place]) > limit:
-            one, other = divmod(place, len(points))
-            found[kind] = words.format(
-                d=float(matrix[one, other]),
-                back=float(matrix[other, one]),
-                x=_short(points[one]),
-                y=_short(points[other]),
+        flat = int(amount.argmax())
+        if float(amount.flatten()[flat]) > limit:
+            row, column = divmod(flat, len(points))
+            faults[kind] = words.format(
+                d=float(matrix[row, column]),
+                back=float(matrix[column, row]),
+                x=_short(points[row]),
+                y=_short(points[column]),
             )
 
     note("negative", -matrix, TOLERANCE * scale, "d(x,y) = {d:.4g} is below 0 for x = {x}, y = {y}")
@@ -390,7 +393,7 @@ def _faults(points: Tensor, matrix: Tensor) -> dict[str, str]:
     both = matrix.isfinite() & matrix.T.isfinite()
     askew = torch.where(both, (matrix - matrix.T).abs(), torch.where(matrix == matrix.T, 0.0, math.inf))
     note("symmetry", askew, TOLERANCE * scale, "d(x,y) = {d:.4g} but d(y,x) = {back:.4g} for x = {x}, y = {y}")
-    return found
+    return faults
 
 
 def _short(point: Tensor) -> str:

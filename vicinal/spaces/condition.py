@@ -1,27 +1,27 @@
-"""For which k and p the label distance is a metric: a closed form, for the smoothed power too.
+"""Values of k and p for which the label distance is a metric, in closed form, also for the smoothed power.
 
 The distance of two coordinates that differ by u is f(u) = -log(1 - k g(u)), where g(u) is u^p or its smoothed form
-((u + s)^p - s^p) / ((1 + s)^p - s^p). Since f rises from f(0) = 0, the triangle inequality on [0, 1] says that f is
-subadditive: f(u + v) <= f(u) + f(v) wherever u + v <= 1. **This holds if and only if 2 f(1/2) >= f(1)**, that is
+((u + s)^p - s^p) / ((1 + s)^p - s^p). Since f increases from f(0) = 0, the triangle inequality on [0, 1] says that f is
+subadditive: f(u + v) <= f(u) + f(v) whenever u + v <= 1. **This holds if and only if 2 f(1/2) >= f(1)**, that is
 
     k <= (2 g - 1) / g^2    with g = g(1/2),
 
-which without smoothing reads k <= 2^(p+1) - 2^(2p), or p <= log2(1 + sqrt(1 - k)).
+which without smoothing becomes k <= 2^(p+1) - 2^(2p), or p <= log2(1 + sqrt(1 - k)).
 
-Proof. The slope is f'(u) = c p / q(u + s), with a constant c > 0 and q(t) = a t^(1-p) - c t, where a > 0. For p >= 1 q
-falls, so f is convex and not subadditive, and the condition fails as it must: g(1/2) <= 1/2. Let p < 1.
+Proof. The slope is f'(u) = c p / q(u + s), with a constant c > 0 and q(t) = a t^(1-p) - c t, where a > 0. For p >= 1, q
+decreases, so f is convex and not subadditive, and the condition fails as it must: g(1/2) <= 1/2. Let p < 1.
 
 1. *Only halves matter.* Fix u + v = w and let m(u) = f(u) + f(w - u) - f(w), so m(0) = 0. For u < w/2 the sign of m'(u)
-   is that of r(u) = q(w - u + s) - q(u + s). As q''(t) = -a p (1-p) t^(-p-1) rises with t, r'' > 0: r is convex and
-   r(w/2) = 0, so on [0, w/2] r is first at least 0 and then at most 0. Hence m rises, then falls, and is smallest at 0,
-   where it is 0, or at w/2.
+   is that of r(u) = q(w - u + s) - q(u + s). As q''(t) = -a p (1-p) t^(-p-1) increases with t, r'' > 0: r is convex and
+   r(w/2) = 0, so on [0, w/2] r is first at least 0 and then at most 0. Hence m increases, then decreases, and is
+   smallest at 0, where it is 0, or at w/2.
 2. *Only w = 1 matters.* Let h(w) = 2 f(w/2) - f(w), so h(0) = 0. The sign of h'(w) is that of
    r(w) = q(w + s) - q(w/2 + s), r(0) = 0, and r''(w) = q''(w + s) - q''(w/2 + s) / 4 < 0, because w/2 + s >= (w + s)/2
    makes the second term less than 2^(p-1) < 1 of the first in size. So r is first at least 0 and then at most 0; h
-   rises, then falls, and is smallest at 0 or at 1.
+   increases, then decreases, and is smallest at 0 or at 1.
 
-Sums over coordinates keep the inequality, and so does every F that is increasing and concave with F(0) = 0. The
-converse needs F to be the identity: two labels and the point half way between them on the edge of the simplex.
+Sums over coordinates preserve the inequality, and so does every F that is increasing and concave with F(0) = 0. The
+converse needs F to be the identity: take two labels and the point half-way between them on the edge of the simplex.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = ["k_max", "options_for", "p_max"]
 
 
 def k_max(p: float, smoothing: float = 0.0) -> float:
-    """Return the largest k for which the label distance is a metric; 0 where none is.
+    """Return the largest k for which the label distance is a metric; 0 if there is none.
 
     Args:
-        p: The power, above 0.
-        smoothing: Of the power at 0.
+        p: Power, above 0.
+        smoothing: Smoothing of the power at 0.
 
     Example:
         >>> round(k_max(0.5), 4), k_max(1.0)
@@ -52,11 +52,11 @@ def k_max(p: float, smoothing: float = 0.0) -> float:
 
 
 def p_max(k: float, smoothing: float = 0.0) -> float:
-    """Return the largest p for which the label distance is a metric; 0 where none is, which takes smoothing.
+    """Return the largest p for which the label distance is a metric; 0 if there is none, only possible with smoothing.
 
     Args:
-        k: Above 0 and at most 1.
-        smoothing: Of the power at 0.
+        k: Factor, above 0 and at most 1.
+        smoothing: Smoothing of the power at 0.
 
     Example:
         >>> [round(p_max(k), 4) for k in (0.1, 0.5, 0.9)]
@@ -72,22 +72,22 @@ def p_max(k: float, smoothing: float = 0.0) -> float:
     low, high = 1e-12, 1.0
     if k > _k_of(_half(low, smoothing)):
         return 0.0
-    for _ in range(60):  # g(1/2) falls as p rises: the mass of t^(p-1) moves to the right
+    for _ in range(60):  # g(1/2) decreases as p increases: the mass of t^(p-1) moves to the right
         middle = (low + high) / 2
         low, high = (middle, high) if k <= _k_of(_half(middle, smoothing)) else (low, middle)
     return low
 
 
 def options_for(classes: int, smoothing: float = 1e-4) -> dict[str, float]:
-    """Return options of `metric_cross_entropy` that make it a metric which can be trained from random weights.
+    """Return options of `metric_cross_entropy` that make it a metric that can be trained from random weights.
 
-    A metric takes p below 1, and then many small gaps outweigh one large one: with more than `most_classes(k, p)` it
-    pays to send all items to one class, whichever. The smaller k is, the more classes are possible. This is the largest
-    k for so many, the usual 0.5 at most, and its largest p.
+    A metric needs p below 1, and then many small gaps outweigh one large gap: with more than `most_classes(k, p)`
+    classes, the loss is lower if all items are assigned to any one class. The smaller k is, the more classes are
+    possible. This function returns the largest k for the number of classes, at most the default 0.5, and its largest p.
 
     Args:
-        classes: How many there are to learn.
-        smoothing: Of the power at 0.
+        classes: Number of classes to learn.
+        smoothing: Smoothing of the power at 0.
 
     Example:
         >>> {name: round(value, 4) for name, value in options_for(100).items()}
@@ -95,7 +95,7 @@ def options_for(classes: int, smoothing: float = 1e-4) -> dict[str, float]:
     """
     _check(smoothing)
     if classes < 2:
-        raise InputError(f"There is nothing to learn with fewer than 2 classes; got {classes!r}.")
+        raise InputError(f"classes must be at least 2; got {classes!r}.")
     low, high = 1e-12, 0.5
     for _ in range(60):
         middle = math.sqrt(low * high)
@@ -108,8 +108,8 @@ def _half(p: float, smoothing: float) -> float:
     """Return the smoothed power of one half."""
     if smoothing == 0:
         return 0.5**p
-    zero, half, one = (math.log(t) for t in (smoothing, 0.5 + smoothing, 1.0 + smoothing))
-    return math.expm1(p * (half - zero)) / math.expm1(p * (one - zero))
+    zero, half, unit = (math.log(t) for t in (smoothing, 0.5 + smoothing, 1.0 + smoothing))
+    return math.expm1(p * (half - zero)) / math.expm1(p * (unit - zero))
 
 
 def _k_of(half: float) -> float:

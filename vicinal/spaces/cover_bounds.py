@@ -1,8 +1,8 @@
-"""How far a loss on a few items of each class can be from the loss on all: generalisation bounds, term by term.
+"""Generalisation bounds, term by term: how far the loss on a few items of each class can be from the loss on all.
 
-The loss is the generalised contrastive one: (d - positive_margin)_+ for two items of one class and
-(negative_margin - d)_+ for others. As a function of either embedding it is 1-Lipschitz, so that distances between
-embeddings (and `lipschitz=1`) may stand where the paper has distances between inputs.
+The loss is the generalised contrastive loss: (d - positive_margin)_+ for two items of one class and
+(negative_margin - d)_+ for others. As a function of either embedding it is 1-Lipschitz, so distances between
+embeddings (with `lipschitz=1`) can replace the paper's distances between inputs.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from vicinal.neighbours.inputs import ArrayLike, Labels, as_codes, as_embeddings
 __all__ = ["Bound", "cover_bound", "lipschitz_constant", "sample_bound"]
 
 
-# How much a chain of layers can stretch a distance.
+# Lipschitz constant of a chain of layers.
 
 
 def lipschitz_constant(layers: Iterable[nn.Module]) -> float:
-    """Bound by how much a chain of layers can stretch a distance, in evaluation mode.
+    """Return an upper bound of the Lipschitz constant of a chain of layers in evaluation mode.
 
     Formula:
         The product over layers of sqrt(largest row sum x largest column sum) of absolute weights (Schur's test), which
-        bounds the spectral norm. A bound on the row sums alone, as the paper's Lemma 4.1 has it, is not enough.
+        bounds the spectral norm. A bound on the row sums alone, as in the paper's Lemma 4.1, is not enough.
 
     Args:
-        layers: Linear maps, convolutions, batch norms, and layers that stretch nothing (ReLU, pooling without overlap,
-            dropout); sequences of those.
+        layers: Linear maps, convolutions, batch norms, 1-Lipschitz layers (ReLU, pooling without overlap, dropout),
+            and sequences of these.
 
     Reference:
         Gurbuz, Can and Alatan (2024), Deep metric learning with chance constraints, Lemma 4.1.
@@ -67,8 +67,8 @@ def _stretch(layer: nn.Module) -> float:
     if pools or isinstance(layer, nn.ReLU | nn.Identity | nn.Flatten | nn.Dropout | nn.AdaptiveAvgPool2d):
         return 1.0
     raise InputError(
-        f"No bound is known here for a layer of type {type(layer).__name__}; give linear maps, convolutions, batch "
-        "norms, ReLU and pooling without overlap, one after the other."
+        f"No bound is known for a layer of type {type(layer).__name__}; pass linear maps, convolutions, batch norms, "
+        "ReLU and pooling without overlap, in sequence."
     )
 
 
@@ -77,14 +77,14 @@ ROWS = 1024
 
 @dataclass(frozen=True)
 class Bound:
-    """A measured gap and the terms of what bounds it.
+    """Measured gap between two mean losses, and the terms of its bound.
 
     Attributes:
-        gap: The difference of the two mean losses.
-        cover: What the distance of items to their cover adds.
-        error: The training error.
-        sampling: What a finite sample adds; it holds with the probability that was asked for.
-        radius: The covering radius.
+        gap: Difference of the two mean losses.
+        cover: Term of the distance from items to their cover.
+        error: Training error.
+        sampling: Term of the finite sample, which holds with the requested probability.
+        radius: Covering radius.
     """
 
     gap: float
@@ -95,7 +95,7 @@ class Bound:
 
     @property
     def total(self) -> float:
-        """The bound: the sum of its terms."""
+        """Bound, the sum of its terms."""
         return self.cover + self.error + self.sampling
 
 
@@ -109,24 +109,24 @@ def cover_bound(
     lipschitz: float = 1.0,
     failure: float = 0.05,
 ) -> Bound:
-    """Bound how far the loss against a few chosen items is from the loss against all items.
+    """Bound the difference between the loss against a few chosen items and the loss against all items.
 
     Formula:
         | mean over [n] x [n] - mean over s x [n] |  <=  zeta (3 delta_s + epsilon(n)) + e
             + L (2 sqrt(log(1/gamma) / 2n) + sqrt((2 m log 2 + 2 log(1/gamma)) / n))
 
-        delta_s is the largest distance of an item to the nearest chosen one of its class, epsilon(n) that of an item
-        to the nearest other one of its class (what a new item would find), e the mean loss over s x [n], L the
-        largest value that the loss can take, m the number of chosen items.
+        delta_s is the largest distance from an item to the nearest chosen item of its class, epsilon(n) the largest
+        distance from an item to the nearest other item of its class (as a new item would have), e the mean loss over
+        s x [n], L the largest value that the loss can take, and m the number of chosen items.
 
     Args:
         embeddings: One row per training item.
         labels: One label per item.
         chosen: Positions of the chosen items (s), at least one of each class.
-        positive_margin: The distance up to which items of one class cost nothing.
-        negative_margin: The distance from which items of two classes cost nothing.
-        lipschitz: The constant (zeta) of the loss, where distances are those of the rows given.
-        failure: The probability (gamma) with which the bound may fail.
+        positive_margin: Distance up to which two items of one class have no loss.
+        negative_margin: Distance from which two items of different classes have no loss.
+        lipschitz: Lipschitz constant (zeta) of the loss with respect to the rows.
+        failure: Probability (gamma) with which the bound may fail.
 
     Reference:
         Gurbuz, Can and Alatan (2024), Deep metric learning with chance constraints, Proposition 4.2, with the term of
@@ -142,7 +142,7 @@ def cover_bound(
     _, (codes,) = as_codes(labels, sizes=[len(items)])
     picked = torch.as_tensor(chosen, dtype=torch.int64)
     if missing := sorted(set(codes.tolist()) - set(codes[picked].tolist())):
-        raise InputError(f"Every class needs a chosen item; {len(missing)} have none (first: {missing[:5]}).")
+        raise InputError(f"Every class needs a chosen item; {len(missing)} classes have none (first: {missing[:5]}).")
     margins = (positive_margin, negative_margin)
     error = _mean_loss(items[picked], codes[picked], items, codes, margins)
     radius = _farthest(items, codes, items[picked], codes[picked])
@@ -169,24 +169,24 @@ def sample_bound(
     lipschitz: float = 1.0,
     failure: float = 0.05,
 ) -> Bound:
-    """Bound how far the loss of a sample against everything is from the loss of everything.
+    """Bound the difference between the loss of a sample against the population and the loss of the population.
 
     Formula:
         | mean over all x all - mean over S x all |  <=  zeta delta_S + L sqrt((2 K log 2 + 2 log(1/gamma)) / m)
 
-        delta_S is the largest distance of any item to the nearest one of its class in the sample, m the size of the
-        sample, K the number of balls of radius delta_S / 2 that cover the population; here as many as greedy k-Center
-        takes, which is no less.
+        delta_S is the largest distance from any item to the nearest item of its class in the sample, m the size of the
+        sample, and K the number of balls of radius delta_S / 2 that cover the population; here the number that greedy
+        k-Center needs, which is an upper bound.
 
     Args:
         sample: One row per item of the sample (S).
         sample_labels: One label per row.
-        population: One row per item, of the same classes: as many as there are.
+        population: One row per item of the same classes, as many as available.
         population_labels: One label per row.
-        positive_margin: The distance up to which items of one class cost nothing.
-        negative_margin: The distance from which items of two classes cost nothing.
-        lipschitz: The constant (zeta) of the loss, where distances are those of the rows given.
-        failure: The probability (gamma) with which the bound may fail.
+        positive_margin: Distance up to which two items of one class have no loss.
+        negative_margin: Distance from which two items of different classes have no loss.
+        lipschitz: Lipschitz constant (zeta) of the loss with respect to the rows.
+        failure: Probability (gamma) with which the bound may fail.
 
     Reference:
         Gurbuz, Can and Alatan (2024), Proposition 4.1.
@@ -240,7 +240,7 @@ def _farthest(
     *,
     others: bool = False,
 ) -> float:
-    """Return the largest distance of an item to the nearest centre of its class (`others`: that is not itself)."""
+    """Return the largest distance of an item to the nearest centre of its class; with `others`, not to itself."""
     largest = 0.0
     for code in set(codes.tolist()):
         distance = torch.cdist(items[codes == code], centres[centre_codes == code])
@@ -252,13 +252,13 @@ def _farthest(
 
 
 def _balls(items: Float64[Tensor, "n d"], codes: Int64[Tensor, " n"], radius: float) -> int:
-    """Return how many balls greedy k-Center takes to cover every class."""
+    """Return the number of balls that greedy k-Center needs to cover every class."""
     tables = classes_by_size(codes, items.shape[1])
     return sum(int(((greedy_radii(items[table]) > radius).sum(dim=1) + 1).sum()) for table in tables)
 
 
 def _largest_loss(items: Float64[Tensor, "n d"], margins: tuple[float, float]) -> float:
-    """Return the largest loss of two items in the ball that holds all of them."""
+    """Return the largest loss of two items in the ball that contains all of them."""
     return max(2 * float(items.norm(dim=1).max()) - margins[0], margins[1])
 
 

@@ -1,4 +1,4 @@
-"""What can be audited by name: the losses, the geometries they are written for, and a few distances more."""
+"""Audits by name: of losses, of the geometries that they are written for, and of a few more distances."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from vicinal.spaces.label_metric import LabelMetric, label_metric_of
 __all__ = ["DISTANCES", "angular", "audit", "squared_sine"]
 
 
-# Verdicts on distances, kept by all that they depend on: a search over triples takes seconds, and never changes.
+# Cache of verdicts: a search over triples takes seconds, and its result never changes.
 
 
-def kept_verdict(
+def cached_verdict(
     folder: Path, inputs: Mapping[str, Any], subject: str, search: Callable[[], MetricVerdict]
 ) -> MetricVerdict:
-    """Return the verdict that is kept for some inputs, or search for it and keep it.
+    """Return the cached verdict for some inputs, or search for it and cache it.
 
     Args:
-        folder: Made if need be; one that cannot be written to costs a search each time, no more.
-        inputs: All that the verdict depends on, beside the version of vicinal.
-        subject: What the verdict is about: losses that measure alike share one search.
-        search: Finds it.
+        folder: Folder of the cache, created if necessary; if it cannot be written to, every call searches again.
+        inputs: Everything that the verdict depends on, apart from the versions of vicinal and torch.
+        subject: Subject of the verdict: losses with the same distance share one search.
+        search: Function that computes the verdict.
     """
     every = {**inputs, "vicinal": version("vicinal"), "torch": torch.__version__}
     key = json.dumps(every, sort_keys=True, default=repr)
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     try:
         verdict = _read(path)
-    except (OSError, ValueError, KeyError, TypeError):  # not there yet, or damaged
+    except (OSError, ValueError, KeyError, TypeError):  # missing or damaged
         verdict = search()
         with suppress(OSError, DataError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -81,12 +81,12 @@ def angular(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> 
         >>> angular(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0], [-1.0, 0.0]]))
         tensor([[1.5708, 3.1416]])
     """
-    one, other = to_sphere(anchors)[:, None], to_sphere(references)[None]
-    return 2.0 * torch.atan2((one - other).norm(dim=2), (one + other).norm(dim=2))
+    left, right = to_sphere(anchors)[:, None], to_sphere(references)[None]
+    return 2.0 * torch.atan2((left - right).norm(dim=2), (left + right).norm(dim=2))
 
 
 def squared_sine(anchors: Float[Tensor, "n d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
-    """Return one minus the squared cosine, which takes opposite vectors for equal.
+    """Return one minus the squared cosine, which treats opposite vectors as equal.
 
     Example:
         >>> squared_sine(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0], [-1.0, 0.0]]))
@@ -108,13 +108,13 @@ def label_cross_entropy(anchors: Float[Tensor, "n c"], references: Float[Tensor,
 @final
 @dataclass(frozen=True)
 class Named:
-    """A distance with what is known of it.
+    """Distance with what is proved about it.
 
     Attributes:
-        distance: The function.
-        domains: Names in `DOMAINS`: where it is used, then where else the proof holds.
-        proved: What it is known to be there.
-        proof: Why.
+        distance: Distance function.
+        domains: Names in `DOMAINS`: the domain where it is used, then others in which the proof holds.
+        proved: Kind that it is proved to be there.
+        proof: Argument of the proof.
     """
 
     distance: Distance
@@ -124,7 +124,7 @@ class Named:
 
 
 DISTANCES: dict[str, Named] = {
-    "angular": Named(angular, ("sphere",), "metric", "it is the length of the shortest way on the sphere"),
+    "angular": Named(angular, ("sphere",), "metric", "it is the length of the shortest path on the sphere"),
     "cosine": Named(cosine_distance, ("sphere",)),
     "cosine_distance": Named(cosine_distance, ("sphere",)),
     "cross_entropy": Named(label_cross_entropy, ("simplex",)),
@@ -145,17 +145,17 @@ def audit(
     cache: Path | None = None,
     **options: Any,
 ) -> MetricVerdict:
-    """Say whether a loss or a distance is a metric, a weak-metric or a semi-metric, with the worst triple.
+    """Determine whether a loss or a distance is a metric, a weak-metric or a semi-metric, with the worst triple.
 
     Args:
-        what: A loss (its geometry is audited, on the sphere; for one on class probabilities its distance), a name in
-            `DISTANCES`, a `LabelMetric`, or any function of n and m points to an n x m matrix.
-        domain: Where points lie, a name in `DOMAINS`; by default where the distance is used. A function needs one.
-        dim: Coordinates of the points.
-        triples: How many triples to try at least.
-        seed: Of the random ones.
-        cache: Folder in which verdicts on named losses and distances are kept, so that the search is made once; None
-            searches anew.
+        what: Loss (its geometry is audited on the sphere, or its distance if it is a loss on class probabilities), name
+            in `DISTANCES`, `LabelMetric`, or function from n and m points to an n x m matrix.
+        domain: Domain of the points, a name in `DOMAINS`; by default where the distance is used. Required for a
+            function.
+        dim: Number of coordinates of the points.
+        triples: Smallest number of triples to search.
+        seed: Seed of the random triples.
+        cache: Folder in which verdicts on named losses and distances are cached; None always searches.
         **options: Options of the loss: `audit("metric_cross_entropy", k=0.5, p=0.9)`.
 
     Example:
@@ -167,17 +167,17 @@ def audit(
     """
     name, named = _named(what, domain, options)
     where = domain or named.domains[0]
-    place = look_up("domain", where, DOMAINS)(dim)
+    points = look_up("domain", where, DOMAINS)(dim)
     proved, proof = (named.proved, named.proof) if where in named.domains else (None, "")
 
     def search() -> MetricVerdict:
-        return audit_distance(named.distance, place, name=name, triples=triples, seed=seed, proved=proved, proof=proof)
+        return audit_distance(named.distance, points, name=name, triples=triples, seed=seed, proved=proved, proof=proof)
 
     if cache is None or not isinstance(what, str):
         return search()
     distance = name.partition(" (of ")[0]
     inputs = {"distance": distance, "domain": where, "dim": dim, "triples": triples, "seed": seed, "proof": proof}
-    return kept_verdict(cache, inputs, name, search)
+    return cached_verdict(cache, inputs, name, search)
 
 
 def _named(what: Any, domain: str | None, options: dict[str, Any]) -> tuple[str, Named]:
@@ -192,8 +192,8 @@ def _named(what: Any, domain: str | None, options: dict[str, Any]) -> tuple[str,
     loss = without_alias(what)
     if loss in ("metric_cross_entropy", "weak_metric_cross_entropy"):
         metric = label_metric_of(loss, options)
-        given = "".join(f" {name}={value}" for name, value in options.items())
-        return f"{loss}{given}", _label_metric(metric)
+        chosen = "".join(f" {name}={value}" for name, value in options.items())
+        return f"{loss}{chosen}", _label_metric(metric)
     _no_options(what, options)
     if loss in DISTANCES:
         return loss, DISTANCES[loss]
@@ -201,14 +201,14 @@ def _named(what: Any, domain: str | None, options: dict[str, Any]) -> tuple[str,
         raise UnknownName("loss or distance", what, [*OBJECTIVES, *DISTANCES])
     geometry = traits_or_default(OBJECTIVES[loss]).geometry
     named = DISTANCES[geometry]
-    # A criterion puts embeddings on the sphere first, unless they are compared by inner products.
+    # A criterion first normalises embeddings to the sphere, unless they are compared by inner products.
     domains = named.domains if geometry == "dot" else ("sphere", *named.domains)
     return f"{geometry} (of {loss})", replace(named, domains=domains)
 
 
 def _label_metric(metric: LabelMetric) -> Named:
     if not metric.is_metric:
-        proof = "|x - z| <= max(x, z), so ways through labels are never shorter"
+        proof = "|x - z| <= max(x, z), so paths through labels are never shorter"
         return Named(metric, ("simplex", "cube"), "weak-metric", proof)
     limit = f"k = {metric.k:g}" + (f" smoothed by {metric.smoothing:g}" if metric.smoothing else "")
     proof = f"p = {metric.p:.4g} is not above {p_max(metric.k, metric.smoothing):.4g}, the limit for {limit}"
@@ -217,4 +217,4 @@ def _label_metric(metric: LabelMetric) -> Named:
 
 def _no_options(what: Any, options: dict[str, Any]) -> None:
     if options:
-        raise InputError(f"Options {', '.join(sorted(options))} do not change the distance of {what}: leave them out.")
+        raise InputError(f"Options {', '.join(sorted(options))} do not change the distance of {what}; leave them out.")

@@ -1,4 +1,4 @@
-"""Where points may lie: what an audit draws from, looks at first, and moves within."""
+"""Domains of points for audits: random points, landmarks to try first, and a parametrisation to optimise in."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Points = Float64[Tensor, "_ _"]
 @final
 @dataclass(frozen=True)
 class Domain:
-    """A set of points.
+    """Set of points.
 
     Attributes:
-        name: What to call it in a sentence.
+        name: Name for use in a sentence.
         dim: Number of coordinates.
         landmarks: Points where the triangle inequality is likely to fail: lines, circles, centres.
-        vertices: Points that all triangles may pass through even if those through others fail: the labels.
-        draw: From a number and a generator to so many random points.
-        place: From free numbers to points, with gradients.
-        free: From points to such numbers, as nearly as there are any.
+        vertices: Points through which the triangle inequality may hold even if it fails through others: the labels.
+        draw: Function from a number and a generator to that number of random points.
+        place: Function from free parameters to points, with gradients.
+        free: Function from points to free parameters, approximate where there are no exact ones.
     """
 
     name: str
@@ -52,7 +52,7 @@ def cube(dim: int = 1) -> Domain:
         [[0.0], [1.0]]
     """
     _check(dim, 1)
-    # All corners of a cube of 4 dimensions, and as many that are 0 in the others beyond.
+    # All corners of the first 4 dimensions; the other coordinates are 0.
     corners = _rows(itertools.product((0.0, 1.0), repeat=min(dim, 4)), dim)
     line = torch.linspace(0, 1, 65, dtype=torch.float64)[:, None].expand(-1, dim)
     levels = _rows(itertools.product((0.0, 0.25, 0.5, 0.75, 1.0), repeat=min(dim, 2)), dim)
@@ -79,11 +79,11 @@ def simplex(classes: int = 3) -> Domain:
     share = torch.linspace(0, 1, 65, dtype=torch.float64)[:, None]
     edge = share * labels[0] + (1 - share) * labels[1]
     few = labels[:8]
-    halves = torch.stack([(one + other) / 2 for one, other in itertools.combinations(few, 2)])
+    halves = torch.stack([(first + second) / 2 for first, second in itertools.combinations(few, 2)])
     centre = torch.full((1, classes), 1 / classes, dtype=torch.float64)
 
     def draw(n: int, generator: torch.Generator) -> Tensor:
-        # From nearly certain to nearly even, as soft-max outputs are in the course of training.
+        # From nearly certain to nearly uniform, like soft-max outputs in the course of training.
         sharpness = 10 ** (2 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 0.5)
         return (sharpness * torch.randn(n, classes, generator=generator, dtype=torch.float64)).softmax(1)
 
@@ -152,11 +152,11 @@ def _distinct(points: Tensor) -> Tensor:
 
 
 def _rows(short: itertools.product[tuple[float, ...]], dim: int) -> Tensor:
-    """Return rows filled up with zeros."""
+    """Return rows padded with zeros."""
     rows = torch.tensor(list(short), dtype=torch.float64)
     return torch.cat([rows, rows.new_zeros(len(rows), dim - rows.shape[1])], dim=1)
 
 
 def _check(dim: int, least: int) -> None:
     if dim < least:
-        raise InputError(f"Points here need at least {least} coordinates; got {dim}.")
+        raise InputError(f"Points of this domain need at least {least} coordinates; got {dim}.")

@@ -1,4 +1,4 @@
-"""Figures of audits: the metric region, the worst triple, and how far apart items really are."""
+"""Figures of audits: the metric region, the worst triple, and the distances between items."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def audit_figures(
     found: Bounds | None = None,
     items: Float[Tensor, "n c"] | None = None,
 ) -> dict[str, Figure]:
-    """Draw everything there is to see of an audit.
+    """Draw all figures of an audit.
 
     Args:
-        verdict: The audit.
-        metric: The distance, where it is one of class probabilities.
+        verdict: Result of the audit.
+        metric: Distance, if it is one of class probabilities.
         found: Bounds of a run.
-        items: The class probabilities that they are of.
+        items: Class probabilities that the bounds belong to.
 
     Returns:
-        Figures by name: "worst triple", and where they apply "slack surface" and "pair distances".
+        Figures by name: "worst triple" and, if they apply, "slack surface" and "pair distances".
     """
     figures = {} if verdict.faults else {"worst triple": worst_triple(verdict)}
     if metric is not None:
@@ -50,13 +50,13 @@ def audit_figures(
 
 
 def slack_surface(metric: LabelMetric | None = None, *, points: int = 161) -> Figure:
-    """Draw over k and p how far the triangle inequality is from failing at its worst point, half way between labels.
+    """Draw the slack of the triangle inequality over k and p at its worst point, half-way between two labels.
 
     Args:
-        metric: Marked in the figure; the surface is that of its smoothing.
-        points: Along each side.
+        metric: Distance to mark in the figure; the surface uses its smoothing.
+        points: Number of grid points along each side.
     """
-    from matplotlib.colors import TwoSlopeNorm  # slow to import, as all of matplotlib is
+    from matplotlib.colors import TwoSlopeNorm  # slow to import, like all of matplotlib
 
     smoothing = 0.0 if metric is None else metric.smoothing
     k, p = np.linspace(0.01, 0.99, points), np.linspace(0.02, 1.3, points)
@@ -70,7 +70,7 @@ def slack_surface(metric: LabelMetric | None = None, *, points: int = 161) -> Fi
     figure = _new_figure(5.6, 4.2)
     panel = figure.subplots()
     drawn = panel.pcolormesh(k, p, slack, cmap="RdBu", norm=TwoSlopeNorm(0.0, -0.7, 0.7), shading="gouraud")
-    panel.plot(k, [p_max(float(one), smoothing) for one in k], color="black", linewidth=1.4)
+    panel.plot(k, [p_max(float(value), smoothing) for value in k], color="black", linewidth=1.4)
     panel.annotate("metric", (0.12, 0.45), fontsize=11)
     panel.annotate("weak-metric only", (0.5, 1.05), fontsize=11)
     if metric is not None:
@@ -83,27 +83,27 @@ def slack_surface(metric: LabelMetric | None = None, *, points: int = 161) -> Fi
             ha="right",
         )
     panel.set(xlabel="k", ylabel="p" + (f" (smoothing {smoothing:g})" if smoothing else ""))
-    panel.set_title("Slack half way between two labels, over their distance", fontsize=10)
+    panel.set_title("Slack half-way between two labels, relative to their distance", fontsize=10)
     panel.set(xlim=(0, 1.02), ylim=(0, 1.3))
     figure.colorbar(drawn, ax=panel, label="below 0 the triangle inequality fails", extend="both")
     return styled(figure)
 
 
 def worst_triple(verdict: MetricVerdict) -> Figure:
-    """Draw the coordinates of the worst triple, and its two ways from x to z.
+    """Draw the coordinates of the worst triple, and its two paths from x to z.
 
     Args:
-        verdict: An audit.
+        verdict: Result of an audit.
     """
     triple = verdict.worst
     figure = _new_figure(7.6, 3.0)
     left, right = figure.subplots(1, 2, width_ratios=(1.2, 1))
     shown = min(len(triple.x), 12)
-    at = np.arange(shown)
+    positions = np.arange(shown)
     for shift, name, point, colour in ((-0.27, "x", triple.x, X), (0.0, "y", triple.y, Y), (0.27, "z", triple.z, Z)):
-        left.bar(at + shift, point[:shown].tolist(), 0.25, color=colour, label=name)
+        left.bar(positions + shift, point[:shown].tolist(), 0.25, color=colour, label=name)
     left.axhline(0, color="black", linewidth=0.8)
-    left.set(title="Points of the worst triple", xlabel="coordinate", xticks=at, xticklabels=at + 1)
+    left.set(title="Points of the worst triple", xlabel="coordinate", xticks=positions, xticklabels=positions + 1)
     left.margins(y=0.25)
     left.legend(frameon=False, ncols=3, loc="upper center", fontsize=8)
     _ways(right, triple.first, triple.second, triple.direct, fails=triple.slack < 0)
@@ -112,13 +112,13 @@ def worst_triple(verdict: MetricVerdict) -> Figure:
 
 
 def pair_distances(found: Bounds, items: Float[Tensor, "n c"], *, compare: int = 500, seed: int = 0) -> Figure:
-    """Draw how far apart items of one class and of different classes are, with what is proved about it.
+    """Draw the distances between items of one class and of different classes, with the proved bounds.
 
     Args:
-        found: The bounds.
-        items: The class probabilities that they are of.
-        compare: How many items, drawn at random, to compare with each other.
-        seed: Of the draw.
+        found: Bounds of a run.
+        items: Class probabilities that the bounds belong to.
+        compare: Number of random items to compare with each other.
+        seed: Seed of the random items.
     """
     chosen = torch.randperm(len(items), generator=torch.Generator().manual_seed(seed))[:compare]
     blocks = [block for _, block in distances_in_blocks(found.metric, items[chosen].double())]
@@ -151,7 +151,7 @@ def _new_figure(width: float, height: float) -> Figure:
 
 
 def _ways(panel: Axes, first: float, second: float, direct: float, *, fails: bool) -> None:
-    """Draw the two ways as bars of their lengths; an infinite one leaves the panel."""
+    """Draw the two paths as bars of their lengths; an infinite one extends beyond the panel."""
     longest = max([side for side in (first + second, direct) if np.isfinite(side)], default=1.0)
     lengths = [min(side, 1.4 * longest) for side in (first, second, direct)]
     panel.barh([1], [lengths[0]], 0.5, color=X, label="d(x,y)")

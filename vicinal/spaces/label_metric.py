@@ -1,4 +1,4 @@
-"""The distance of two vectors of class probabilities that the label losses are the distance to a label of."""
+"""The distance between class probabilities behind the label losses, which are its distance to the label."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ __all__ = ["Bounds", "LabelMetric", "bounds", "label_metric_of"]
 @final
 @dataclass(frozen=True)
 class LabelMetric:
-    """Measure how far two vectors of class probabilities are from each other, and from a label.
+    """Distance between two vectors of class probabilities, and between one and a label.
 
     Formula:
         L(x, y) = F( sum over classes of -log(1 - k |x_i - y_i|^p) )
 
-    A label is the vector with a 1 in its place. `metric_cross_entropy` is the mean distance of items to their labels;
-    with k = p = 1 it is `weak_metric_cross_entropy`, and two labels are infinitely far apart.
+    A label is a one-hot vector. `metric_cross_entropy` is the mean distance of items to their labels; with k = p = 1
+    it is `weak_metric_cross_entropy`, and two labels are infinitely far apart.
 
     Args:
-        k: Above 0 and at most 1.
-        p: Above 0.
-        smoothing: Takes the cusp of the power at 0 away; 0 for none.
-        transform: F: a name in `vicinal.objectives.label_gap.CONCAVE`.
+        k: Factor, above 0 and at most 1.
+        p: Power, above 0.
+        smoothing: Smoothing of the cusp of the power at 0; 0 for none.
+        transform: Name of F in `vicinal.objectives.label_gap.CONCAVE`.
 
     Reference:
         Mou et al., "How classification baseline works for deep metric learning: a perspective of metric space", ACML
@@ -63,7 +63,7 @@ class LabelMetric:
         label_gap(torch.zeros(0), k=self.k, p=self.p, smoothing=self.smoothing)
 
     def __call__(self, anchors: Float[Tensor, "n c"], references: Float[Tensor, "m c"]) -> Float[Tensor, "n m"]:
-        """Return the distance of every anchor and every reference; takes memory for n x m x c numbers."""
+        """Return the distance between every anchor and every reference; needs memory for n x m x c numbers."""
         return self._over_classes((anchors[:, None] - references[None]).abs())
 
     def to_label(self, items: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -71,21 +71,21 @@ class LabelMetric:
         return self._over_classes((items - F.one_hot(labels, items.shape[1])).abs())
 
     def _over_classes(self, gaps: Tensor) -> Tensor:
-        # Rounding may put a difference of probabilities a little above 1, and makes -log(1) a negative zero.
+        # Rounding may put a difference of probabilities slightly above 1, and -log(1) is a negative zero.
         total = label_gap(gaps.clamp(max=1.0), k=self.k, p=self.p, smoothing=self.smoothing).sum(-1)
         return CONCAVE[self.transform](total.abs())
 
     @property
     def between_labels(self) -> float:
-        """The distance of any two different labels, F(2M); infinite for k = 1 unless F is bounded."""
-        one = -math.log1p(-self.k) if self.k < 1 else math.inf
-        return float(CONCAVE[self.transform](torch.tensor(2 * one, dtype=torch.float64)))
+        """Distance between any two different labels, F(2M); infinite for k = 1 unless F is bounded."""
+        to_origin = -math.log1p(-self.k) if self.k < 1 else math.inf
+        return float(CONCAVE[self.transform](torch.tensor(2 * to_origin, dtype=torch.float64)))
 
     @property
     def is_metric(self) -> bool | None:
-        """Whether the triangle inequality holds for all; None where the closed form does not decide.
+        """Whether the triangle inequality always holds; None if the closed form cannot decide.
 
-        It decides for F = identity; another F keeps a metric a metric, and may make one of what is none.
+        It decides for F = identity. Another F keeps a metric a metric, and may turn a non-metric into one.
         """
         if self.p <= p_max(self.k, self.smoothing):
             return True
@@ -93,11 +93,11 @@ class LabelMetric:
 
 
 def label_metric_of(loss: str, options: Mapping[str, Any] | None = None) -> LabelMetric:
-    """Return the distance that a loss on class probabilities measures to the label.
+    """Return the distance behind a loss on class probabilities.
 
     Args:
         loss: "metric_cross_entropy" or "weak_metric_cross_entropy".
-        options: Its options.
+        options: Options of the loss.
 
     Example:
         >>> label_metric_of("metric_cross_entropy", {"p": 0.5})
@@ -105,32 +105,32 @@ def label_metric_of(loss: str, options: Mapping[str, Any] | None = None) -> Labe
     """
     if loss not in ("metric_cross_entropy", "weak_metric_cross_entropy"):
         raise InputError(
-            f"{loss} is no distance of class probabilities; metric_cross_entropy and weak_metric_cross_entropy are."
+            f"{loss} is not a distance of class probabilities; use metric_cross_entropy or weak_metric_cross_entropy."
         )
-    usual = options_of(OBJECTIVES[loss]) | ({} if loss == "metric_cross_entropy" else {"k": 1.0, "p": 1.0})
-    given = dict(options or {})
-    for name in given:
+    defaults = options_of(OBJECTIVES[loss]) | ({} if loss == "metric_cross_entropy" else {"k": 1.0, "p": 1.0})
+    requested = dict(options or {})
+    for name in requested:
         look_up(f"option of {loss}", name, options_of(OBJECTIVES[loss]))
-    values = {**usual, **given}
+    values = {**defaults, **requested}
     return LabelMetric(**{field.name: values[field.name] for field in fields(LabelMetric) if field.name in values})
 
 
-# What the triangle inequality proves about the items that a model was trained on, and how tight that is.
+# Bounds that the triangle inequality proves for the items that a model was trained on, and how tight they are.
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Promised and real distances of items whose labels are known.
+    """Proved bounds and measured distances of items with known labels.
 
     Attributes:
-        metric: The distance.
-        to_label: Distance of each item to its label: its loss.
-        labels: The labels.
-        largest_intra: Largest distance of two items of one class, among those compared.
-        smallest_inter: Smallest distance of two items of different classes, among those compared.
-        compared: How many items were compared with each other.
-        certified: For each item, whether all items of its class are proved to be nearer than all others.
+        metric: Distance.
+        to_label: Distance of each item to its label, which is its loss.
+        labels: Label of each item.
+        largest_intra: Largest distance between two compared items of one class.
+        smallest_inter: Smallest distance between two compared items of different classes.
+        compared: Number of items that were compared with each other.
+        certified: Whether, for each item, all items of its class are proved to be nearer than all others.
     """
 
     metric: LabelMetric
@@ -143,27 +143,27 @@ class Bounds:
 
     @property
     def epsilon(self) -> float:
-        """The largest distance of an item to its label."""
+        """Largest distance of an item to its label."""
         return float(self.to_label.max())
 
     @property
     def intra_bound(self) -> float:
-        """No two items of one class are farther apart: 2 epsilon."""
+        """Upper bound of the distance between two items of one class: 2 epsilon."""
         return 2 * self.epsilon
 
     @property
     def inter_bound(self) -> float | None:
-        """No two items of different classes are nearer: F(2M) - 2 epsilon. None where the distance is no metric."""
+        """Lower bound of the distance between two classes: F(2M) - 2 epsilon; None if the distance is not a metric."""
         return self.metric.between_labels - 2 * self.epsilon if self.metric.is_metric else None
 
     @property
     def holds(self) -> bool:
-        """The certificate, 4 epsilon < F(2M): every neighbour ranking of these items is proved to be perfect."""
+        """Whether the certificate 4 epsilon < F(2M) holds, which proves every ranking of these items to be perfect."""
         return bool(self.metric.is_metric) and 4 * self.epsilon < self.metric.between_labels
 
     @property
     def left_out(self) -> tuple[int, int] | None:
-        """How many items, or how many whole classes, must go for the certificate to hold; None where it never does."""
+        """Number of items, or of whole classes, to remove for the certificate to hold; None if it never does."""
         if not self.metric.is_metric:
             return None
         far = 4 * self.to_label >= self.metric.between_labels
@@ -188,7 +188,7 @@ class Bounds:
             "holds: P@1 = MAP@R = 1"
             if self.holds
             else f"does not hold; it would without {counted(items, 'item')}, or without the "
-            f"{counted(classes, 'class')} they are of"
+            f"{counted(classes, 'class')} they belong to"
         )
         return "\n".join(
             [
@@ -202,19 +202,20 @@ class Bounds:
 def bounds(
     metric: LabelMetric, probabilities: ArrayLike, labels: Int64[Tensor, " n"], *, compare: int = 2000, seed: int = 0
 ) -> Bounds:
-    """Compute what the triangle inequality proves about items with known labels, and what is true.
+    """Compute bounds that the triangle inequality proves for items with known labels, and the actual distances.
 
     With epsilon the largest loss, two items of one class are at most 2 epsilon apart (through their label, so a
-    weak-metric is enough), and two of different classes at least F(2M) - 2 epsilon (which takes a metric). If
-    4 epsilon < F(2M) every item is nearer to all of its class than to any other. The same argument for one item a needs
-    only 2 e(a) + e(b) + e(c) < F(2M) for all b of its class and all c of others, where e is the distance to the label.
+    weak-metric is enough), and two of different classes at least F(2M) - 2 epsilon (which needs a metric). If
+    4 epsilon < F(2M), every item is nearer to all items of its class than to any other. The same argument for one item
+    a needs only 2 e(a) + e(b) + e(c) < F(2M) for all b of its class and all c of others, where e is the distance to the
+    label.
 
     Args:
-        metric: The distance that the model was trained with.
+        metric: Distance that the model was trained with.
         probabilities: Soft-max outputs, one row per item.
-        labels: Which entry of a row is that of the item's class.
-        compare: How many items, drawn at random, to compare with each other; the bounds are of all.
-        seed: Of the draw.
+        labels: Index of the entry of each row that belongs to the item's class.
+        compare: Number of random items to compare with each other; the bounds are those of all items.
+        seed: Seed of the random items.
 
     Reference:
         Mou et al. 2024, lemmas 1, 3 and 4.
@@ -228,24 +229,26 @@ def bounds(
     check_probabilities(rows, rows.shape[1])
     check_labels(labels, rows.shape[1])
     if len(labels) != len(rows):
-        raise InputError(f"{len(rows)} rows of probabilities but {len(labels)} labels: every row needs one.")
+        raise InputError(f"There are {len(rows)} rows of probabilities but {len(labels)} labels; every row needs one.")
     to_label = metric.to_label(rows, labels)
     chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:compare]
     largest, smallest = -math.inf, math.inf
-    for at, block in distances_in_blocks(metric, rows[chosen]):
-        same = labels[chosen][at][:, None] == labels[chosen][None]
-        itself = at[:, None] == torch.arange(len(chosen))[None]
+    for index, block in distances_in_blocks(metric, rows[chosen]):
+        same = labels[chosen][index][:, None] == labels[chosen][None]
+        itself = index[:, None] == torch.arange(len(chosen))[None]
         largest = max(largest, float(torch.where(same & ~itself, block, -math.inf).max()))
         smallest = min(smallest, float(torch.where(same, math.inf, block).min()))
     return Bounds(metric, to_label, labels, largest, smallest, len(chosen), _certified(metric, to_label, labels))
 
 
 def _certified(metric: LabelMetric, to_label: Tensor, labels: Tensor) -> Tensor:
-    """Return for which items 2 e(a) + e(b) + e(c) < F(2M) whatever b of the class and c of others is."""
+    """Return for which items 2 e(a) + e(b) + e(c) < F(2M) for all b of the class and all c of others."""
     if not metric.is_metric:
         return torch.zeros(len(labels), dtype=torch.bool)
     classes = int(labels.max()) + 1
     worst = torch.full((classes,), -torch.inf, dtype=torch.float64).scatter_reduce(0, labels, to_label, "amax")
     most = worst.topk(min(2, classes)).values
-    of_others = torch.where(worst == most[0], most[-1], most[0])  # of the class with the largest: the second largest
+    of_others = torch.where(
+        worst == most[0], most[-1], most[0]
+    )  # for the class with the largest value, the second largest
     return 2 * to_label + worst[labels] + of_others[labels] < metric.between_labels

@@ -1,4 +1,4 @@
-"""The audit of a run: its loss's distance, and what follows for the items it was trained on."""
+"""Audit of a run: the distance of its loss, and what this proves about the items it was trained on."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from vicinal.spaces.label_metric import Bounds, LabelMetric, bounds, label_metri
 __all__ = ["RunAudit", "audit_run", "penultimate"]
 
 
-# The features that a classifier is made from, as an embedder of their own.
+# Embedder of the features before the last layer of a classifier.
 
 
 def penultimate(embedder: Embedder) -> Embedder:
-    """Return an embedder without the last linear map, which shares its backbone with the first.
+    """Return an embedder without the last linear map; the two share their backbone.
 
     Args:
-        embedder: Whose embeddings are class probabilities, as a rule: of classes that it has not seen they say less
-            than the features before.
+        embedder: Embedder, usually one whose embeddings are class probabilities: for unseen classes these are less
+            informative than the features before the last layer.
 
     Example:
         >>> classifier = Embedder("convnet", dim=10, normalisation="softmax")
@@ -51,14 +51,14 @@ LABEL_LOSSES = ("metric_cross_entropy", "weak_metric_cross_entropy")
 @final
 @dataclass(frozen=True, eq=False)
 class RunAudit:
-    """What is known of a run's distance and of the items in it.
+    """Audit of the distance of a run, and of its items.
 
     Attributes:
-        verdict: The distance.
-        metric: The same as a function, where it is one of class probabilities; None for other losses.
-        bounds: What the distance proves about the training items; None for other losses.
-        items: The class probabilities of the training items; None for other losses.
-        scores: MAP@R and P@1 by classes ("seen", "new") and by what is compared.
+        verdict: Audit of the distance.
+        metric: The distance as a function of class probabilities; None for other losses.
+        bounds: Bounds that the distance proves for the training items; None for other losses.
+        items: Class probabilities of the training items; None for other losses.
+        scores: MAP@R and P@1, each for "seen" or "new" classes and for a kind of neighbours.
     """
 
     verdict: MetricVerdict
@@ -93,15 +93,15 @@ def audit_run(
     seed: int = 0,
     allow_code: Sequence[str] = (),
 ) -> RunAudit:
-    """Audit the distance of a run's loss, and for a loss on class probabilities what it proves about its items.
+    """Audit the distance of a run's loss and, for a loss on class probabilities, what it proves about the items.
 
     Args:
-        folder: What `vicinal train` or `fit(folder=...)` wrote.
-        data: The name or path of its data; by default the one that the run was given.
-        items: How many items of the training and of the test classes, drawn at random, to compare with each other; the
-            bounds are those of all training items.
-        triples: How many triples to try at least.
-        seed: Of what is drawn.
+        folder: Folder written by `vicinal train` or `fit(folder=...)`.
+        data: Name or path of the data; by default that of the run.
+        items: Number of random items of the training and of the test classes to compare with each other; the bounds
+            are those of all training items.
+        triples: Smallest number of triples to search.
+        seed: Seed of the random triples and items.
         allow_code: Modules or files whose code the run may name.
     """
     run = Run.open(folder, allow_code=allow_code)
@@ -113,31 +113,31 @@ def audit_run(
     embedder = run.embedder()
     train, test = _sides(run, data)
     probabilities = embedder.encode(train)
-    found = bounds(metric, probabilities, torch.from_numpy(train.labels), compare=items, seed=seed)
+    proved = bounds(metric, probabilities, torch.from_numpy(train.labels), compare=items, seed=seed)
     scores = [
         (side, by, score, first)
         for side, part in (("seen", train), ("new", test))
         if part is not None
         for by, score, first in _scores(embedder, metric, _some(part, items, seed))
     ]
-    return RunAudit(verdict, metric, found, torch.from_numpy(probabilities), tuple(scores))
+    return RunAudit(verdict, metric, proved, torch.from_numpy(probabilities), tuple(scores))
 
 
 def _sides(run: Run, data: str | None) -> tuple[Dataset, Dataset | None]:
-    """Return the training and the test classes of a run, after checking that they are the same as then."""
+    """Return the training and test classes of a run, after checking that they have not changed since."""
     name = data or run.record.dataset
     try:
         whole = load(name, skip_bad=run.recipe.skip_bad, allow_code=run.trust.sources)
     except (InputError, DataError, ValueError) as error:
         raise InputError(
-            f"Cannot open the data of {run.folder} by the name {name!r}: give it with --data. ({error})"
+            f"Cannot open the data of {run.folder} by the name {name!r}; pass it with --data. ({error})"
         ) from None
     sides = run.recipe.split(whole)
-    # `fit` knows its split alone, and says so by the content of its views.
+    # `fit` knows only its split, and records the hash of its views.
     if run.record.split not in (sides.hash(data=whole.hash()), sides.hash(), sides.without_test().hash()):
         raise InputError(
-            f"{whole.name} is not the data that {run.folder} was trained on, or has changed: its split has another "
-            "hash. Give the data of the run with --data."
+            f"{whole.name} is not the data that {run.folder} was trained on, or it has changed: the hash of the split "
+            "differs. Pass the data of the run with --data."
         )
     return sides.train, sides.test
 
@@ -145,12 +145,12 @@ def _sides(run: Run, data: str | None) -> tuple[Dataset, Dataset | None]:
 def _scores(embedder: Embedder, metric: LabelMetric, part: Dataset) -> list[tuple[str, float, float]]:
     probabilities = embedder.encode(part)
     features = penultimate(embedder).encode(part)
-    found = {
+    by_neighbours = {
         "label distance": evaluate_by(metric, probabilities, part.labels, draws=0),
         "cosine": evaluate(probabilities, part.labels, also=[], intervals=None),
         "features": evaluate(features, part.labels, also=[], intervals=None),
     }
-    return [(by, scores["MAP@R"], scores["P@1"]) for by, scores in found.items()]
+    return [(by, scores["MAP@R"], scores["P@1"]) for by, scores in by_neighbours.items()]
 
 
 def _some(part: Dataset, items: int, seed: int) -> Dataset:

@@ -2,8 +2,8 @@
 
 Several experiments (datasets, networks, sizes) are compared by ranks: `tournament`, `plot_critical_difference`. One
 experiment is compared class by class, over one seed or several: `compare_pairs`, `compare_aligned` (where pairs share
-different seeds), `probability_of_best`. `verdict` puts either in words. Nothing here knows of models or training; all
-input is numbers.
+different seeds), `probability_of_best`. `verdict` states the outcome of either in words. Nothing here depends on models
+or training: all input is numbers.
 """
 
 from __future__ import annotations

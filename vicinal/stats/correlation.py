@@ -1,4 +1,4 @@
-"""Does the order of methods on validation classes hold on test classes?"""
+"""Rank correlation of validation and test scores, and a variance decomposition of crossed experiments."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from vicinal.stats.intervals import Interval
 __all__ = ["RankCorrelation", "rank_correlation", "split_variance"]
 
 
-DRAWS = 10_000  # of orders, where there are too many to try them all
+DRAWS = 10_000  # random orders, if there are too many to try them all
 
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """How far validation ranks methods as the test does: 1 the same order, 0 no relation, -1 reversed.
+    """Agreement of the order of methods on validation and on test: 1 is the same order, 0 unrelated, -1 reversed.
 
-    Where all methods score the same on one side, there is no order to follow, and the correlation is 0.
+    If all methods score the same on one side, there is no order to compare, and the correlation is 0.
 
     Args:
         spearman: Spearman's rho.
-        spearman_interval: None for fewer than 5 methods, and without an order.
-        kendall: Kendall's tau-b: pairs in the same order less pairs in reversed order, as a share of all pairs.
-        kendall_interval: As Spearman's.
-        p_value: That rho is 0, by trying or drawing orders.
-        methods: How many were ranked.
-        agreed: Whether validation picks the method that the test finds best.
+        spearman_interval: Interval of rho; None for fewer than 5 methods, and if one side has no order.
+        kendall: Kendall's tau-b: pairs in the same order minus pairs in reversed order, as a share of all pairs.
+        kendall_interval: Interval of tau-b; None in the same cases.
+        p_value: P-value of a permutation test that rho is 0.
+        methods: Number of methods.
+        agreed: Whether the best method on validation is also the best on test.
     """
 
     spearman: float
@@ -64,14 +64,14 @@ def rank_correlation(
 ) -> RankCorrelation:
     """Correlate the ranks of methods on validation with their ranks on test.
 
-    Intervals are Fisher's, with the variances of Bonett and Wright (2000) for Spearman and of Fieller et al. (1957)
-    for Kendall. A perfect order carries no estimate of its own error: its interval is that of one swapped pair.
+    Intervals use Fisher's z, with the variances of Bonett and Wright (2000) for Spearman and of Fieller et al. (1957)
+    for Kendall. A perfect order gives no estimate of its own error; its interval is that of one swapped pair.
 
     Args:
-        validation: Method -> score, the higher the better.
-        test: The same methods.
-        confidence: Of the intervals.
-        seed: Of the drawn orders, with more than 7 methods.
+        validation: Method -> score on validation; higher is better.
+        test: Method -> score on test, for the same methods.
+        confidence: Confidence level of the intervals.
+        seed: Seed of the random orders, used with more than 7 methods.
 
     Example:
         >>> found = rank_correlation({"a": 0.3, "b": 0.2, "c": 0.1}, {"a": 0.6, "b": 0.4, "c": 0.5})
@@ -82,7 +82,7 @@ def rank_correlation(
 
     if set(validation) != set(test):
         odd = ", ".join(sorted(set(validation) ^ set(test)))
-        raise InputError(f"Validation and test must score the same methods; only one of them has: {odd}.")
+        raise InputError(f"Validation and test must score the same methods; only one of them scores {odd}.")
     names = sorted(test)
     count = len(names)
     if count < 3:
@@ -90,8 +90,8 @@ def rank_correlation(
     pair = np.array([[scores[name] for name in names] for scores in (validation, test)], dtype=np.float64)
     for kind, row in zip(("validation", "test"), pair, strict=True):
         if not np.isfinite(row).all():
-            absent = [name for name, known in zip(names, np.isfinite(row), strict=True) if not known]
-            raise InputError(f"There is no {kind} score of {', '.join(absent)}: leave out what was not scored.")
+            absent = [name for name, finite in zip(names, np.isfinite(row), strict=True) if not finite]
+            raise InputError(f"There is no {kind} score for {', '.join(absent)}; leave out methods without a score.")
     ordered = bool((np.ptp(pair, axis=1) > 0).all())
     spearman = float(stats.spearmanr(*pair).statistic) if ordered else 0.0
     kendall = float(stats.kendalltau(*pair).statistic) if ordered else 0.0
@@ -114,47 +114,47 @@ def rank_correlation(
 
 
 def _fisher(value: float, swap: float, reach: float) -> Interval:
-    """The interval in Fisher's z, whose centre stays one swapped pair away from a perfect order."""
+    """Return the interval in Fisher's z; its centre stays one swapped pair away from a perfect order."""
     centre = math.atanh(min(1 - swap, max(swap - 1, value)))
     return Interval(min(value, math.tanh(centre - reach)), max(value, math.tanh(centre + reach)))
 
 
 def _permutation(pair: NDArray[np.float64], seed: int) -> float:
-    """Two-sided p of Spearman's rho; exact for up to 7 methods."""
+    """Return the two-sided p-value of Spearman's rho; exact for up to 7 methods."""
     from scipy import stats  # slow to import
 
     count = pair.shape[1]
-    one, other = stats.rankdata(pair, axis=1) - (count + 1) / 2
+    ranks, test_ranks = stats.rankdata(pair, axis=1) - (count + 1) / 2
     if count <= 7:
-        orders = np.array(list(permutations(one)))
+        orders = np.array(list(permutations(ranks)))
     else:
-        drawn = np.random.default_rng(seed).permuted(np.tile(one, (DRAWS, 1)), axis=1)
-        orders = np.vstack([one, drawn])  # what was observed is one of the orders
-    return float((np.abs(orders @ other) >= abs(one @ other) - 1e-9).mean())
+        drawn = np.random.default_rng(seed).permuted(np.tile(ranks, (DRAWS, 1)), axis=1)
+        orders = np.vstack([ranks, drawn])  # the observed order counts as one of the orders
+    return float((np.abs(orders @ test_ranks) >= abs(ranks @ test_ranks) - 1e-9).mean())
 
 
-# How much each of several factors moves a score: the variances of a table that crosses them all.
+# Variance components: how much each factor of a fully crossed table contributes to the variance of a score.
 
 Factors = tuple[str, ...]
 
 
 def split_variance(values: NDArray[np.float64], factors: Sequence[str]) -> dict[Factors, float]:
-    """Split the variance of a full table into that of its factors and of their interplay.
+    """Split the variance of a fully crossed table into components of its factors and their interactions.
 
-    Every factor counts as a sample of many levels (losses, seeds, classes) that might have been drawn, and variances
-    are estimated from the mean squares of an analysis of variance. What all factors do together cannot be told from
-    noise and is one number.
+    Every factor is a random effect: its levels (losses, seeds, classes) are a sample of those that might have been
+    drawn. Variances are estimated from the mean squares of an analysis of variance. The interaction of all factors
+    cannot be separated from noise; the two are reported as one number.
 
     Formula:
         E[MS_A] = sum over B containing A of variance_B * prod of levels outside B, solved for the variances:
         variance_A = sum over B containing A of (-1)^(|B| - |A|) MS_B / prod of levels outside A, and 0 if below 0.
 
     Args:
-        values: One axis for each factor, a number in each cell.
-        factors: Names of the axes. One with a single level says nothing and is left out.
+        values: Table with one axis per factor and one score per cell.
+        factors: Names of the axes. A factor with a single level is left out.
 
     Returns:
-        Factors -> variance: ("loss",), ("seed",), ("loss", "seed"), ...; the last, of all factors, is with the noise.
+        Factors -> variance: ("loss",), ("seed",), ("loss", "seed"), ...; the last, of all factors, includes the noise.
 
     Example:
         >>> found = split_variance(np.array([[1.0, 3.0], [5.0, 7.0]]), ["loss", "class"])
@@ -171,15 +171,15 @@ def split_variance(values: NDArray[np.float64], factors: Sequence[str]) -> dict[
     table = table.reshape(list(levels.values()))
     subsets = [names for size in range(1, len(levels) + 1) for names in combinations(levels, size)]
     squares = {names: _mean_square(table, levels, names) for names in subsets}
-    found = {}
+    variances = {}
     for names in subsets:
         terms = [
             (-1) ** (len(others) - len(names)) * square
             for others, square in squares.items()
             if set(names) <= set(others)
         ]
-        found[names] = max(0.0, sum(terms) / math.prod(levels[name] for name in levels if name not in names))
-    return found
+        variances[names] = max(0.0, sum(terms) / math.prod(levels[name] for name in levels if name not in names))
+    return variances
 
 
 def _mean_square(table: NDArray[np.float64], levels: dict[str, int], names: Factors) -> float:

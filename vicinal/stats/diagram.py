@@ -1,4 +1,4 @@
-"""The critical-difference diagram: mean ranks on a line, and bars over methods that cannot be told apart."""
+"""Critical-difference diagram: mean ranks on a line, with bars that join methods that do not differ significantly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["plot_critical_difference"]
 
 
 class Theme(NamedTuple):
-    """The colours of a page."""
+    """Colours of a figure."""
 
     ink: str
     faint: str
@@ -29,17 +29,17 @@ THEMES = {
     "light": Theme(INK, QUIET, ACCENT, "#fdfcf9"),
     "dark": Theme("#ebe9e3", "#a5a39c", "#6db8f2", "#161614"),
 }
-# In inches: the rank axis, between labels, between bars, above the axis, and one letter of a label.
+# Sizes in inches: rank axis, spacing of labels, spacing of bars, room above the axis, one letter of a label.
 AXIS, ROW, STEP, HEAD, LETTER = 5.0, 0.27, 0.13, 1.15, 0.088
 SMALL, TEXT = 9, 10
 
 
 def plot_critical_difference(found: Tournament, *, theme: Literal["light", "dark"] = "light") -> Figure:
-    """Draw mean ranks, best on the left; a bar joins methods that cannot be told apart.
+    """Draw mean ranks, best on the left; a bar joins methods that do not differ significantly.
 
     Args:
-        found: A tournament.
-        theme: "dark" for dark pages.
+        found: Tournament to draw.
+        theme: "light", or "dark" for dark pages.
 
     Returns:
         A figure; save it with `figure.savefig("ranks.png")`.
@@ -52,7 +52,7 @@ def plot_critical_difference(found: Tournament, *, theme: Literal["light", "dark
     colours = THEMES[theme]
     count = len(found.methods)
     bars = _levels(found)
-    top = 0.15 + STEP * (1 + max((level for _, _, level in bars), default=-1))  # where the labels begin
+    top = 0.15 + STEP * (1 + max((level for _, _, level in bars), default=-1))  # start of the labels
     rows = (count + 1) // 2
     margin = 0.3 + LETTER * (6 + max(len(_plain(method)) for method in found.methods))
     width, depth = AXIS + 2 * margin, top + ROW * rows
@@ -61,27 +61,31 @@ def plot_critical_difference(found: Tournament, *, theme: Literal["light", "dark
     axes.set_axis_off()
     axes.set(xlim=(-margin, AXIS + margin), ylim=(-depth - 0.1, HEAD))
     scale = AXIS / (count - 1)
-    places = [scale * (rank - 1) for rank in found.mean_ranks.values()]
+    positions = [scale * (rank - 1) for rank in found.mean_ranks.values()]
     _draw_axis(axes, count, scale, colours)
     _draw_ruler(axes, found, scale, colours)
     for first, last, level in bars:
         height = -0.12 - STEP * level
         axes.plot(
-            [places[first] - 0.05, places[last] + 0.05], [height] * 2, color=colours.bar, lw=3.5, solid_capstyle="butt"
+            [positions[first] - 0.05, positions[last] + 0.05],
+            [height] * 2,
+            color=colours.bar,
+            lw=3.5,
+            solid_capstyle="butt",
         )
-    _draw_methods(axes, found, places, top, colours)
+    _draw_methods(axes, found, positions, top, colours)
     return figure
 
 
 def _levels(found: Tournament) -> list[tuple[int, int, int]]:
-    """First and last method of each bar, and how many bars lie above it; bars side by side share a level."""
+    """Return the first and last method of each bar, and its level; bars that do not overlap share a level."""
     ends: list[int] = []
     bars = []
     for group in found.groups:
         first, last = found.methods.index(group[0]), found.methods.index(group[-1])
         if first == last:
             continue
-        level = next((at for at, end in enumerate(ends) if end < first), len(ends))
+        level = next((number for number, end in enumerate(ends) if end < first), len(ends))
         ends[level : level + 1] = [last]
         bars.append((first, last, level))
     return bars
@@ -90,20 +94,20 @@ def _levels(found: Tournament) -> list[tuple[int, int, int]]:
 def _draw_axis(axes: Axes, count: int, scale: float, colours: Theme) -> None:
     axes.plot([0, AXIS], [0, 0], color=colours.ink, lw=1.2)
     for rank in range(1, count + 1, 1 + count // 25):
-        at = scale * (rank - 1)
-        axes.plot([at, at], [0, 0.08], color=colours.ink, lw=1.2)
-        axes.text(at, 0.12, str(rank), ha="center", va="bottom", fontsize=SMALL, color=colours.ink)
+        position = scale * (rank - 1)
+        axes.plot([position, position], [0, 0.08], color=colours.ink, lw=1.2)
+        axes.text(position, 0.12, str(rank), ha="center", va="bottom", fontsize=SMALL, color=colours.ink)
 
 
 def _draw_ruler(axes: Axes, found: Tournament, scale: float, colours: Theme) -> None:
-    told = f"mean rank over {counted(len(found.experiments), 'experiment')}"
+    heading = f"mean rank over {counted(len(found.experiments), 'experiment')}"
     if found.friedman is not None:
-        told += f"; Friedman {p_text(found.friedman.p_value)}"
-    axes.text(0, 0.9, told, va="center", fontsize=SMALL, color=colours.ink)
+        heading += f"; Friedman {p_text(found.friedman.p_value)}"
+    axes.text(0, 0.9, heading, va="center", fontsize=SMALL, color=colours.ink)
     length = scale * found.critical_difference
     label = f"critical difference {found.critical_difference:.2f}"
     if length > AXIS:
-        label, length = f"{label}, longer than the line: nothing can be told apart", 0.0
+        label, length = f"{label}, longer than the axis: no difference can be significant", 0.0
     else:
         axes.plot([0, length], [0.55, 0.55], color=colours.ink, lw=1.2)
         for end in (0, length):
@@ -112,15 +116,17 @@ def _draw_ruler(axes: Axes, found: Tournament, scale: float, colours: Theme) -> 
     axes.text(length, 0.55, label, va="center", fontsize=SMALL, color=colours.ink)
 
 
-def _draw_methods(axes: Axes, found: Tournament, places: Sequence[float], top: float, colours: Theme) -> None:
-    """The better half is labelled on the left, the other on the right, so that no two lines cross."""
-    count = len(places)
+def _draw_methods(axes: Axes, found: Tournament, positions: Sequence[float], top: float, colours: Theme) -> None:
+    """Label the better half on the left and the other half on the right, so that no two lines cross."""
+    count = len(positions)
     half = (count + 1) // 2
-    for at, (method, rank) in enumerate(found.mean_ranks.items()):
-        left = at < half
-        height = -top - ROW * (at if left else count - 1 - at)
+    for number, (method, rank) in enumerate(found.mean_ranks.items()):
+        left = number < half
+        height = -top - ROW * (number if left else count - 1 - number)
         edge = -0.1 if left else AXIS + 0.1
-        axes.plot([places[at], places[at], edge], [0, height, height], color=colours.faint, lw=0.9, zorder=1)
+        axes.plot(
+            [positions[number], positions[number], edge], [0, height, height], color=colours.faint, lw=0.9, zorder=1
+        )
         side = "right" if left else "left"
         shift = -0.06 if left else 0.06
         axes.text(edge + shift, height, f"{rank:.2f}", ha=side, va="center", fontsize=SMALL, color=colours.faint)
@@ -128,6 +134,6 @@ def _draw_methods(axes: Axes, found: Tournament, places: Sequence[float], top: f
 
 
 def _plain(method: str, limit: int = 32) -> str:
-    """A label as it stands: not too long, and no formula where there is a dollar sign."""
+    """Shorten a label, and escape dollar signs, which matplotlib would read as a formula."""
     short = method if len(method) <= limit else f"{method[: limit - 1]}…"
     return short.replace("$", r"\$")

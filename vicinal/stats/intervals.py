@@ -1,4 +1,4 @@
-"""How sure a score is: intervals over classes and over seeds, and the difference of two models."""
+"""Uncertainty of scores: intervals over classes and over seeds, and the difference between two models."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ __all__ = [
 ]
 
 
-# The sign-flip test: would a coin, class by class, give a difference as large?
+# Sign-flip test: would random signs, one per class, give a difference as large?
 
-EXACT = 14  # up to so many classes, every pattern of signs is tried
-SIGNS_AT_ONCE = 2**22  # signs at once
+EXACT = 14  # number of classes up to which every pattern of signs is tried
+SIGNS_AT_ONCE = 2**22  # signs in memory at a time
 
 
 def sign_flip(differences: NDArray[np.float64], *, draws: int = 20_000, seed: int = 0) -> NDArray[np.float64]:
-    """Two-sided p-values that the sum of each column is no larger than chance makes it.
+    """Return two-sided p-values for the null hypothesis that the sum of each column is due to chance.
 
-    If two methods are the same, then in each class (row) the one might as well have been the other: the sign of its
-    difference is a coin. With few classes all patterns of signs are tried, and p is exact.
+    If two methods are equivalent, they are exchangeable within each class (row): each sign of a difference is as likely
+    as the other. With few classes all patterns of signs are tried, and p is exact.
 
     Args:
-        differences: Classes by pairs of methods.
-        draws: Patterns of signs, where there are too many to try them all.
-        seed: Of the draws.
+        differences: Score differences, classes by pairs of methods.
+        draws: Number of random patterns of signs, if there are too many to try them all.
+        seed: Seed of the draws.
 
     Example:
         >>> sign_flip(np.ones((5, 1)))
         array([0.0625])
     """
     classes, pairs = differences.shape
-    # A pattern as large as the one observed must not miss it by rounding.
+    # Rounding must not make a pattern that equals the observed one look smaller.
     least = np.abs(differences.sum(axis=0)) - 1e-12 * np.abs(differences).sum(axis=0)
     if classes <= EXACT:
         patterns = (np.arange(2**classes)[:, None] >> np.arange(classes)) & 1
         return (np.abs((1.0 - 2 * patterns) @ differences) >= least).mean(axis=0)
     generator = np.random.default_rng(seed)
-    as_large = np.ones(pairs)  # what was observed is one of the patterns
+    as_large = np.ones(pairs)  # the observed pattern counts as one of the patterns
     block = max(1, SIGNS_AT_ONCE // classes)
     for start in range(0, draws, block):
         signs = 1.0 - 2 * generator.integers(0, 2, (min(block, draws - start), classes), dtype=np.int8)
@@ -60,11 +60,11 @@ def sign_flip(differences: NDArray[np.float64], *, draws: int = 20_000, seed: in
     return as_large / (1 + draws)
 
 
-BLOCK = 2**16  # drawn classes at once
+BLOCK = 2**16  # drawn classes in memory at a time
 
 
 class Interval(NamedTuple):
-    """The ends of an interval."""
+    """Lower and upper end of an interval."""
 
     low: float
     high: float
@@ -102,13 +102,13 @@ NO_INTERVALS = Bootstrap(draws=0)
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better a first model is than a second on the same queries.
+    """Difference between the scores of two models on the same queries, first minus second.
 
     Args:
-        mean: The mean difference over queries.
-        interval: Its bootstrap interval over classes.
-        p_value: Of a two-sided sign-flip test over classes: how often a difference at least this large
-            arises when, class by class, a coin decides which model is which.
+        mean: Mean difference over queries.
+        interval: Bootstrap interval over classes.
+        p_value: P-value of a two-sided sign-flip test over classes: how often a difference at least this large
+            arises when the two models are swapped at random, class by class.
     """
 
     mean: float
@@ -125,9 +125,9 @@ def class_sums(
         >>> class_sums(np.array([1.0, 0.5, np.nan]), np.array([0, 0, 1]), 2)
         (array([1.5, 0. ]), array([2, 0]))
     """
-    known = np.isfinite(scores)
-    sums = np.bincount(codes[known], weights=scores[known], minlength=classes).astype(np.float64)
-    return sums, np.bincount(codes[known], minlength=classes).astype(np.int64)
+    scored = np.isfinite(scores)
+    sums = np.bincount(codes[scored], weights=scores[scored], minlength=classes).astype(np.float64)
+    return sums, np.bincount(codes[scored], minlength=classes).astype(np.int64)
 
 
 def class_bootstrap(
@@ -138,16 +138,16 @@ def class_bootstrap(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> list[Interval]:
-    """Percentile intervals of mean scores, from classes drawn with replacement.
+    """Return percentile intervals of mean scores, from classes drawn with replacement.
 
-    Queries of one class succeed and fail together, so drawing queries would promise too much.
+    Queries of one class succeed and fail together, so intervals from resampled queries would be too narrow.
 
     Args:
-        sums: Of each score (column) over the queries of each class (row).
-        counts: Queries of each class.
-        draws: Resamples.
+        sums: Sum of each score (column) over the queries of each class (row).
+        counts: Number of queries of each class.
+        draws: Number of resamples.
         confidence: Share of the resamples inside the interval.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Example:
         >>> sums, counts = np.array([[3.0], [3.0]]), np.array([3, 6])
@@ -172,7 +172,7 @@ def class_bootstrap(
 
 
 def times_drawn(generator: np.random.Generator, draws: int, among: int) -> NDArray[np.float64]:
-    """How often each item comes up when as many are drawn with replacement as there are; one row per draw."""
+    """Count how often each item is drawn in a bootstrap sample of all items; one row per sample."""
     chosen = generator.integers(0, among, (draws, among)) + among * np.arange(draws)[:, None]
     return np.bincount(chosen.ravel(), minlength=draws * among).reshape(draws, among).astype(np.float64)
 
@@ -189,12 +189,12 @@ def paired_difference(
     """Compare two models query by query.
 
     Args:
-        first: A score per query of one model.
-        second: The same score of the other, for the same queries in the same order.
-        codes: The class of each query.
-        draws: Resamples of the interval, and coin series of the test.
+        first: Score of one model for each query.
+        second: The same score of the other model, for the same queries in the same order.
+        codes: Class of each query.
+        draws: Number of resamples for the interval, and of sign patterns for the test.
         confidence: Share of the resamples inside the interval.
-        seed: Of both.
+        seed: Seed of both.
 
     Example:
         >>> one, other = np.array([1.0, 1.0, 0.5]), np.array([0.0, 1.0, 0.5])
@@ -204,11 +204,11 @@ def paired_difference(
     _check(draws, confidence)
     if not len(first) == len(second) == len(codes):
         raise InputError(
-            f"A paired comparison needs the same queries: got {len(first)} and {len(second)} scores for "
-            f"{len(codes)} classes of queries."
+            f"A paired comparison needs two scores and a class for each query; got {len(first)} and {len(second)} "
+            f"scores and {len(codes)} classes."
         )
     if not np.array_equal(np.isnan(first), np.isnan(second)):
-        raise InputError("The two models left out different queries; score both on the same references.")
+        raise InputError("The two models have no score for different queries; score both on the same references.")
     codes = np.unique(codes, return_inverse=True)[1]
     sums, counts = class_sums(first - second, codes, int(codes.max(initial=-1)) + 1)
     interval = class_bootstrap(sums[:, None], counts, draws=draws, confidence=confidence, seed=seed)[0]
@@ -217,7 +217,7 @@ def paired_difference(
 
 
 def seed_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Student's t interval of the mean of one score over runs with different seeds.
+    """Return Student's t interval of the mean of one score over runs with different seeds.
 
     Example:
         >>> seed_interval([0.5, 0.6, 0.7]).low < 0.6 < seed_interval([0.5, 0.6, 0.7]).high
@@ -237,4 +237,4 @@ def _check(draws: int, confidence: float) -> None:
     if draws < 1:
         raise InputError(f"There must be at least 1 draw, got {draws}.")
     if not 0 < confidence < 1:
-        raise InputError(f"The confidence must lie between 0 and 1, got {confidence}.")
+        raise InputError(f"The confidence must be between 0 and 1, got {confidence}.")

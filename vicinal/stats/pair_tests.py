@@ -1,4 +1,4 @@
-"""Paired tests between methods: per-class differences, corrected for several comparisons."""
+"""Paired tests between methods on per-class scores, corrected for multiple comparisons."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = [
 ]
 
 
-# Scores of methods on the same test classes, over one run or several.
+# Per-class scores of several methods, from one run or several.
 
 
 class ClassScores(NamedTuple):
-    """Checked scores per class: methods by falling mean, then by name.
+    """Checked per-class scores, with methods sorted by descending mean, then by name.
 
     Args:
-        methods: Their names.
-        values: Methods by seeds by classes.
-        weights: Of the classes, with sum 1.
+        methods: Names of the methods.
+        values: Scores, methods by seeds by classes.
+        weights: Weights of the classes, with sum 1.
     """
 
     methods: tuple[str, ...]
@@ -48,13 +48,13 @@ class ClassScores(NamedTuple):
 def class_arrays(
     runs: Mapping[str, Sequence[Mapping[Any, float]]],
 ) -> dict[str, NDArray[np.float64]]:
-    """Put the scores per class of several runs of several methods in one order of classes.
+    """Arrange the per-class scores of several runs of several methods in one order of classes.
 
     Args:
         runs: Method -> one mapping of class -> score for each seed, as `Scores.per_class` returns them.
 
     Returns:
-        Method -> seeds by classes.
+        Method -> scores, seeds by classes.
 
     Example:
         >>> class_arrays({"a": [{"wren": 0.4, "crow": 0.9}], "b": [{"crow": 0.8, "wren": 0.5}]})
@@ -68,7 +68,7 @@ def class_arrays(
             if absent:
                 shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
                 raise InputError(
-                    f"Run {number} of {method} has no score for {len(absent)} of {len(order)} classes ({shown}): "
+                    f"Run {number} of {method} has no score for {len(absent)} of {len(order)} classes ({shown}); "
                     "score all runs on the same classes."
                 )
     return {
@@ -78,11 +78,12 @@ def class_arrays(
 
 
 def class_scores(per_class: Mapping[str, NDArray[np.float64]], queries: NDArray[np.int64] | None = None) -> ClassScores:
-    """Check scores per class and put them in one array, best method first.
+    """Check per-class scores and put them in one array, best method first.
 
     Args:
         per_class: Method -> scores of the same classes in the same order, or seeds by classes.
-        queries: How many each class has, to weigh classes as the mean over queries does; without it all are equal.
+        queries: Number of queries of each class, to weight classes as the mean over queries does; by default all
+            classes have the same weight.
     """
     if len(per_class) < 2:
         raise InputError(f"A comparison needs at least 2 methods, got {len(per_class)}.")
@@ -96,7 +97,7 @@ def class_scores(per_class: Mapping[str, NDArray[np.float64]], queries: NDArray[
         if unknown:
             raise InputError(
                 f"{method} has no score for {counted(len(unknown), 'class')}, first for number {unknown[0][1]} in run "
-                f"{unknown[0][0]}: leave classes without a scored query out of all methods."
+                f"{unknown[0][0]}; leave out classes without a scored query, for all methods."
             )
     classes = next(iter(shapes.values()))[1]
     counts = np.ones(classes) if queries is None else np.asarray(queries, dtype=np.float64)
@@ -109,14 +110,14 @@ def class_scores(per_class: Mapping[str, NDArray[np.float64]], queries: NDArray[
     return ClassScores(tuple(order), np.stack([arrays[method] for method in order]), weights)
 
 
-# Holm's correction: many tests, one level.
+# Holm's correction for multiple tests.
 
 
 def holm(p_values: Sequence[float]) -> NDArray[np.float64]:
-    """Correct p-values so that any false finding among them all is as rare as one test promises.
+    """Correct p-values for multiple tests: the level bounds the probability of any false positive among them.
 
     Formula:
-        p'_(i) = max_{j <= i} min(1, (m - j + 1) p_(j)) over the m p-values in rising order.
+        p'_(i) = max_{j <= i} min(1, (m - j + 1) p_(j)) over the m p-values in ascending order.
 
     Reference:
         Holm, "A simple sequentially rejective multiple test procedure", 1979.
@@ -125,11 +126,11 @@ def holm(p_values: Sequence[float]) -> NDArray[np.float64]:
         >>> holm([0.01, 0.04, 0.03, 0.005]).round(3).tolist()
         [0.03, 0.06, 0.06, 0.02]
     """
-    given = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(given, kind="stable")
-    factors = np.arange(len(given), 0, -1)
-    corrected = np.empty_like(given)
-    corrected[order] = np.minimum(1, np.maximum.accumulate(factors * given[order]))
+    single = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(single, kind="stable")
+    factors = np.arange(len(single), 0, -1)
+    corrected = np.empty_like(single)
+    corrected[order] = np.minimum(1, np.maximum.accumulate(factors * single[order]))
     return corrected
 
 
@@ -138,21 +139,21 @@ Unit = Literal["class", "experiment"]
 
 @dataclass(frozen=True)
 class PairTest:
-    """How much better one method is than another on what both have scored.
+    """Difference between two methods on the scores that both have.
 
     Args:
-        first: The method with the higher mean over everything it has scored.
-        second: The other.
-        difference: Of their means on what both have; below 0 where the second is ahead there.
-        interval: Of the difference, for this pair alone.
-        effect: Cliff's delta of paired scores: the share of classes in which the first is better, less the share in
+        first: Name of the method with the higher mean over all of its scores.
+        second: Name of the other method.
+        difference: Difference of their means on the scores that both have; below 0 if the second is ahead there.
+        interval: Interval of the difference, for this pair alone.
+        effect: Cliff's delta of paired scores: the share of classes in which the first is better, minus the share in
             which it is worse. From -1 to 1.
-        p_single: Of this pair alone.
-        p_value: Corrected for the number of pairs (Holm).
-        count: How many classes (or experiments) were compared.
+        p_single: P-value of this pair alone.
+        p_value: P-value corrected for the number of pairs (Holm).
+        count: Number of classes (or experiments) compared.
         unit: "class" or "experiment".
-        seeds: How many of each method were compared.
-        folds: How many of all these seeds together; None where there are no folds.
+        seeds: Number of seeds of each method.
+        folds: Number of folds of all seeds together; None without folds.
     """
 
     first: str
@@ -176,20 +177,20 @@ class PairTest:
 
     @property
     def basis(self) -> str:
-        """What the two were compared on, in words."""
+        """Classes, seeds and folds of the comparison, in words."""
         return basis_in_words(self.count, self.seeds, self.folds, unit=self.unit)
 
 
 class AlignedPair(NamedTuple):
-    """Two methods' scores of the same seeds (rows) and classes (columns).
+    """Scores of two methods for the same seeds (rows) and classes (columns).
 
     Attributes:
-        first: Name of the method with the higher mean over everything it has scored.
-        second: Name of the other.
-        first_scores: Seeds by classes.
-        second_scores: The same shape.
-        queries: How many each class has; None to weigh all classes alike.
-        folds: How many of all seeds together are in the scores; None where there are no folds.
+        first: Name of the method with the higher mean over all of its scores.
+        second: Name of the other method.
+        first_scores: Scores of the first method, seeds by classes.
+        second_scores: Scores of the second method, in the same shape.
+        queries: Number of queries of each class; None to weight all classes equally.
+        folds: Number of folds of all seeds together; None without folds.
     """
 
     first: str
@@ -201,7 +202,7 @@ class AlignedPair(NamedTuple):
 
 
 def basis_in_words(count: int, seeds: int, folds: int | None = None, *, unit: Unit = "class") -> str:
-    """Say on how many classes, seeds and folds methods were compared.
+    """Describe how many classes, seeds and folds a comparison is based on.
 
     Example:
         >>> basis_in_words(40, 3), basis_in_words(40, 2, 7), basis_in_words(12, 1, unit="experiment")
@@ -225,27 +226,28 @@ def compare_pairs(
 ) -> list[PairTest]:
     """Compare all pairs of methods, class by class.
 
-    With one run of each method, the interval is bootstrapped over classes and p comes from flipping signs class by
-    class: it says whether *these models* differ. With several seeds, classes and seeds both vary, and p and interval
+    With one run of each method, the interval is bootstrapped over classes and p comes from a sign-flip test over
+    classes: it says whether *these models* differ. With several seeds, classes and seeds both vary, and p and interval
     come from a t-test whose variance is the sum of both: it says whether *the methods* differ.
 
     Formula:
         t = d / sqrt(v_classes + v_seeds), v_classes = C/(C-1) sum_c w_c^2 (d_c - d)^2,
-        v_seeds = 1/(S(S-1)) sum_s (d_s - d)^2, with Satterthwaite's degrees of freedom. What varies over classes and
-        seeds jointly is counted in both, so the test errs on the careful side.
+        v_seeds = 1/(S(S-1)) sum_s (d_s - d)^2, with Satterthwaite's degrees of freedom. The interaction of classes and
+        seeds is counted in both terms, so the test is conservative.
 
     Args:
-        per_class: Method -> scores of the same classes in the same order, or seeds by classes (`class_arrays` makes
-            them). The seeds of all methods must be the same, since runs are paired by them; `compare_aligned` takes
-            pairs that share different seeds or classes.
-        queries: How many each class has, to weigh classes as the mean over queries does; without it all are equal.
-        unit: What is compared: "experiment" if the scores are those of whole experiments.
-        draws: Of bootstrap and signs.
-        confidence: Of the intervals.
-        seed: Of the draws.
+        per_class: Method -> scores of the same classes in the same order, or seeds by classes (see `class_arrays`).
+            The seeds of all methods must be the same, since runs are paired by them; `compare_aligned` takes pairs
+            that share different seeds or classes.
+        queries: Number of queries of each class, to weight classes as the mean over queries does; by default all
+            classes have the same weight.
+        unit: Unit of comparison: "class", or "experiment" if each score is that of a whole experiment.
+        draws: Number of bootstrap resamples and of sign patterns.
+        confidence: Confidence level of the intervals.
+        seed: Seed of the draws.
 
     Returns:
-        Best methods first: the pairs of the best one, of the second best with those after it, and so on.
+        Tests of all pairs, best methods first: the best with all others, the second best with those after it, etc.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -256,8 +258,8 @@ def compare_pairs(
     """
     methods, values, _ = class_scores(per_class, queries)
     pairs = [
-        AlignedPair(methods[one], methods[other], values[one], values[other], queries)
-        for one, other in combinations(range(len(methods)), 2)
+        AlignedPair(methods[better], methods[other], values[better], values[other], queries)
+        for better, other in combinations(range(len(methods)), 2)
     ]
     return compare_aligned(pairs, unit=unit, draws=draws, confidence=confidence, seed=seed)
 
@@ -270,17 +272,18 @@ def compare_aligned(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> list[PairTest]:
-    """Compare two methods each on the seeds and classes that those two share, as `compare_pairs` does.
+    """Compare each pair of methods on the seeds and classes that the two share, as `compare_pairs` does.
 
     Args:
-        pairs: Each with scores of its own seeds and classes; p-values are corrected for the number of pairs (Holm).
-        unit: What is compared: "experiment" if the scores are those of whole experiments.
-        draws: Of bootstrap and signs.
-        confidence: Of the intervals.
-        seed: Of the draws.
+        pairs: Pairs of methods, each with scores for the seeds and classes that both have; p-values are corrected for
+            the number of pairs (Holm).
+        unit: Unit of comparison: "class", or "experiment" if each score is that of a whole experiment.
+        draws: Number of bootstrap resamples and of sign patterns.
+        confidence: Confidence level of the intervals.
+        seed: Seed of the draws.
 
     Returns:
-        In the order of the pairs.
+        Tests in the order of the pairs.
 
     Example:
         >>> three, one = np.array([[0.5, 0.6], [0.5, 0.7], [0.6, 0.7]]), np.array([[0.1, 0.3]])
@@ -294,7 +297,7 @@ def compare_aligned(
         queries = None if pair.queries is None else np.asarray(pair.queries, dtype=np.int64).tobytes()
         batches.setdefault((np.atleast_2d(pair.first_scores).shape, queries), []).append(number)
     tested: dict[int, tuple[float, Interval, float]] = {}
-    # Pairs of the same classes are drawn for together: most comparisons have all seeds of all methods.
+    # Pairs with the same shape and queries share their draws: in most comparisons all methods have all seeds.
     for numbers in batches.values():
         tested |= dict(zip(numbers, _tested([pairs[n] for n in numbers], draws, confidence, seed), strict=True))
     corrected = holm([tested[number][2] for number in range(len(pairs))]).tolist()
@@ -319,11 +322,11 @@ def compare_aligned(
 
 
 def paired_delta(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Cliff's delta of paired scores: the share of classes in which the first is better, less that in which worse.
+    """Return Cliff's delta of paired scores: share of classes in which the first is better, minus share where worse.
 
-    Classes differ far more among themselves than methods do on one class, so an effect size that does not pair them
-    would be near zero for every pair; and scores per class are bounded and skewed, which a mean over a standard
-    deviation (Cohen's d) takes badly.
+    Classes differ far more from each other than methods do on one class, so an unpaired effect size would be near zero
+    for every pair. Per-class scores are also bounded and skewed, which makes a mean over a standard deviation
+    (Cohen's d) unsuitable.
 
     Example:
         >>> paired_delta(np.array([0.9, 0.5, 0.3, 0.3]), np.array([0.8, 0.4, 0.3, 0.2]))
@@ -335,14 +338,15 @@ def paired_delta(first: NDArray[np.float64], second: NDArray[np.float64]) -> flo
 def difference_variances(
     differences: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How far mean differences would move with other seeds, and with other classes, as variances.
+    """Estimate the variances of mean differences due to the choice of seeds and of classes.
 
     Args:
-        differences: Two or more seeds by classes by pairs.
-        weights: Of the classes; their sum is 1.
+        differences: Score differences, seeds (at least two) by classes by pairs.
+        weights: Weights of the classes, with sum 1.
 
     Returns:
-        Two numbers for each pair: one over n times as many seeds falls to its nth part, the other with classes.
+        Variances over seeds and over classes, one of each per pair. With n times as many seeds, the first falls to
+        1/n of its value; with n times as many classes, the second does.
     """
     seeds, classes, _ = differences.shape
     means = weights @ differences.mean(axis=0)
@@ -355,28 +359,29 @@ def difference_variances(
 
 
 def _check(pair: AlignedPair) -> None:
-    one, other = (np.atleast_2d(scores) for scores in (pair.first_scores, pair.second_scores))
-    if one.shape != other.shape or one.ndim != 2 or 0 in one.shape:
+    first, second = (np.atleast_2d(scores) for scores in (pair.first_scores, pair.second_scores))
+    if first.shape != second.shape or first.ndim != 2 or 0 in first.shape:
         raise InputError(
             f"{pair.first} and {pair.second} need scores of the same seeds and classes (seeds, classes); got "
-            f"{one.shape} and {other.shape}."
+            f"{first.shape} and {second.shape}."
         )
-    if not (np.isfinite(one).all() and np.isfinite(other).all()):
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise InputError(
-            f"Some classes have no score of {pair.first} or {pair.second}: leave classes out that only one has scored."
+            f"Some classes have no score for {pair.first} or {pair.second}; leave out classes that only one of them "
+            "has scored."
         )
 
 
 def _tested(
     pairs: Sequence[AlignedPair], draws: int, confidence: float, seed: int
 ) -> list[tuple[float, Interval, float]]:
-    """The difference, its interval and its p of each of several pairs with the same seeds, classes and queries."""
+    """Return difference, interval and p-value of several pairs with the same seeds, classes and queries."""
     differences = np.stack(
         [np.atleast_2d(pair.first_scores) - np.atleast_2d(pair.second_scores) for pair in pairs], axis=-1
     )  # seeds, classes, pairs
     seeds, classes, _ = differences.shape
-    given = pairs[0].queries
-    counts = np.ones(classes, dtype=np.int64) if given is None else np.asarray(given, dtype=np.int64)
+    queries = pairs[0].queries
+    counts = np.ones(classes, dtype=np.int64) if queries is None else np.asarray(queries, dtype=np.int64)
     weights = counts / counts.sum()
     means = weights @ differences.mean(axis=0)
     if seeds == 1:
@@ -392,7 +397,7 @@ def _tested(
 def _two_way(
     differences: NDArray[np.float64], weights: NDArray[np.float64], means: NDArray[np.float64], confidence: float
 ) -> tuple[NDArray[np.float64], list[Interval]]:
-    """p-values and intervals of mean differences that vary over seeds and classes."""
+    """Return p-values and intervals of mean differences that vary over seeds and classes."""
     from scipy import stats  # slow to import
 
     seeds, classes, _ = differences.shape
@@ -401,7 +406,7 @@ def _two_way(
     with np.errstate(divide="ignore", invalid="ignore"):
         degrees = variance**2 / (of_seeds**2 / (seeds - 1) + of_classes**2 / max(1, classes - 1))
         ratio = means / np.sqrt(variance)
-    # Without any variation, a difference is certain and its absence too.
+    # Without any variation, a nonzero difference is certain (p = 0), and so is a zero difference (p = 1).
     degrees, ratio = np.nan_to_num(degrees, nan=1.0), np.where(means == 0, 0.0, ratio)
     reach = stats.t.ppf((1 + confidence) / 2, degrees) * np.sqrt(variance)
     ends = zip((means - reach).tolist(), (means + reach).tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Ranks of methods over datasets: the Friedman test, the Nemenyi distance, and who is level with whom."""
+"""Ranks of methods over experiments: Friedman's test, Nemenyi's critical difference, and groups of equal methods."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ __all__ = [
 ]
 
 
-# Friedman's test: do methods differ at all over several experiments?
+# Friedman's test: do the methods differ at all over several experiments?
 
-RANKS_AT_ONCE = 2**20  # permuted ranks at once
+RANKS_AT_ONCE = 2**20  # permuted ranks in memory at a time
 
 
 @dataclass(frozen=True)
 class Friedman:
-    """What Friedman's test found.
+    """Result of Friedman's test.
 
     Args:
         chi_square: Friedman's statistic, corrected for ties.
-        degrees: Its degrees of freedom, one less than there are methods.
-        chi_square_p: Its p-value, which holds for more than about 10 experiments and 5 methods.
-        f: The statistic of Iman and Davenport, less timid; None if all experiments agree, where it has no end.
+        degrees: Degrees of freedom of chi_square, the number of methods minus one.
+        chi_square_p: P-value of chi_square, valid for more than about 10 experiments and 5 methods.
+        f: The less conservative statistic of Iman and Davenport; None if all experiments agree, where it is infinite.
         f_degrees: Its two degrees of freedom.
         f_p: Its p-value.
-        p_value: By permuting the ranks within each experiment; this one holds for any number of either.
+        p_value: P-value from permuting the ranks within each experiment, valid for any number of either.
     """
 
     chi_square: float
@@ -56,23 +56,23 @@ class Friedman:
     p_value: float
 
     def __str__(self) -> str:
-        told = [f"Friedman chi-square({self.degrees}) = {self.chi_square:.2f}, {p_text(self.chi_square_p)}"]
+        parts = [f"Friedman chi-square({self.degrees}) = {self.chi_square:.2f}, {p_text(self.chi_square_p)}"]
         if self.f is not None and self.f_p is not None:
-            told.append(f"Iman-Davenport F{self.f_degrees} = {self.f:.2f}, {p_text(self.f_p)}")
-        return "; ".join([*told, f"by permutation {p_text(self.p_value)}."])
+            parts.append(f"Iman-Davenport F{self.f_degrees} = {self.f:.2f}, {p_text(self.f_p)}")
+        return "; ".join([*parts, f"by permutation {p_text(self.p_value)}."])
 
 
 def friedman(ranks: NDArray[np.float64], *, draws: int = 10_000, seed: int = 0) -> Friedman:
-    """Test ranks of methods (columns) within experiments (rows; at least 2) for any difference of their means.
+    """Test whether the mean ranks of methods (columns) over experiments (rows; at least 2) differ at all.
 
     Formula:
         chi^2 = (k - 1) sum_j (R_j - n (k + 1) / 2)^2 / sum_ij (r_ij - (k + 1) / 2)^2,
         F = (n - 1) chi^2 / (n (k - 1) - chi^2), with ranks r_ij, R_j = sum_i r_ij, n experiments, k methods.
 
     Args:
-        ranks: Equal scores share the mean of their ranks.
-        draws: Permutations.
-        seed: Of the permutations.
+        ranks: Ranks within each experiment; equal scores share the mean of their ranks.
+        draws: Number of permutations.
+        seed: Seed of the permutations.
 
     Reference:
         Friedman 1937; Iman and Davenport 1980; Demsar, "Statistical comparisons of classifiers over multiple data
@@ -95,15 +95,15 @@ def friedman(ranks: NDArray[np.float64], *, draws: int = 10_000, seed: int = 0) 
     chi_square = (methods - 1) * observed / spread
     left = count * (methods - 1) - chi_square
     f = (count - 1) * chi_square / left if left > 1e-9 * chi_square else None
-    # The draws start from sorted rows in a fixed order, so that p does not depend on the order of the table.
+    # The draws start from sorted rows in a canonical order, so that p does not depend on the order of the table.
     rows = np.sort(centred, axis=1)
     rows = rows[np.lexsort(rows.T)]
     generator = np.random.default_rng(seed)
     as_large = 0
     block = max(1, RANKS_AT_ONCE // rows.size)
     for start in range(0, draws, block):
-        many = np.broadcast_to(rows, (min(block, draws - start), *rows.shape))
-        totals = generator.permuted(many, axis=2).sum(axis=1)
+        repeated = np.broadcast_to(rows, (min(block, draws - start), *rows.shape))
+        totals = generator.permuted(repeated, axis=2).sum(axis=1)
         as_large += int(((totals**2).sum(axis=1) >= observed * (1 - 1e-9)).sum())
     return Friedman(
         chi_square=chi_square,
@@ -116,11 +116,11 @@ def friedman(ranks: NDArray[np.float64], *, draws: int = 10_000, seed: int = 0) 
     )
 
 
-# Nemenyi's test: how far apart must two mean ranks be?
+# Nemenyi's test: the critical difference of two mean ranks.
 
 
 def nemenyi_quantile(methods: int, level: float = 0.05) -> float:
-    """The quantile of the studentised range for so many methods, divided by the root of 2.
+    """Return the quantile of the studentised range for this number of methods, divided by the square root of 2.
 
     Example:
         >>> round(nemenyi_quantile(10), 3)
@@ -132,10 +132,10 @@ def nemenyi_quantile(methods: int, level: float = 0.05) -> float:
 
 
 def critical_difference(methods: int, experiments: int, level: float = 0.05) -> float:
-    """The difference of two mean ranks that chance alone exceeds, between any two methods, at the given level.
+    """Return the smallest difference of two mean ranks that is significant at the given level, for any two methods.
 
     Formula:
-        q sqrt(k (k + 1) / (6 n)), with k methods, n experiments, q of `nemenyi_quantile`.
+        q sqrt(k (k + 1) / (6 n)), with k methods, n experiments and q from `nemenyi_quantile`.
 
     Reference:
         Nemenyi 1963; Demsar 2006.
@@ -148,7 +148,7 @@ def critical_difference(methods: int, experiments: int, level: float = 0.05) -> 
 
 
 def experiments_needed(methods: int, level: float = 0.05) -> int:
-    """The fewest experiments with which any two mean ranks can lie a critical difference apart.
+    """Return the smallest number of experiments with which two mean ranks can be a critical difference apart.
 
     Example:
         >>> experiments_needed(10)
@@ -158,10 +158,10 @@ def experiments_needed(methods: int, level: float = 0.05) -> int:
 
 
 def cliques(mean_ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
-    """The longest runs of rising mean ranks whose ends are less than a critical difference apart.
+    """Return the longest runs of ascending mean ranks whose ends are less than a critical difference apart.
 
     Returns:
-        First and last position of each run, none of which lies within another.
+        First and last position of each run; no run is contained in another.
 
     Example:
         >>> cliques([1.0, 2.0, 2.5, 4.0], 1.2)
@@ -169,7 +169,7 @@ def cliques(mean_ranks: Sequence[float], difference: float) -> list[tuple[int, i
     """
     runs: list[tuple[int, int]] = []
     for first, rank in enumerate(mean_ranks):
-        last = max(at for at, other in enumerate(mean_ranks) if other - rank < difference)
+        last = max(position for position, other in enumerate(mean_ranks) if other - rank < difference)
         if not runs or last > runs[-1][1]:
             runs.append((first, last))
     return runs
@@ -180,15 +180,15 @@ Missing = Literal["refuse", "drop experiments", "drop methods"]
 
 @dataclass(frozen=True)
 class Standing:
-    """One line of a tournament's table.
+    """One row of a tournament's table.
 
     Args:
-        method: Its name.
-        total: The sum of its ranks.
-        mean: The mean of its ranks.
-        sd: Their sample standard deviation; 0 for a single experiment.
-        firsts: How often no other method was better.
-        score: Its mean score.
+        method: Name of the method.
+        total: Sum of its ranks.
+        mean: Mean of its ranks.
+        sd: Sample standard deviation of its ranks; 0 for a single experiment.
+        firsts: Number of experiments in which no other method was better.
+        score: Mean score.
     """
 
     method: str
@@ -201,17 +201,17 @@ class Standing:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tournament:
-    """Methods ranked in each of several experiments; rank 1 is best, equals share the mean of their ranks.
+    """Methods ranked in each of several experiments; rank 1 is best, and ties share the mean of their ranks.
 
     Args:
-        methods: The columns, by rising total of ranks.
-        experiments: The rows.
-        scores: Of every method in every experiment.
-        ranks: The same shape.
-        level: Of all tests: how often they may find a difference where there is none.
-        friedman: Whether there is any difference at all; None for a single experiment.
-        critical_difference: By how much two mean ranks must differ (Nemenyi).
-        notes: What was left out.
+        methods: Names of the columns, by ascending total of ranks.
+        experiments: Names of the rows.
+        scores: Score of every method in every experiment.
+        ranks: Rank of every method in every experiment.
+        level: Significance level of all tests: the rate of false positives.
+        friedman: Test for any difference at all; None for a single experiment.
+        critical_difference: Difference of two mean ranks that is significant (Nemenyi).
+        notes: Notes on experiments or methods that were left out.
     """
 
     methods: tuple[str, ...]
@@ -235,7 +235,7 @@ class Tournament:
         if self.friedman is not None:
             lines.append(str(self.friedman))
         lines.append(f"Nemenyi critical difference of mean ranks at {self.level:g}: {self.critical_difference:.3f}.")
-        lines += [f"Not told apart: {', '.join(group)}." for group in self.groups if len(group) > 1]
+        lines += [f"Not significantly different: {', '.join(group)}." for group in self.groups if len(group) > 1]
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
@@ -243,7 +243,7 @@ class Tournament:
 
     @property
     def mean_ranks(self) -> dict[str, float]:
-        """The mean rank of each method, best first."""
+        """Mean rank of each method, best first."""
         return dict(zip(self.methods, self.ranks.mean(axis=0).tolist(), strict=True))
 
     @property
@@ -253,9 +253,9 @@ class Tournament:
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The largest sets of methods that cannot be told apart, best first; each method is in at least one.
+        """Largest sets of methods that do not differ significantly, best first; each method is in at least one.
 
-        The critical difference counts only after Friedman's test has found a difference (Demsar 2006).
+        The critical difference is used only if Friedman's test finds a difference (Demsar 2006).
         """
         if not self.significant:
             return (self.methods,)
@@ -265,13 +265,14 @@ class Tournament:
     def pairs(self, *, confidence: float = 0.95) -> list[PairTest]:
         """Compare the scores of every two methods experiment by experiment.
 
-        Nemenyi's test of two methods depends on which others take part, and sees ranks only; this one does neither.
+        Nemenyi's test of two methods depends on which other methods take part, and uses only ranks. This test uses the
+        scores of the two methods alone.
         """
         columns = dict(zip(self.methods, self.scores.T, strict=True))
         return compare_pairs(columns, unit="experiment", confidence=confidence)
 
     def table(self) -> list[Standing]:
-        """One row per method, best first."""
+        """Return one row per method, best first."""
         single = len(self.experiments) == 1
         deviations = np.zeros(len(self.methods)) if single else self.ranks.std(axis=0, ddof=1)
         firsts = (self.scores == self.scores.max(axis=1, keepdims=True)).sum(axis=0)
@@ -293,11 +294,11 @@ def tournament(
     """Rank methods in each experiment and test whether the ranks differ.
 
     Args:
-        scores: Experiment -> method -> score; the higher the better.
-        level: Of the tests.
-        missing: What to do where a method has no score (absent, or NaN): refuse, or leave out whole experiments or
-            whole methods, which the result then notes.
-        seed: Of the permutations of Friedman's test.
+        scores: Experiment -> method -> score; higher is better.
+        level: Significance level of the tests.
+        missing: Treatment of missing scores (absent, or NaN): refuse, or leave out whole experiments or whole methods,
+            which is recorded in the notes of the result.
+        seed: Seed of the permutations of Friedman's test.
 
     Example:
         >>> found = tournament({"cub": {"a": 0.6, "b": 0.5}, "cars": {"a": 0.8, "b": 0.7}})
@@ -307,9 +308,9 @@ def tournament(
     from scipy import stats  # slow to import
 
     if not 0 < level < 1:
-        raise InputError(f"The level must lie between 0 and 1, got {level}.")
+        raise InputError(f"The level must be between 0 and 1, got {level}.")
     if missing not in get_args(Missing):
-        raise UnknownName("way with missing scores", missing, get_args(Missing))
+        raise UnknownName("treatment of missing scores", missing, get_args(Missing))
     experiments = list(scores)
     methods = sorted({method for row in scores.values() for method in row})
     matrix = np.array(
@@ -324,18 +325,18 @@ def tournament(
         rows = ~absent.any(axis=1) if missing == "drop experiments" else np.full(len(experiments), True)
         columns = ~absent.any(axis=0) if missing == "drop methods" else np.full(len(methods), True)
         matrix = matrix[rows][:, columns]
-        experiments = [name for name, kept in zip(experiments, rows, strict=True) if kept]
-        methods = [name for name, kept in zip(methods, columns, strict=True) if kept]
+        experiments = [name for name, complete in zip(experiments, rows, strict=True) if complete]
+        methods = [name for name, complete in zip(methods, columns, strict=True) if complete]
     if len(methods) < 2 or not experiments:
-        left = f" after this: {notes[0]}" if notes else "."
+        left = f" after dropping: {notes[0]}" if notes else "."
         raise InputError(
             f"A tournament needs at least 2 methods and 1 experiment; got {len(methods)} and {len(experiments)}{left}"
         )
     ranks = stats.rankdata(-matrix, axis=1)
-    # Methods were sorted by name, so that equal totals come in the same order however the table was given.
+    # Methods are sorted by name first, so that equal totals come in the same order for any order of the input.
     order = np.argsort(ranks.sum(axis=0), kind="stable")
     return Tournament(
-        methods=tuple(methods[at] for at in order),
+        methods=tuple(methods[column] for column in order),
         experiments=tuple(experiments),
         scores=matrix[:, order],
         ranks=ranks[:, order],
@@ -347,14 +348,14 @@ def tournament(
 
 
 def _absences(absent: NDArray[np.bool_], experiments: list[str], methods: list[str], missing: Missing) -> str:
-    """Say which scores are missing and what is left out for it, or refuse."""
-    places = [f"{methods[column]} in {experiments[row]}" for row, column in np.argwhere(absent).tolist()]
-    shown = ", ".join(places[:10]) + (f" and {len(places) - 10} more" if len(places) > 10 else "")
+    """Return a note on missing scores and what is left out because of them, or raise if they must not be missing."""
+    cells = [f"{methods[column]} in {experiments[row]}" for row, column in np.argwhere(absent).tolist()]
+    shown = ", ".join(cells[:10]) + (f" and {len(cells) - 10} more" if len(cells) > 10 else "")
     if missing == "refuse":
         raise InputError(
-            f"{len(places)} scores are missing: {shown}. Ranks need them all: run what is missing, or give "
+            f"{len(cells)} scores are missing: {shown}. Ranks need all of them: run the missing experiments, or pass "
             "missing='drop experiments' or missing='drop methods'."
         )
     kind, names, axis = ("experiments", experiments, 1) if missing == "drop experiments" else ("methods", methods, 0)
-    dropped = [names[at] for at in np.flatnonzero(absent.any(axis=axis))]
-    return f"left out the {kind} {', '.join(dropped)}, because {len(places)} scores are missing: {shown}."
+    dropped = [names[index] for index in np.flatnonzero(absent.any(axis=axis))]
+    return f"left out the {kind} {', '.join(dropped)}, because {len(cells)} scores are missing: {shown}."

@@ -17,11 +17,11 @@ def read_scores(path: str | Path) -> dict[str, dict[str, float]]:
     """Read scores of methods in experiments from a CSV file with a header.
 
     Args:
-        path: Either one row per experiment (its name first, then a column per method), or one row per score with the
-            columns experiment, method, score. A cell that is empty or "nan" is a missing score.
+        path: File with one row per experiment (its name first, then a column per method), or with one row per score
+            and the columns experiment, method, score. An empty cell or "nan" is a missing score.
 
     Returns:
-        Experiment -> method -> score, as `tournament` takes it; NaN where it is missing.
+        Experiment -> method -> score, as `tournament` takes it; NaN for a missing score.
 
     Example:
         >>> from pathlib import Path
@@ -33,7 +33,7 @@ def read_scores(path: str | Path) -> dict[str, dict[str, float]]:
     rows = [[cell.strip() for cell in row] for row in read_csv(path) if any(row)]
     header = rows[0] if rows else []
     long = [name.lower() for name in header] == LONG
-    problems = [] if long else [f"the column {name!r} is there twice" for name in sorted({*_repeated(header[1:])})]
+    problems = [] if long else [f"the column {name!r} is listed twice" for name in sorted({*_repeated(header[1:])})]
     scores: dict[str, dict[str, float]] = {}
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
@@ -47,12 +47,12 @@ def read_scores(path: str | Path) -> dict[str, dict[str, float]]:
             try:
                 of_experiment[method] = float(cell) if cell else math.nan
             except ValueError:
-                problems.append(f"row {number}: the score of {method} is {cell!r}, which is no number")
+                problems.append(f"row {number}: the score of {method} is {cell!r}, which is not a number")
     if not scores:
         problems.append("there are no scores")
     if problems:
         raise DataError(
-            f"{path} is no table of scores.",
+            f"{path} is not a table of scores.",
             problems,
             "Expected one row per experiment with a column per method, or the columns experiment, method, score.",
         )

@@ -1,4 +1,4 @@
-"""Which method wins, how sure that is, and what cannot be concluded."""
+"""Verdicts: which method wins, how certain that is, and what cannot be concluded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from vicinal.stats.ranks import Tournament, experiments_needed
 __all__ = ["Verdict", "probability_of_best", "too_few", "verdict"]
 
 
-# How probable it is that each method is the best.
+# Probability that each method is the best.
 
-DRAWS_AT_ONCE = 2**21  # drawn classes at once
+DRAWS_AT_ONCE = 2**21  # drawn classes in memory at a time
 
 
 def probability_of_best(
@@ -29,19 +29,20 @@ def probability_of_best(
     draws: int = 10_000,
     seed: int = 0,
 ) -> dict[str, float]:
-    """In how many resamples of classes and seeds each method has the highest mean; equals share.
+    """Return the share of resamples of classes and seeds in which each method has the highest mean; ties share.
 
-    With one seed only classes are drawn. With two or three, drawing them says too little of what other seeds would
-    do: read the result as a picture of the data at hand, and `compare_pairs` for a test.
+    With one seed only classes are drawn. Two or three seeds are too few to represent other seeds: read the result as a
+    description of these runs, and use `compare_pairs` for a test.
 
     Args:
         per_class: Method -> scores of the same classes in the same order, or seeds by classes.
-        queries: How many each class has, to weigh classes as the mean over queries does; without it all are equal.
-        draws: Resamples.
-        seed: Of the draws.
+        queries: Number of queries of each class, to weight classes as the mean over queries does; by default all
+            classes have the same weight.
+        draws: Number of resamples.
+        seed: Seed of the draws.
 
     Returns:
-        Method -> share, the method with the highest mean first; the shares sum to 1.
+        Method -> share, the method with the highest mean first. The shares sum to 1.
 
     Example:
         >>> probability_of_best({"poor": np.array([0.1, 0.2, 0.3]), "good": np.array([0.2, 0.3, 0.4])})
@@ -59,27 +60,27 @@ def probability_of_best(
         drawn_classes = times_drawn(generator, count, classes) * weights
         drawn_seeds = times_drawn(generator, count, seeds)
         totals = np.einsum("ds,dsm->dm", drawn_seeds, np.einsum("dc,msc->dsm", drawn_classes, values, optimize=True))
-        # Every method of a draw is divided by the same sum of weights, which the order does not see.
+        # Within a draw all methods would be divided by the same sum of weights, which does not change their order.
         best = np.isclose(totals, totals.max(axis=1, keepdims=True), rtol=1e-12, atol=0)
         shares += (best / best.sum(axis=1, keepdims=True)).sum(axis=0)
     return dict(zip(methods, (shares / draws).tolist(), strict=True))
 
 
-LEVEL = 0.05  # below which a p-value is significant
-ROUNDING = 1e-12  # of the mean of differences of equal scores
+LEVEL = 0.05  # a smaller p-value is significant
+ROUNDING = 1e-12  # rounding error of the mean difference of equal scores
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a comparison.
+    """Outcome of a comparison.
 
     Args:
-        winner: The method with the best mean rank, or the highest mean over all that it has scored.
-        significant: Whether it is better than every other method.
-        beaten: The methods it is significantly better than.
-        undecided: The methods it cannot be told from on what both have scored, or has nothing in common with.
-        sentence: The same in words.
-        caveats: What a reader should know before believing it.
+        winner: Method with the best mean rank, or the highest mean over all of its scores.
+        significant: Whether it is significantly better than every other method.
+        beaten: Methods that it is significantly better than.
+        undecided: Methods that it does not differ from significantly, or shares no scores with.
+        sentence: The outcome in words.
+        caveats: Limitations that the reader should know about, one sentence each.
     """
 
     winner: str
@@ -96,14 +97,14 @@ class Verdict:
 def verdict(
     evidence: Tournament | Sequence[PairTest], *, level: float = LEVEL, methods: Sequence[str] | None = None
 ) -> Verdict:
-    """Say which method wins, against whom significantly, and against whom not.
+    """State which method wins, and which others it is significantly better than.
 
     Args:
-        evidence: A tournament over several experiments, decided by mean ranks; or the tests of pairs on the classes of
-            one experiment, as `compare_pairs` and `compare_aligned` return them, decided by mean scores.
-        level: Below which a p-value is significant; a tournament brings its own.
-        methods: All methods, the one with the highest mean first, where not every pair could be tested; by default
-            those of the tests.
+        evidence: Tournament over several experiments, decided by mean ranks; or tests of pairs on the classes of one
+            experiment, as `compare_pairs` and `compare_aligned` return them, decided by mean scores.
+        level: Significance level; a tournament has its own.
+        methods: All methods, the one with the highest mean first, if not every pair could be tested; by default those
+            of the tests.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -121,23 +122,25 @@ def verdict(
     return _of_pairs(evidence, methods, level)
 
 
-def _of_ranks(found: Tournament) -> Verdict:
-    winner, *others = found.methods
-    ranks = found.mean_ranks
+def _of_ranks(ranked: Tournament) -> Verdict:
+    winner, *others = ranked.methods
+    ranks = ranked.mean_ranks
     beaten = [
-        method for method in others if found.significant and ranks[method] - ranks[winner] >= found.critical_difference
+        method
+        for method in others
+        if ranked.significant and ranks[method] - ranks[winner] >= ranked.critical_difference
     ]
-    experiments = counted(len(found.experiments), "experiment")
-    needed = experiments_needed(len(found.methods), found.level)
+    experiments = counted(len(ranked.experiments), "experiment")
+    needed = experiments_needed(len(ranked.methods), ranked.level)
     caveats = []
-    if len(found.experiments) < needed:
+    if len(ranked.experiments) < needed:
         caveats.append(
-            f"Ranks of {len(found.methods)} methods can tell two of them apart from {needed} experiments on, and not "
-            f"with {experiments}."
+            f"Ranks of {len(ranked.methods)} methods cannot show a significant difference with {experiments}; at least "
+            f"{needed} are needed."
         )
-    elif not found.significant and found.friedman is not None:
-        caveats.append(f"Friedman's test finds no difference at all ({p_text(found.friedman.p_value)}).")
-    caveats += [f"Of what was given, {note}" for note in found.notes]
+    elif not ranked.significant and ranked.friedman is not None:
+        caveats.append(f"Friedman's test finds no significant difference ({p_text(ranked.friedman.p_value)}).")
+    caveats += [f"Note: {note}" for note in ranked.notes]
     return _outcome(winner, others, beaten, f"by mean rank over {experiments}", caveats)
 
 
@@ -147,23 +150,23 @@ def _of_pairs(tests: Sequence[PairTest], methods: Sequence[str], level: float) -
     beaten = [name for name, test in rivals.items() if test.difference > 0 and test.p_value < level]
     caveats = [too_few(rivals, len(tests), level), _one_seed(rivals)]
     caveats += [
-        f"On the {test.basis} that they share, {name} is ahead of {winner}."
+        f"On the {test.basis} that both have, {name} is ahead of {winner}."
         for name, test in rivals.items()
         if test.difference < -ROUNDING
     ]
     apart = [name for name in others if name not in rivals]
     if apart:
-        caveats.append(f"{winner} shares no seed, fold or scored class with {listed(apart)}: they were not compared.")
+        caveats.append(f"{winner} was not compared with {listed(apart)}: they share no seed, fold or scored class.")
     bases = {test.basis for test in rivals.values()}
-    said = {name: f"{name} ({test.basis})" if len(bases) > 1 else name for name, test in rivals.items()}
+    labels = {name: f"{name} ({test.basis})" if len(bases) > 1 else name for name, test in rivals.items()}
     over = f"over {next(iter(bases))}" if len(bases) == 1 else ""
-    return _outcome(winner, others, beaten, over, [text for text in caveats if text], said)
+    return _outcome(winner, others, beaten, over, [text for text in caveats if text], labels)
 
 
 def too_few(rivals: Mapping[str, PairTest], pairs: int, level: float) -> str:
-    """Say where even a method that is better in every class could not be told from another."""
+    """Return a caveat if there are so few classes that no difference could be significant, else an empty string."""
     least = {
-        name: pairs * 2.0 ** (1 - test.count)  # all signs equal, in one of the pairs
+        name: pairs * 2.0 ** (1 - test.count)  # the smallest p: all signs equal, corrected for the number of pairs
         for name, test in rivals.items()
         if test.seeds == 1
     }
@@ -179,13 +182,13 @@ def too_few(rivals: Mapping[str, PairTest], pairs: int, level: float) -> str:
 
 
 def _one_seed(rivals: Mapping[str, PairTest]) -> str:
-    """Say where models were compared, and not the methods that made them."""
+    """Return a caveat if single models were compared rather than methods, else an empty string."""
     single = [name for name, test in rivals.items() if test.seeds == 1 and test.unit == "class"]
     if not single:
         return ""
     if len(single) < len(rivals):
-        return f"One seed compares models; only several seeds would compare the method with {listed(single)}."
-    return "One run of each method compares these models; only several seeds compare the methods."
+        return f"One seed compares models, not methods; the comparison with {listed(single)} needs several seeds."
+    return "One run of each method compares these models, not the methods; that needs several seeds."
 
 
 def _outcome(
@@ -194,20 +197,18 @@ def _outcome(
     beaten: Sequence[str],
     over: str,
     caveats: list[str],
-    said: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Verdict:
-    """Put in words whom the winner beats, by `said` what a sentence calls each, and whom not."""
+    """Put the outcome in words; `labels` maps methods to what the sentence calls them."""
     undecided = [method for method in others if method not in beaten]
-    names = said or {}
+    names = labels or {}
     lost, close = (listed([names.get(method, method) for method in which]) for which in (beaten, undecided))
     where = f"{over} " if over else ""
     if not undecided:
         every = "all of " if len(others) > 1 else ""
         sentence = f"{winner} wins: {where}it is significantly better than {every}{lost}."
     elif beaten:
-        sentence = (
-            f"{winner} comes first: {where}it is significantly better than {lost}, but cannot be told from {close}."
-        )
+        sentence = f"{winner} comes first: {where}it is significantly better than {lost}, but not than {close}."
     else:
-        sentence = f"{winner} comes first, but {where}it cannot be told from {close}: there is no winner."
+        sentence = f"{winner} comes first, but {where}it is not significantly better than {close}: there is no winner."
     return Verdict(winner, not undecided, tuple(beaten), tuple(undecided), sentence, tuple(caveats))

@@ -1,4 +1,4 @@
-"""For those who write parts of their own: what a store or a loss has to keep to, tried out."""
+"""Checks for custom extensions: test that a store or a loss fulfils its contract."""
 
 from vicinal.testing.objective_contract import check_objective
 from vicinal.testing.store_contract import check_store, naive_search

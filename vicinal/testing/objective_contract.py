@@ -1,4 +1,4 @@
-"""A loss of one's own, tried out: its gradient, the order of items, odd batches, half precision; and its data sheet."""
+"""Checks for a custom loss: gradient, order of items, unusual batches, half precision; and its data sheet."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ __all__ = ["check_objective"]
 
 CLASSES, DIM = 4, 5
 BARS = " ▁▂▃▄▅▆▇█"
-COLUMNS = 41  # of a curve in the terminal: an odd number has a column for cosine 0
+COLUMNS = 41  # width of a curve in the terminal: an odd number has a column for cosine 0
 
 
 def check_objective(
     objective: str | Callable[..., Tensor], *, gradcheck: bool = True, show: bool = True, **options: Any
 ) -> None:
-    """Try out a loss, and print its data sheet with the weight of a pair over its similarity.
+    """Test a loss, and print its data sheet with the weight of a pair over its similarity.
 
     Args:
-        objective: A function of (matrix, positive, negative), with `@vicinal.objectives.objective` or without; or a
-            name.
-        gradcheck: False for a loss that holds some of its factors constant on purpose, so that its gradient is not the
-            derivative of its value.
+        objective: Function of (matrix, positive, negative), with or without `@vicinal.objectives.objective`; or a name.
+        gradcheck: Whether to check the gradient; False for a loss that deliberately holds some of its factors
+            constant, so that its gradient is not the derivative of its value.
         show: Whether to print.
-        **options: Of the loss.
+        **options: Options of the loss.
 
     Raises:
-        AssertionError: Listing all that is wrong.
+        AssertionError: If a check fails, with a list of all failures.
 
     Example:
         >>> def pull(matrix, positive, negative):
@@ -75,9 +74,9 @@ def check_objective(
             kinds = similarity_types(function, **options)
             depends = [kind for kind in ("own", "negative", "positive") if getattr(kinds, kind)]
             print(f"  The weight of a negative pair depends on similarities: {', '.join(depends) or 'none'}.")
-    told = [f"  - {check}: {line}" for check, lines in wrong.items() for line in lines]
-    if told:
-        raise AssertionError("\n".join([f"{name} fails:", *told]))
+    failures = [f"  - {check}: {line}" for check, lines in wrong.items() for line in lines]
+    if failures:
+        raise AssertionError("\n".join([f"{name} fails:", *failures]))
 
 
 @final
@@ -111,8 +110,8 @@ def _traced(bound: Callable[..., Tensor], pairs: _Pairs) -> tuple[Tensor, Tensor
     value = bound(leaf, pairs.positive, pairs.negative, **pairs.supplied)
     if not isinstance(value, Tensor) or value.ndim:
         got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise AssertionError(f"A loss returns one number as a tensor of shape []; got {got}.")
-    if not value.requires_grad:  # a constant has a slope, too
+        raise AssertionError(f"A loss must return one number as a tensor of shape []; got {got}.")
+    if not value.requires_grad:  # a constant has zero gradient
         return value, torch.zeros_like(leaf)
     (slope,) = torch.autograd.grad(value, leaf, allow_unused=True)
     return value.detach(), torch.zeros_like(leaf) if slope is None else slope
@@ -129,7 +128,7 @@ def _gradient(bound: Callable[..., Tensor], traits: Traits) -> list[str]:
 
     if torch.autograd.gradcheck(loss, pairs.matrix.requires_grad_(), atol=1e-6, rtol=1e-4, raise_exception=False):
         return []
-    return ["it is not the derivative of the value; where that is meant, say gradcheck=False"]
+    return ["it is not the derivative of the value; if that is intended, pass gradcheck=False"]
 
 
 def _order(bound: Callable[..., Tensor], traits: Traits) -> list[str]:
@@ -137,7 +136,7 @@ def _order(bound: Callable[..., Tensor], traits: Traits) -> list[str]:
     value, _ = _traced(bound, pairs)
     generator = torch.Generator().manual_seed(1)
     rows = torch.randperm(len(pairs.matrix), generator=generator)
-    # References of a class stay together, as proxies are stored.
+    # References of a class stay together, like stored proxies.
     columns = torch.arange(2 * CLASSES).view(CLASSES, 2)[torch.randperm(CLASSES, generator=generator)].flatten()
     moved = _Pairs(
         pairs.matrix[rows][:, columns],
@@ -182,9 +181,9 @@ def _empty(bound: Callable[..., Tensor], traits: Traits) -> list[str]:
 
 
 def _duplicates(function: Callable[..., Tensor], traits: Traits, options: dict[str, Any]) -> list[str]:
-    """Equal items, where distances are zero and their roots have no slope."""
+    """Test equal items, where distances are zero and square roots have no gradient."""
     rows = torch.eye(3, DIM)
-    if traits.usual == "one_hot":  # which wants probabilities
+    if traits.usual == "one_hot":  # which needs probabilities
         rows = rows.softmax(1)
     embeddings = torch.cat([rows[:1], rows[:1], rows[:1], rows[1:]]).requires_grad_()
     criterion = _criterion(function, traits, options)
@@ -194,7 +193,7 @@ def _duplicates(function: Callable[..., Tensor], traits: Traits, options: dict[s
 
 
 def _half(function: Callable[..., Tensor], traits: Traits, options: dict[str, Any]) -> list[str]:
-    # Probabilities that bfloat16 holds exactly, in eight orders.
+    # Probabilities that bfloat16 represents exactly, in eight orders.
     generator = torch.Generator().manual_seed(0)
     orders = torch.stack([torch.randperm(DIM, generator=generator) for _ in range(2 * CLASSES)])
     embeddings = torch.tensor([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 16])[orders].bfloat16()
@@ -219,16 +218,16 @@ def _sheet(name: str, function: Callable[..., Tensor], traits: Traits) -> str:
     lines.append(f"  {'references':<22} {traits.usual}; runs on {others}")
     if traits.miner is not None:
         lines.append(f"  {'miner':<22} {traits.miner}")
-    known = ", ".join(f"{option} = {value}" for option, value in options_of(function).items())
-    lines.append(f"  {'options':<22} {known or 'none'}")
+    defaults = ", ".join(f"{option} = {value}" for option, value in options_of(function).items())
+    lines.append(f"  {'options':<22} {defaults or 'none'}")
     if traits.paper:
         lines.append(f"  {'paper':<22} {traits.paper}")
     return "\n".join(lines)
 
 
 def _curves(curves: WeightCurves) -> str:
-    """Draw both curves as bars, on one scale; below zero is where a pair is moved the wrong way."""
-    inner = curves.similarity.abs() < 0.97  # at 1 the slope of a distance has no bound
+    """Draw both curves as bars on one scale; weights below zero, which move a pair the wrong way, are empty."""
+    inner = curves.similarity.abs() < 0.97  # at 1 the slope of a distance is unbounded
     top = float(torch.cat([curves.positive[inner], curves.negative[inner]]).max())
 
     def bars(weights: Tensor) -> str:

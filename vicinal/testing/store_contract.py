@@ -1,4 +1,4 @@
-"""For those who write a store of their own: the contract that `vicinal.index.Store` states in words, tried out."""
+"""Checks for a custom store: tests of the contract that `vicinal.index.Store` describes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["check_store", "naive_search"]
 
 DIM = 4
 THREADS = 4
-BATCH = 7  # items that are added at once
+BATCH = 7  # items added in one call
 FILTERS = (
     "label = 'wren'",
     "not label = 'wren'",
@@ -48,32 +48,32 @@ def naive_search(
         >>> naive_search([Item("b"), Item("a")], np.float32([[1, 0], [2, 0]]), np.float32([1, 0]), 2, "cosine")
         [('a', 1.0), ('b', 1.0)]
     """
-    found = []
-    mine = query.astype(np.float64)
+    scored = []
+    wide = query.astype(np.float64)
     for item, vector in zip(items, vectors.astype(np.float64), strict=True):
         if where is not None and not matches(where, item.values()):
             continue
         if distance == "euclidean":
-            similarity = 0.0 - math.sqrt(float(np.square(mine - vector).sum()))
+            similarity = 0.0 - math.sqrt(float(np.square(wide - vector).sum()))
         else:
-            lengths = math.sqrt(float(np.square(mine).sum())) * math.sqrt(float(np.square(vector).sum()))
-            similarity = min(1.0, max(-1.0, float((mine * vector).sum()) / lengths)) if lengths else 0.0
-        found.append((-similarity, item.id))
-    return [(key, 0.0 - value) for value, key in sorted(found)[:k]]
+            lengths = math.sqrt(float(np.square(wide).sum())) * math.sqrt(float(np.square(vector).sum()))
+            similarity = min(1.0, max(-1.0, float((wide * vector).sum()) / lengths)) if lengths else 0.0
+        scored.append((-similarity, item.id))
+    return [(key, 0.0 - value) for value, key in sorted(scored)[:k]]
 
 
 def check_store(make: Callable[[Header], Store], reopen: Callable[[Store], Store] | None = None) -> None:
-    """Try a store out: whatever an index relies on, with ties, zero vectors, missing values and hostile texts.
+    """Test everything that an index relies on in a store, with ties, zero vectors, missing values and hostile strings.
 
-    What an index itself takes care of is not tried here: it refuses the vectors of another embedder by the header that
-    the store kept.
+    Checks that the index itself makes are not tested here: it rejects the vectors of another embedder by the header
+    that the store keeps.
 
     Args:
-        make: Returns an empty store for a header, another one at every call.
-        reopen: Closes a store and opens it again; what was added must still be there.
+        make: Function that returns an empty store for a header, a new one in every call.
+        reopen: Function that closes a store and opens it again; all items must still be there.
 
     Raises:
-        AssertionError: With what was expected and what the store did.
+        AssertionError: If a check fails, with the expected and the actual result.
     """
     for distance in ("cosine", "euclidean"):
         header = Header(DIM, distance, "some embedder")
@@ -86,7 +86,7 @@ def check_store(make: Callable[[Header], Store], reopen: Callable[[Store], Store
         _holds(store, items, vectors, distance)
         if reopen is not None:
             store = reopen(store)
-            _same(store.header, header, "the header of a store that was opened again")
+            _same(store.header, header, "the header of a reopened store")
             _holds(store, items, vectors, distance)
         _in_part(store, items, vectors)
         _searched_at_once(store)
@@ -107,13 +107,13 @@ def _examples() -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
     items, rows = [], []
     for number in rng.permutation(30).tolist():
         metadata = {"year": 2000 + number, "weight": number / 8, "wet": number % 3 == 0, "place": "Ulm'); DELETE --"}
-        kept = {name: value for name, value in metadata.items() if rng.integers(4)}
+        present = {name: value for name, value in metadata.items() if rng.integers(4)}
         items.append(
             Item(
                 f"item {number:02}",
                 path=f"/photos/é{number}.jpg" if number % 2 else None,
                 label=labels[number % 5],
-                metadata=kept,
+                metadata=present,
                 source="/photos",
                 stamp=f"{number}-1",
                 hash=f"{number:064x}",
@@ -133,20 +133,20 @@ def _nothing(store: Store) -> None:
     _same(store.delete(And(())), 0, "delete() in an empty store")
     version = store.version()
     store.add([], np.empty((0, DIM), np.float32))
-    _same(store.version(), version, "version() when nothing was changed")
+    _same(store.version(), version, "version() without a change")
 
 
 def _holds(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"], distance: str) -> None:
-    """Everything is there, and is found."""
-    order = sorted(range(len(items)), key=lambda place: items[place].id)
-    found, rows = store.get()
-    _same(found, [items[place] for place in order], "get()")
+    """Check that all items are stored and are found."""
+    order = sorted(range(len(items)), key=lambda index: items[index].id)
+    stored, rows = store.get()
+    _same(stored, [items[index] for index in order], "get()")
     _same(rows.tolist(), vectors[order].tolist(), "the vectors of get()")
-    _same(store.get(vectors=False)[0], found, "get(vectors=False)")
+    _same(store.get(vectors=False)[0], stored, "get(vectors=False)")
     _same(store.count(), len(items), "count()")
     for text in (None, *FILTERS):
         where = None if text is None else as_condition(text)
-        passing = [item for item in found if where is None or matches(where, item.values())]
+        passing = [item for item in stored if where is None or matches(where, item.values())]
         _same(store.count(where), len(passing), f"count({text!r})")
         _same(store.get(where)[0], passing, f"get({text!r})")
         for k in (3, 100):
@@ -156,13 +156,13 @@ def _holds(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n 
                 _same(ids, [key for key, _ in right], f"search(k={k}, {text!r}) for {query.tolist()}")
                 _same(values.tolist(), [value for _, value in right], f"similarities of search(k={k}, {text!r})")
                 for key in ids:
-                    _same(answer.items[key], next(item for item in items if item.id == key), "an item that was found")
+                    _same(answer.items[key], next(item for item in items if item.id == key), "an item in the answer")
     plain, bare = store.search(_queries(), 3), store.search(_queries(), 3, items=False)
     _same(bare.ids.tolist(), plain.ids.tolist(), "search(items=False)")
     fast = store.search(_queries(), 3, fast=True)
     _same(fast.ids.shape, (len(_queries()), 3), "the shape of search(fast=True)")
     if not 0 < fast.recall <= 1:
-        raise AssertionError(f"The recall of search(fast=True) is {fast.recall}; it must say what was measured.")
+        raise AssertionError(f"The recall of search(fast=True) is {fast.recall}; it must be the measured recall.")
 
 
 def _in_part(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
@@ -182,19 +182,19 @@ def _in_part(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "
 
 
 def _replaced(store: Store, items: list[Item], vectors: Float32[np.ndarray, "n d"], distance: str) -> None:
-    """An item takes the place of the one of the same id; a new column is missing in all others."""
+    """Check that an item replaces the one with the same id, and that a new column is missing in all others."""
     new = Item(items[3].id, label="wren", metadata={"colour": "brown"})
     version = store.version()
     store.add([new], np.full((1, DIM), 9, np.float32))
     _differs(store.version(), version, "version() after an item was replaced")
     items[3], vectors[3] = new, 9
     _holds(store, items, vectors, distance)
-    _same([item.id for item in store.get(as_condition("colour is not null"))[0]], [new.id], "a column that was added")
+    _same([item.id for item in store.get(as_condition("colour is not null"))[0]], [new.id], "an added column")
 
 
 def _refused(store: Store) -> None:
-    """What makes no sense is refused, and nothing of it is kept."""
-    many, version = store.count(), store.version()
+    """Check that invalid input is rejected, and that nothing of it is stored."""
+    count, version = store.count(), store.version()
     row = np.ones((2, DIM), np.float32)
     _raises(InputError, lambda: store.add([Item("new")], np.ones((1, DIM + 1), np.float32)))
     _raises(InputError, lambda: store.search(np.ones((1, DIM - 1), np.float32), 1))
@@ -202,24 +202,24 @@ def _refused(store: Store) -> None:
     _raises(InputError, lambda: store.add([Item("new"), Item(3)], row))
     _raises(UnknownName, lambda: store.search(_queries(), 1, as_condition("no_such_column = 1")))
     _raises(InputError, lambda: store.count(as_condition("year = 'text'")))
-    _same(store.count(), many, "count() after what was refused")
-    _same(store.version(), version, "version() after what was refused")
+    _same(store.count(), count, "count() after rejected input")
+    _same(store.version(), version, "version() after rejected input")
 
 
 def _deleted(store: Store, items: list[Item], vectors: Float32[np.ndarray, "n d"], distance: str) -> None:
     gone = as_condition("label = 'crow' or year < 2004")
-    kept = [place for place, item in enumerate(items) if not matches(gone, item.values())]
+    remaining = [index for index, item in enumerate(items) if not matches(gone, item.values())]
     version = store.version()
-    _same(store.delete(gone), len(items) - len(kept), "delete()")
+    _same(store.delete(gone), len(items) - len(remaining), "delete()")
     _differs(store.version(), version, "version() after delete()")
-    _same(store.delete(gone), 0, "delete() of what is gone")
-    _holds(store, [items[place] for place in kept], vectors[kept], distance)
-    _same(store.delete(In("id", tuple(item.id for item in items))), len(kept), "delete() of all")
+    _same(store.delete(gone), 0, "delete() of deleted items")
+    _holds(store, [items[index] for index in remaining], vectors[remaining], distance)
+    _same(store.delete(In("id", tuple(item.id for item in items))), len(remaining), "delete() of all")
     _same(store.search(_queries(), 3).ids.shape, (len(_queries()), 0), "the answer when all is deleted")
 
 
 def _whole_numbers(store: Store) -> None:
-    """Ids may be numbers, which sort as numbers do."""
+    """Check ids that are numbers, which sort as numbers."""
     store.add([Item(10), Item(9), Item(-(2**40))], np.ones((3, DIM), np.float32))
     _same(store.search(_queries()[:1], 5).ids.tolist(), [[-(2**40), 9, 10]], "the order of ids that are numbers")
     _same([item.id for item in store.get(as_condition("id >= 9"))[0]], [9, 10], "get() by ids that are numbers")
@@ -227,7 +227,7 @@ def _whole_numbers(store: Store) -> None:
 
 
 def _lengths(make: Callable[[Header], Store]) -> None:
-    """Lengths that float32 cannot square are compared all the same."""
+    """Check vectors of lengths whose squares overflow or underflow float32."""
     lengths = 10.0 ** np.array([-30, -20, -1, 0, 20, 30])
     rows = np.random.default_rng(1).normal(size=(24, DIM)) * np.tile(lengths, 4)[:, None]
     vectors = rows.astype(np.float32)
@@ -243,19 +243,19 @@ def _lengths(make: Callable[[Header], Store]) -> None:
 
 
 def _refreshed(store: Store) -> None:
-    """What is no longer listed in a source can be told from the rest and removed."""
+    """Check that items no longer listed in a source can be identified and removed."""
     items = [Item(f"{source}/{number}", source=source) for source in ("/a", "/b") for number in range(3)]
     store.add(items, np.ones((6, DIM), np.float32))
     before = store.get(Compare("source", "=", "/a"), vectors=False)[0]
     _same([item.id for item in before], ["/a/0", "/a/1", "/a/2"], "get() by source")
-    _same(store.delete(In("id", ("/a/1", "/a/7"))), 1, "delete() of what is no longer listed")
-    kept = ["/a/0", "/a/2", "/b/0", "/b/1", "/b/2"]
-    _same([item.id for item in store.get()[0]], kept, "get() after what is no longer listed was deleted")
+    _same(store.delete(In("id", ("/a/1", "/a/7"))), 1, "delete() of items that are no longer listed")
+    remaining = ["/a/0", "/a/2", "/b/0", "/b/1", "/b/2"]
+    _same([item.id for item in store.get()[0]], remaining, "get() after items that are no longer listed were deleted")
     store.close()
 
 
 def _searched_at_once(store: Store) -> None:
-    """Several threads that search get what one gets."""
+    """Check that several threads get the same results as one."""
     right = store.search(_queries(), 5)
 
     def ask(_: int) -> tuple[object, object]:
@@ -268,14 +268,14 @@ def _searched_at_once(store: Store) -> None:
 
 
 def _read_while_written(store: Store) -> None:
-    """Who reads while items are added sees whole additions, and never fewer than before."""
+    """Check that readers see only whole additions while items are added, and never fewer items than before."""
     batch, done = np.ones((BATCH, DIM), np.float32), threading.Event()
 
     def read() -> list[int]:
         seen: list[int] = []
         while not seen or not done.is_set():
             answer = store.search(batch[:1], 10_000)
-            _same(len(answer.items), answer.ids.shape[1], "items that were found while others were added")
+            _same(len(answer.items), answer.ids.shape[1], "items found while others were added")
             seen.append(answer.ids.shape[1])
         return seen
 
@@ -283,20 +283,20 @@ def _read_while_written(store: Store) -> None:
         readers = [pool.submit(read) for _ in range(2)]
         try:
             for first in range(0, 10 * BATCH, BATCH):
-                store.add([Item(first + place) for place in range(BATCH)], batch)
+                store.add([Item(first + number) for number in range(BATCH)], batch)
         finally:
             done.set()
         for reader in readers:
             seen = reader.result()
-            _same(seen, sorted(seen), "how many items one reader saw, one time after the other")
-            _same([many for many in seen if many % BATCH], [], "numbers of items that are no whole additions")
-    _same(store.search(batch[:1], 10_000).ids.shape, (1, 10 * BATCH), "search() after all was added")
+            _same(seen, sorted(seen), "item counts of one reader over time")
+            _same([count for count in seen if count % BATCH], [], "item counts that are not whole additions")
+    _same(store.search(batch[:1], 10_000).ids.shape, (1, 10 * BATCH), "search() after all items were added")
     store.close()
 
 
 def _differs(got: object, before: object, what: str) -> None:
     if got == before:
-        raise AssertionError(f"{what}: expected another than {before!r}, got the same.")
+        raise AssertionError(f"{what}: expected a value other than {before!r}, got the same.")
 
 
 def _same(got: object, expected: object, what: str) -> None:
@@ -309,4 +309,4 @@ def _raises(kind: type[Exception], call: Callable[[], object]) -> None:
         call()
     except kind:
         return
-    raise AssertionError(f"Expected a {kind.__name__}; nothing was raised.")
+    raise AssertionError(f"Expected {kind.__name__}; nothing was raised.")

@@ -25,7 +25,7 @@ def test_images() -> None:
 
 
 def test_what_cannot_be_used() -> None:
-    with pytest.raises(InputError, match=r"labels must be one per item: items \(2, 1\), labels \(1,\)"):
+    with pytest.raises(InputError, match=r"labels must be one per item; got items \(2, 1\) and labels \(1,\)"):
         arrays([[1.0], [2.0]], [0])
     with pytest.raises(InputError, match=r"one per item.*labels \(\)"):
         arrays([[1.0]])
@@ -62,7 +62,7 @@ def test_embeddings_are_data_too(tmp_path: Path) -> None:
     data = arrays(tmp_path / "embedded.npz")
     assert data.hash() == arrays(rows, ["jay", "wren", "jay"]).hash()
     np.savez(tmp_path / "short.npz", embeddings=rows.astype(np.int8), labels=np.zeros(3), numbers=np.array("int8"))
-    with pytest.raises(DataError, match="keeps its embeddings in int8"):
+    with pytest.raises(DataError, match="stores its embeddings as int8"):
         arrays(tmp_path / "short.npz")
     np.savez(tmp_path / "beyond.npz", embeddings=rows, labels=np.array([1, 0, 2]), class_names=names)
     with pytest.raises(DataError, match="positions among the 2 class_names"):

@@ -59,13 +59,13 @@ def test_bad_files_and_empty_classes(tmp_path: Path, paint) -> None:
 
 def test_an_empty_class_is_a_note_and_a_flat_folder_is_told_what_to_do(tmp_path: Path, paint) -> None:
     paint(tmp_path / "1.png")
-    with pytest.raises(DataError, match="one sub-folder per class"):
+    with pytest.raises(DataError, match="one subfolder per class"):
         folder(tmp_path)
     paint(tmp_path / "cat" / "1.png")
     (tmp_path / "dog").mkdir()
     assert [note.split(",")[0].split(":")[0] for note in folder(tmp_path).notes] == [
         "class folder without images",
-        "1 image beside the class folders",
+        "1 image next to the class folders",
     ]
 
 

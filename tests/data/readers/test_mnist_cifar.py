@@ -59,7 +59,7 @@ def test_mnist_that_is_damaged(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for damaged in (whole[:-1], whole + b"x", b"\0\0\x08\x02" + whole[4:], whole[:9], b""):
         path.write_bytes(damaged)
-        with pytest.raises(DataError, match="is no idx file of 3 axes of bytes, or is not whole"):
+        with pytest.raises(DataError, match="is not a complete idx file of bytes with 3 axes"):
             mnist(tmp_path)
     path.unlink()
     path.with_suffix(".gz").write_bytes(b"no archive")
@@ -90,10 +90,10 @@ def test_cifar_10(tmp_path: Path) -> None:
     assert (data.name, data.roles, recognise(tmp_path)) == ("cifar10", None, "cifar")
     assert cifar(tmp_path, merge=False).roles.tolist() == ["train"] * 5 + ["test"]
     (tmp_path / "test_batch.bin").write_bytes(b"\x0a" + bytes(3072))
-    with pytest.raises(DataError, match="a label is 10, and there are 10 classes"):
+    with pytest.raises(DataError, match="has a label 10, but only 10 classes"):
         cifar(tmp_path)
     (tmp_path / "test_batch.bin").write_bytes(bytes(3000))
-    with pytest.raises(DataError, match="is not whole: its 3000 bytes"):
+    with pytest.raises(DataError, match="is incomplete: its size of 3000 bytes"):
         cifar(tmp_path)
 
 
@@ -115,7 +115,7 @@ def test_pickles_are_refused_unopened(names: list[str], tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
     for opened in (cifar, load):
         with pytest.raises(
-            DataError, match=r"pickles of the Python version, which are never opened.\nFetch the binary"
+            DataError, match=r"pickles of the Python version, which are never opened.\nDownload the binary"
         ):
             opened(tmp_path)
     with pytest.raises(DataError, match="neither test_batch"):

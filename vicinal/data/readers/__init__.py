@@ -1,4 +1,4 @@
-"""One reader per dataset; each checks its files and counts and reports all problems at once."""
+"""Readers of datasets; each checks its files and counts, and reports all problems together."""
 
 from vicinal.data.readers.arrays import arrays
 from vicinal.data.readers.cars import cars196

@@ -1,6 +1,6 @@
-"""A MATLAB file as JSON on standard output, for `reading.read_mat`, which runs this in a process of its own.
+"""Writes a MATLAB file as JSON to standard output, for `reading.read_mat`, which runs this in a separate process.
 
-scipy's reader is fast compiled code that believes what a file says: of a damaged one it may end its process.
+scipy's reader is compiled code that trusts the file: a damaged one may crash its process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["plain"]
 
 
 def plain(value: Any) -> Any:
-    """Return numbers, texts, lists and dictionaries in place of numpy's arrays, fields and scalars."""
+    """Convert numpy arrays, fields and scalars to numbers, strings, lists and dictionaries."""
     names = getattr(getattr(value, "dtype", None), "names", None)
     if getattr(value, "ndim", 0):
         return [plain(inner) for inner in value]
@@ -22,7 +22,7 @@ def plain(value: Any) -> Any:
     if hasattr(value, "item"):
         value = value.item()
     if not isinstance(value, str | int | float | bool):
-        raise TypeError(f"it holds a value of the kind {type(value).__name__}, and only numbers and text are read")
+        raise TypeError(f"it holds a value of type {type(value).__name__}; only numbers and text are supported")
     return value
 
 
@@ -32,5 +32,5 @@ if __name__ == "__main__":
     try:
         content = loadmat(sys.argv[1], squeeze_me=True)
         sys.stdout.write(json.dumps({name: plain(value) for name, value in content.items() if name[:2] != "__"}))
-    except Exception as error:  # whatever a damaged file makes of the reader is told by the parent
+    except Exception as error:  # whatever a damaged file causes, the parent process reports it
         sys.exit(f"{type(error).__name__}: {error}"[:300])

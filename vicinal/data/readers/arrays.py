@@ -23,16 +23,16 @@ def arrays(
     name: str = "arrays",
     skip_bad: bool = False,
 ) -> Dataset:
-    """Make a Dataset of feature vectors or images that are already in memory.
+    """Create a Dataset from feature vectors or images in memory.
 
     Args:
         items: Vectors [n, d] of any numbers, or uint8 images [n, h, w] or [n, h, w, 3]; or the path
-            of an `.npz` file that holds arrays `X` and `y` (and perhaps `roles`), or what `vicinal embed` wrote.
-        labels: One per item, numbers or strings; classes come in sorted order. Or sets of labels, booleans
-            [n, classes]: classes are called by the numbers of their columns.
-        roles: One per item ("train", "test", ...), if there is an official split.
+            of an `.npz` file with arrays `X` and `y` (and optionally `roles`), or of a file from `vicinal embed`.
+        labels: Label of each item, numbers or strings; classes come in sorted order. Or sets of labels, booleans
+            [n, classes]: class names are the column numbers.
+        roles: Role of each item ("train", "test", ...), if there is an official split.
         name: Name of the data.
-        skip_bad: Leave out vectors that are not finite, with a warning, instead of raising.
+        skip_bad: Whether to leave out vectors that are not finite, with a warning, instead of raising.
 
     Example:
         >>> data = arrays([[0.0, 1.0], [1.0, 0.0], [1.0, 0.1]], ["b", "a", "a"])
@@ -45,22 +45,22 @@ def arrays(
     sets = targets.ndim == 2 and targets.dtype == np.bool_
     if values.ndim == 0 or not (targets.ndim == 1 or sets) or len(targets) != len(values):
         raise InputError(
-            f"labels must be one per item: items {values.shape}, labels {targets.shape}. "
-            "Sets of labels are rows of booleans."
+            f"labels must be one per item; got items {values.shape} and labels {targets.shape}. "
+            "Sets of labels must be rows of booleans."
         )
     if not (values.ndim == 2 or (values.ndim in (3, 4) and values.dtype == np.uint8)):
         raise InputError(
             f"items must be vectors [n, d] or uint8 images [n, h, w(, 3)]; got {values.dtype} "
-            f"{list(values.shape)}. Images with values in 0..1: pass (images * 255).astype('uint8')."
+            f"{list(values.shape)}. For images with values in 0..1, pass (images * 255).astype('uint8')."
         )
     if values.dtype.kind not in "fiub" or targets.dtype.kind not in "fiubUS":
         raise InputError(f"items must be numbers and labels numbers or text; got {values.dtype} and {targets.dtype}.")
     if roles is not None and np.shape(roles) != (len(values),):
-        raise InputError(f"roles must be one per item: items {values.shape}, roles {np.shape(roles)}.")
+        raise InputError(f"roles must be one per item; got items {values.shape} and roles {np.shape(roles)}.")
     keep = np.ones(len(values), dtype=bool)
     notes: tuple[str, ...] = ()
     if values.ndim == 2:
-        with np.errstate(over="ignore"):  # which leaves an infinity, and is told as such
+        with np.errstate(over="ignore"):  # an overflow becomes infinity, which is reported below
             values = values.astype(np.float32, copy=False)
         keep = np.isfinite(values).all(axis=1)
         problems = [f"row {i} is not finite" for i in np.flatnonzero(~keep)]
@@ -68,7 +68,7 @@ def arrays(
             raise DataError(
                 f"{name}: {len(problems)} of {len(values)} vectors cannot be used.",
                 problems,
-                "Mend them, or pass skip_bad=True (--skip-bad) to go on without them.",
+                "Correct them, or pass skip_bad=True (--skip-bad) to continue without them.",
             )
         if problems:
             notes = (f"skipped {len(problems)} of {len(values)} vectors", *problems)
@@ -85,31 +85,31 @@ def arrays(
 
 
 def _coded(targets: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the classes in sorted order, and the place of each label among them."""
+    """Return the classes in sorted order, and the index of each label in them."""
     names, codes = np.unique(targets, return_inverse=True)
     return names, codes.astype(np.int64)
 
 
 def _from_npz(path: Path, skip_bad: bool) -> Dataset:
-    found = read_arrays(path)
-    items, labels = (found.get(short, found.get(long)) for short, long in (("X", "embeddings"), ("y", "labels")))
+    content = read_arrays(path)
+    items, labels = (content.get(short, content.get(long)) for short, long in (("X", "embeddings"), ("y", "labels")))
     if items is None or labels is None:
         raise DataError(
             f"{path} must hold arrays 'X' and 'y', or 'embeddings' and 'labels'.",
-            [f"it holds: {', '.join(sorted(found)) or 'nothing'}"],
+            [f"it holds: {', '.join(sorted(content)) or 'nothing'}"],
             "Write it with numpy.savez(path, X=items, y=labels).",
         )
-    if "X" not in found and str(found.get("numbers", "float32")) != "float32":
+    if "X" not in content and str(content.get("numbers", "float32")) != "float32":
         raise DataError(
-            f"{path} keeps its embeddings in {found['numbers']}, which nothing can be trained on.",
-            hint="Embed again with the model as it was before it was shortened.",
+            f"{path} stores its embeddings as {content['numbers']}, which cannot be used for training.",
+            hint="Embed the data again with the original model, before its embeddings were compressed.",
         )
-    names = found.get("class_names")
+    names = content.get("class_names")
     if names is not None and labels.ndim == 1 and labels.dtype.kind in "iu":
         if not len(labels) or labels.min() < 0 or labels.max() >= len(names):
             raise DataError(f"{path}: labels must be positions among the {len(names)} class_names.")
         labels = names[labels]
     try:
-        return arrays(items, labels, roles=found.get("roles"), name=path.stem, skip_bad=skip_bad)
+        return arrays(items, labels, roles=content.get("roles"), name=path.stem, skip_bad=skip_bad)
     except InputError as error:
         raise DataError(f"{path} cannot be used: {error}") from None

@@ -34,18 +34,18 @@ def cars196(
     strict: bool = True,
     watch: Watch | None = None,
 ) -> Dataset:
-    """Read Cars196 in any of the layouts in which it is handed around.
+    """Read Cars196 in any of the layouts in which it is distributed.
 
-    The first 98 classes train and the others test; all layouts give the same two sets of classes.
+    The first 98 classes are for training and the others for testing, the same in all layouts.
 
     Args:
-        root: A folder with `cars_annos.mat` and `car_ims/` (combined); with `devkit/`,
+        root: Folder with `cars_annos.mat` and `car_ims/` (combined); with `devkit/`,
             `cars_train/` and `cars_test/`; with `train/CLASS/` and `test/CLASS/`, also below
-            `car_data/car_data/`; or with `images/CLASS/`. The first and the last may lie in `cars196/`.
-        crop: Use only the bounding box of the car (combined and devkit layouts).
-        check: "header" or "decode": how closely every image is looked at.
-        skip_bad: Go on without the images that have a problem, with a warning.
-        strict: Whether counts other than the official ones are a problem or only a note.
+            `car_data/car_data/`; or with `images/CLASS/`. The first and the last may be in `cars196/`.
+        crop: Whether to use only the bounding box of the car (combined and devkit layouts).
+        check: Check of every image: "header" (fast) or "decode" (thorough).
+        skip_bad: Whether to skip images with a problem, with a warning, instead of raising.
+        strict: Whether counts that differ from the official ones are a problem rather than a note.
         watch: Callback, called after every file with the number of files that are done, and of all.
 
     Reference:
@@ -60,7 +60,7 @@ def cars196(
         listing = by_class([folder / part for part in ("images", "train", "test")])
         listing.class_order = _kaggle_order(folder, listing)
         if crop:
-            listing.problems.append("crop=True needs cars_annos.mat or devkit/; they are not there")
+            listing.problems.append("crop=True needs cars_annos.mat or devkit/, which are missing")
     if not crop:
         listing.boxes = []
     return dataset_from(
@@ -108,12 +108,12 @@ def _add(listing: Listing, path: Path, row: Any) -> None:
 
 
 def _kaggle_order(folder: Path, listing: Listing) -> list[str]:
-    """The official order, from `names.csv` if it is there and names the folders; else the sorted one."""
-    found = set(listing.classes)
-    for place in (folder, folder.parent, folder.parent.parent):
-        if (place / "names.csv").is_file():
-            # A slash cannot be in a folder's name.
-            names = [row[0].replace("/", "-") for row in read_csv(place / "names.csv") if row]
-            if found <= set(names):
+    """Return the official order of classes from `names.csv`, if it exists and names the folders; else sorted."""
+    classes = set(listing.classes)
+    for parent in (folder, folder.parent, folder.parent.parent):
+        if (parent / "names.csv").is_file():
+            # Folder names cannot contain a slash.
+            names = [row[0].replace("/", "-") for row in read_csv(parent / "names.csv") if row]
+            if classes <= set(names):
                 return names
-    return sorted(found)
+    return sorted(classes)

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009), from the binary version: 32 x 32 pixels in colour."""
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009), from the binary version: 32 x 32 colour images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vicinal.data.dataset import Dataset
 from vicinal.errors import DataError
 
 PIXELS = 3 * 32 * 32
-# Files of each role, bytes of labels before an image (the last is the class), and the file with the names of classes.
+# Files of each role, bytes of labels before an image (the last is the class), and the file with the class names.
 LAYOUTS = {
     10: (
         {"train": [f"data_batch_{number}.bin" for number in range(1, 6)], "test": ["test_batch.bin"]},
@@ -20,31 +20,31 @@ LAYOUTS = {
     ),
     100: ({"train": ["train.bin"], "test": ["test.bin"]}, 2, "fine_label_names.txt"),
 }
-# What the Python versions of CIFAR-10 and CIFAR-100 are known by: files, since folders may be called train and test.
+# Files that identify the Python versions of CIFAR-10 and CIFAR-100; folders may be called train and test, too.
 PICKLED = (("data_batch_1",), ("train", "test"))
 
 
 def cifar(root: str | Path, *, merge: bool = True) -> Dataset:
     """Read CIFAR-10 or CIFAR-100 from the binary version, which holds plain bytes.
 
-    The Python version is a pickle, which can run any code when it is opened: it is refused.
+    The Python version is a pickle, which can run arbitrary code when it is opened, and is rejected.
 
     Args:
-        root: The folder with `data_batch_1.bin` to `test_batch.bin`, or with `train.bin` and `test.bin`.
-        merge: Put the two published parts together, so that `split` divides the classes. False gives items the role
-            "train" or "test" of their part, for classification: every class is then in both, and `split` refuses it.
+        root: Folder with `data_batch_1.bin` to `test_batch.bin`, or with `train.bin` and `test.bin`.
+        merge: Whether to merge the two published parts, so that `split` divides the classes. False gives items the role
+            "train" or "test" of their part, for classification: every class is then in both, and `split` rejects it.
 
     Reference:
         Krizhevsky, Learning multiple layers of features from tiny images, 2009.
     """
     folder = Path(root)
-    classes = next((many for many, (files, *_) in LAYOUTS.items() if (folder / files["test"][0]).is_file()), None)
+    classes = next((count for count, (files, *_) in LAYOUTS.items() if (folder / files["test"][0]).is_file()), None)
     if classes is None:
         raise DataError(
             f"{root} holds the pickles of the Python version, which are never opened."
             if holds_pickles(folder)
             else f"{root} has neither test_batch.bin (CIFAR-10) nor test.bin (CIFAR-100).",
-            hint="Fetch the binary version: cifar-10-binary.tar.gz or cifar-100-binary.tar.gz.",
+            hint="Download the binary version: cifar-10-binary.tar.gz or cifar-100-binary.tar.gz.",
         )
     files, before, names = LAYOUTS[classes]
     images, labels, roles = [], [], []
@@ -56,7 +56,9 @@ def cifar(root: str | Path, *, merge: bool = True) -> Dataset:
             roles += [role] * len(rows)
     label = np.concatenate(labels)
     if label.max() >= classes:
-        raise DataError(f"{root}: a label is {label.max()}, and there are {classes} classes: fetch the files again.")
+        raise DataError(
+            f"{root} has a label {label.max()}, but only {classes} classes; the files are damaged: download them again."
+        )
     return Dataset(
         np.concatenate(images),
         label,
@@ -67,17 +69,19 @@ def cifar(root: str | Path, *, merge: bool = True) -> Dataset:
 
 
 def holds_pickles(folder: Path) -> bool:
-    """Whether a folder holds a Python version of CIFAR, by the names of its files: none of them is opened."""
+    """Return whether a folder holds a Python version of CIFAR, judging by file names; no file is opened."""
     return any(all((folder / name).is_file() for name in names) for names in PICKLED)
 
 
 def _rows(path: Path, length: int) -> np.ndarray:
     content = np.frombuffer(read_content(path), dtype=np.uint8)
     if not len(content) or len(content) % length:
-        raise DataError(f"{path} is not whole: its {len(content)} bytes are no multiple of {length}. Fetch it again.")
+        raise DataError(
+            f"{path} is incomplete: its size of {len(content)} bytes is not a multiple of {length}. Download it again."
+        )
     return content.reshape(-1, length)
 
 
 def _names(path: Path, classes: int) -> tuple[str, ...]:
-    found = [line.strip() for line in read_text(path).splitlines() if line.strip()] if path.is_file() else []
-    return tuple(found) if len(found) == classes else tuple(map(str, range(classes)))
+    names = [line.strip() for line in read_text(path).splitlines() if line.strip()] if path.is_file() else []
+    return tuple(names) if len(names) == classes else tuple(map(str, range(classes)))

@@ -28,16 +28,16 @@ def cub(
 ) -> Dataset:
     """Read CUB-200-2011, as it was published or as folders by class.
 
-    Classes 1-100 train and 101-200 test in metric learning, so the data has no roles: the file
-    `train_test_split.txt` divides every class and is for classification.
+    In metric learning classes 1-100 are for training and 101-200 for testing, so the data has no
+    roles: the file `train_test_split.txt` divides every class and is for classification.
 
     Args:
-        root: The folder `CUB_200_2011` (with `images.txt`), or one that holds `images/CLASS/`, or
+        root: Folder `CUB_200_2011` (with `images.txt`), or a folder with `images/CLASS/`, or with
             `train/CLASS/` and `test/CLASS/`, which are merged.
-        crop: Use only the bounding box of the bird (needs `bounding_boxes.txt`).
-        check: "header" or "decode": how closely every image is looked at.
-        skip_bad: Go on without the images that have a problem, with a warning.
-        strict: Whether counts other than the official ones are a problem or only a note.
+        crop: Whether to use only the bounding box of the bird (needs `bounding_boxes.txt`).
+        check: Check of every image: "header" (fast) or "decode" (thorough).
+        skip_bad: Whether to skip images with a problem, with a warning, instead of raising.
+        strict: Whether counts that differ from the official ones are a problem rather than a note.
         watch: Callback, called after every file with the number of files that are done, and of all.
 
     Reference:
@@ -49,7 +49,7 @@ def cub(
     else:
         listing = by_class([folder / part for part in ("images", "train", "test")])
         if crop:
-            listing.problems.append("crop=True needs images.txt and bounding_boxes.txt; they are not there")
+            listing.problems.append("crop=True needs images.txt and bounding_boxes.txt, which are missing")
     return dataset_from(listing, "cub", check=check, skip_bad=skip_bad, strict=strict, official=OFFICIAL, watch=watch)
 
 

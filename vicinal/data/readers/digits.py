@@ -1,4 +1,4 @@
-"""The handwritten digits that scikit-learn carries."""
+"""The handwritten digits that come with scikit-learn."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from vicinal.data.dataset import Dataset
 
 
 def digits(*, vectors: bool = False) -> Dataset:
-    """1,797 handwritten digits of 8 x 8 pixels in 10 classes; needs no file.
+    """Return 1,797 handwritten digits of 8 x 8 pixels in 10 classes; no download needed.
 
     Args:
-        vectors: Give the 64 pixels as feature vectors in 0..1 in place of images.
+        vectors: Whether to return the 64 pixels as feature vectors in 0..1 instead of images.
 
     Example:
         >>> digits()

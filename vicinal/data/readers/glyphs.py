@@ -1,4 +1,4 @@
-"""Characters of many alphabets, drawn from the fonts that matplotlib ships."""
+"""Characters of many alphabets, drawn with the fonts that come with matplotlib."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image, ImageFilter, ImageFont
 from vicinal.data.dataset import Dataset
 from vicinal.errors import InputError
 
-# First and last code point of each run of characters.
+# First and last code point of each range of characters.
 ALPHABETS: dict[str, dict[str, list[tuple[int, int]]]] = {
     "train": {
         "Latin": [(0x41, 0x5A), (0x61, 0x7A)],
@@ -45,25 +45,25 @@ UPRIGHT = ("DejaVuSans", "DejaVuSansMono", "DejaVuSerif")
 LETTERS_AND_SYMBOLS = ("Lu", "Ll", "Lo", "Sm", "So")
 POINTS = 48
 LOOK_ALIKE = 0.92
-MISSING = "\uffff"  # no font has it, so it draws what stands for a missing character
+MISSING = "\uffff"  # in no font, so it is drawn as the placeholder of a missing character
 
 Pixels = npt.NDArray[np.uint8]
 
 
 @lru_cache(maxsize=4)
 def glyphs(*, samples: int = 20, size: int = 32, seed: int = 0) -> Dataset:
-    """Grey images of some hundreds of characters, bright on dark; needs no file.
+    """Return grey images of several hundred characters, bright on dark; no download needed.
 
-    Every sample takes one of up to 16 faces and weights and a random stroke width, rotation, shear,
-    scale, place, contrast and noise. A character that looks like an earlier one (Latin A, Greek
+    Every sample uses one of up to 16 faces and weights and a random stroke width, rotation, shear,
+    scale, position, contrast and noise. A character that looks like an earlier one (Latin A, Greek
     Alpha, Cyrillic A) is left out, so that no picture belongs to two classes. Latin, Greek,
-    Cyrillic, arrows and mathematics have the role "train"; the alphabets with the role "test"
-    are never trained on. The same seed gives the same pixels with the same Pillow and matplotlib.
+    Cyrillic, arrows and mathematics have the role "train"; the other alphabets have the role "test"
+    and are never trained on. The same seed gives the same pixels with the same Pillow and matplotlib.
 
     Args:
-        samples: Images of each character.
+        samples: Number of images per character.
         size: Height and width in pixels.
-        seed: Of all that is random.
+        seed: Seed of everything random.
 
     Example:
         >>> data = glyphs(samples=2)
@@ -76,7 +76,7 @@ def glyphs(*, samples: int = 20, size: int = 32, seed: int = 0) -> Dataset:
     chosen = distinct_characters()
     images = [_draw(character, fonts, samples, size, seed) for _, _, character in chosen]
     items = np.concatenate(images)
-    items.flags.writeable = False  # this very object is handed out again
+    items.flags.writeable = False  # the cache returns the same object again
     return Dataset(
         items=items,
         labels=np.repeat(np.arange(len(chosen), dtype=np.int64), samples),
@@ -88,7 +88,7 @@ def glyphs(*, samples: int = 20, size: int = 32, seed: int = 0) -> Dataset:
 
 @lru_cache(maxsize=1)
 def distinct_characters() -> list[tuple[str, str, str]]:
-    """(role, alphabet, character) of all characters that no earlier one looks like in any upright face."""
+    """Return (role, alphabet, character) of all characters that look like no earlier one in any upright face."""
     fonts = [_font(face) for face in UPRIGHT]
     candidates = [
         (role, alphabet, chr(code))
@@ -102,11 +102,11 @@ def distinct_characters() -> list[tuple[str, str, str]]:
     for font in fonts:
         shapes = np.stack([_shape(font, character) for _, _, character in candidates])
         alike |= shapes @ shapes.T > LOOK_ALIKE
-    kept: list[int] = []
+    distinct: list[int] = []
     for i in range(len(candidates)):
-        if not alike[i, kept].any():
-            kept.append(i)
-    return [candidates[i] for i in kept]
+        if not alike[i, distinct].any():
+            distinct.append(i)
+    return [candidates[i] for i in distinct]
 
 
 @lru_cache(maxsize=len(FACES))
@@ -123,7 +123,7 @@ def _missing(font: ImageFont.FreeTypeFont) -> bytes:
 
 
 def _bitmap(font: ImageFont.FreeTypeFont, character: str) -> Image.Image | None:
-    """The character with a margin of one pixel, or None if the face lacks it or draws nothing."""
+    """Return the character with a margin of one pixel, or None if the face lacks it or draws nothing."""
     core = font.getmask(character)
     if core.getbbox() is None or bytes(core) == _missing(font):
         return None
@@ -132,9 +132,9 @@ def _bitmap(font: ImageFont.FreeTypeFont, character: str) -> Image.Image | None:
 
 
 def _shape(font: ImageFont.FreeTypeFont, character: str) -> npt.NDArray[np.float32]:
-    """The character at one size, blurred, as a unit vector about its mean; zeros if the face lacks it.
+    """Return the character at a standard size, blurred, as a centred unit vector; zeros if the face lacks it.
 
-    Width and height are brought half-way together, because `_distort` stretches.
+    The aspect ratio is reduced to its square root, because `_distort` stretches characters.
     """
     glyph = _bitmap(font, character)
     if glyph is None:
@@ -149,7 +149,7 @@ def _shape(font: ImageFont.FreeTypeFont, character: str) -> npt.NDArray[np.float
 
 
 def _draw(character: str, fonts: list[ImageFont.FreeTypeFont], samples: int, size: int, seed: int) -> Pixels:
-    """`samples` images of one character; its own generator, so that other characters do not matter."""
+    """Return `samples` images of one character, with its own generator, so that other characters do not matter."""
     rng = np.random.default_rng([seed, ord(character)])
     bitmaps = [glyph for font in fonts if (glyph := _bitmap(font, character)) is not None]
     images = np.empty((samples, size, size), dtype=np.uint8)
@@ -165,7 +165,7 @@ def _draw(character: str, fonts: list[ImageFont.FreeTypeFont], samples: int, siz
 
 
 def _distort(glyph: Image.Image, size: int, rng: np.random.Generator) -> Image.Image:
-    """Turn, shear, scale and shift a character on a square; drawn twice as large, then halved."""
+    """Rotate, shear, scale and shift a character on a square; drawn twice as large, then halved."""
     canvas = 2 * size
     angle, shear = math.radians(rng.uniform(-12, 12)), rng.uniform(-0.2, 0.2)
     scale = max(glyph.size) / (canvas * rng.uniform(0.6, 0.8))
@@ -174,7 +174,7 @@ def _distort(glyph: Image.Image, size: int, rng: np.random.Generator) -> Image.I
     a, b = scale * stretch * math.cos(angle), scale * (shear - math.sin(angle))
     d, e = scale * math.sin(angle), scale * math.cos(angle)
     centre_x, centre_y = canvas / 2 + shift[0], canvas / 2 + shift[1]
-    # Pillow maps each place of the result back to a place in the glyph.
+    # Pillow maps each position of the result back to a position in the glyph.
     matrix: Any = (
         a, b, glyph.width / 2 - a * centre_x - b * centre_y,
         d, e, glyph.height / 2 - d * centre_x - e * centre_y,

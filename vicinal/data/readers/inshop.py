@@ -34,12 +34,12 @@ def inshop(
     """Read the In-shop benchmark; the roles are "train", "query" and "gallery".
 
     Args:
-        root: The benchmark's folder, with `Eval/list_eval_partition.txt` and the images in
-            `Img/img/`, `img/` or still in `Img/img.zip`.
-        highres: Read `img_highres` in place of `img` (256 x 256).
-        check: "header" or "decode": how closely every image is looked at.
-        skip_bad: Go on without the images that have a problem, with a warning.
-        strict: Whether counts other than the official ones are a problem or only a note.
+        root: Folder of the benchmark, with `Eval/list_eval_partition.txt` and the images in
+            `Img/img/`, `img/` or `Img/img.zip`.
+        highres: Whether to read `img_highres` instead of `img` (256 x 256).
+        check: Check of every image: "header" (fast) or "decode" (thorough).
+        skip_bad: Whether to skip images with a problem, with a warning, instead of raising.
+        strict: Whether counts that differ from the official ones are a problem rather than a note.
         watch: Callback, called after every file with the number of files that are done, and of all.
 
     Reference:
@@ -50,14 +50,14 @@ def inshop(
     folder = find_root(root, "the In-shop benchmark", layouts)
     partition = next(f for f in (folder / "Eval" / LIST, folder / LIST) if f.is_file())
     images = "img_highres" if highres else "img"
-    places = (folder / "Img", folder, folder / "Img" / f"{images}.zip")
-    place = next((p for p in places if (p / images).is_dir() or p.is_file()), folder / "Img")
+    candidates = (folder / "Img", folder, folder / "Img" / f"{images}.zip")
+    parent = next((p for p in candidates if (p / images).is_dir() or p.is_file()), folder / "Img")
     listing = Listing()
     for path, item, role in read_rows(partition, 3, listing.problems, skip=2):
         if role not in ("train", "query", "gallery"):
             listing.problems.append(f"unknown evaluation_status {role!r}: {path}")
             continue
-        listing.paths.append(f"{place}/{images}/{path.removeprefix('img/')}")
+        listing.paths.append(f"{parent}/{images}/{path.removeprefix('img/')}")
         listing.classes.append(item)
         listing.roles.append(role)
     return dataset_from(

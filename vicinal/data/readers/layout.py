@@ -1,4 +1,4 @@
-"""What several readers share: finding the right folder, walking folders by class, reading text rows."""
+"""Functions that several readers share: find the right folder, walk folders by class, read text rows."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", "
 
 
 def find_root(root: str | Path, what: str, layouts: Mapping[str, Sequence[str]]) -> Path:
-    """The first folder below `root` that holds one of the files its layout is known by.
+    """Return the first folder below `root` that contains one of the files that identify its layout.
 
     Args:
-        root: Where the person says the data is.
-        what: Name of the data, for the message.
-        layouts: For each folder below `root` ("" is `root` itself), files or folders of which one must exist.
+        root: Folder that the user passed.
+        what: Name of the data, for the error message.
+        layouts: Files or folders of which one must exist, for each folder below `root` ("" is `root` itself).
 
     Raises:
-        DataError: If there is none; it says what was looked for.
+        DataError: If there is none, with a list of the files that were looked for.
     """
     root = Path(root)
     for below, marks in layouts.items():
@@ -31,15 +31,15 @@ def find_root(root: str | Path, what: str, layouts: Mapping[str, Sequence[str]])
     looked = [f"no {Path(below, mark)}" for below, marks in layouts.items() for mark in marks]
     if not root.is_dir():
         looked = ["it is not a folder"]
-    raise DataError(f"{what} was not found in {root}:", looked, "Give the folder that holds it.")
+    raise DataError(f"{what} was not found in {root}:", looked, "Pass the folder that contains it.")
 
 
 def by_class(folders: Iterable[Path], roles: Iterable[str] = ()) -> Listing:
-    """List `FOLDER/CLASS/**/image` for every folder that exists; hidden files (`._*`) are passed over.
+    """List `FOLDER/CLASS/**/image` for every folder that exists; hidden files (`._*`) are ignored.
 
     Args:
         folders: Folders of class folders; the same class in two of them is one class.
-        roles: Role of the images of each folder, if they have one.
+        roles: Role of the images in each folder, if any.
     """
     listing = Listing()
     role_of = dict(zip(folders := list(folders), roles, strict=False))
@@ -57,19 +57,19 @@ def by_class(folders: Iterable[Path], roles: Iterable[str] = ()) -> Listing:
 
 
 def folders_in(folder: Path) -> list[Path]:
-    """What lies in a folder, sorted.
+    """Return the entries of a folder, sorted.
 
     Raises:
-        DataError: Where it may not be looked into.
+        DataError: If the folder cannot be read.
     """
     try:
         return sorted(folder.iterdir())
     except OSError as error:
-        raise DataError(f"{printable(folder)} cannot be looked into: {error.strerror}.") from None
+        raise DataError(f"{printable(folder)} cannot be read: {error.strerror}.") from None
 
 
 def is_image(name: str) -> bool:
-    """Whether a file of this name is one, and is not hidden.
+    """Return whether a file name is that of an image, and not hidden.
 
     Example:
         >>> is_image("bird.JPG"), is_image("._bird.jpg"), is_image("bird.txt")
@@ -79,16 +79,16 @@ def is_image(name: str) -> bool:
 
 
 def images_below(folder: Path) -> Iterable[str]:
-    """Paths of all images in a folder and its subfolders, sorted, without hidden files."""
-    for place, subfolders, files in os.walk(folder):
+    """Yield the paths of all images in a folder and its subfolders, sorted, without hidden files."""
+    for parent, subfolders, files in os.walk(folder):
         subfolders.sort()
         for name in sorted(files):
             if is_image(name):
-                yield os.path.join(place, name)
+                yield os.path.join(parent, name)
 
 
 def read_rows(path: Path, columns: int, problems: list[str], skip: int = 0) -> list[list[str]]:
-    """The rows of a text file split at white space; the last column keeps the spaces inside it.
+    """Return the rows of a text file, split at white space; the last column keeps its inner spaces.
 
     A missing file or a row with too few columns is added to `problems`.
     """

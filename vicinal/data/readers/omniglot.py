@@ -26,15 +26,15 @@ def omniglot(
 ) -> Dataset:
     """Read Omniglot from its two zips or from the folders inside them.
 
-    The background set has the role "train" and the evaluation set "test"; a class is called
+    The background set has the role "train" and the evaluation set "test"; class names are
     `Alphabet/characterNN`.
 
     Args:
-        root: The folder that holds `images_background` and `images_evaluation`, each a folder or a
-            zip, which is read in place.
-        check: "header" or "decode": how closely every image is looked at.
-        skip_bad: Go on without the images that have a problem, with a warning.
-        strict: Whether counts other than the official ones are a problem or only a note.
+        root: Folder with `images_background` and `images_evaluation`, each a folder or a zip, which
+            is read in place.
+        check: Check of every image: "header" (fast) or "decode" (thorough).
+        skip_bad: Whether to skip images with a problem, with a warning, instead of raising.
+        strict: Whether counts that differ from the official ones are a problem rather than a note.
         watch: Callback, called after every file with the number of files that are done, and of all.
 
     Reference:

@@ -30,11 +30,11 @@ def sop(
     """Read Stanford Online Products; its two lists are the roles "train" and "test".
 
     Args:
-        root: The folder with `Ebay_train.txt` and `Ebay_test.txt`, or `online_products/` with
+        root: Folder with `Ebay_train.txt` and `Ebay_test.txt`, or `online_products/` with
             `Info_Files/` and `images/`.
-        check: "header" or "decode": how closely every image is looked at.
-        skip_bad: Go on without the images that have a problem, with a warning.
-        strict: Whether counts other than the official ones are a problem or only a note.
+        check: Check of every image: "header" (fast) or "decode" (thorough).
+        skip_bad: Whether to skip images with a problem, with a warning, instead of raising.
+        strict: Whether counts that differ from the official ones are a problem rather than a note.
         watch: Callback, called after every file with the number of files that are done, and of all.
 
     Reference:
@@ -52,7 +52,7 @@ def sop(
         for _, class_id, _, path in rows:
             name = f"{path.split('_final')[0]}/{class_id}"
             if not is_number(class_id):
-                listing.problems.append(f"the class of {path} is no number: {class_id}")
+                listing.problems.append(f"the class of {path} is not a number: {class_id}")
                 continue
             ids[name] = int(class_id)
             listing.paths.append(str(images / path))

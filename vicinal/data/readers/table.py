@@ -1,4 +1,4 @@
-"""Any table of labelled images or feature vectors, in CSV or Parquet."""
+"""Tables of labelled images or feature vectors, in CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def table(
     """Read a table with the columns of open-metric-learning, or one of feature vectors.
 
     Columns: `label`, and `path` (relative to `root`); optionally `split` (train, validation, test),
-    `is_query` and `is_gallery` for what is not trained on, and the crop box `x_1, y_1, x_2, y_2`.
-    Without a column `path` every other column is a feature. A table that has no "test" rows tests
-    on its "validation" rows.
+    `is_query` and `is_gallery` for rows outside of training, and the crop box `x_1, y_1, x_2, y_2`.
+    Without a column `path` every other column is a feature. In a table without "test" rows the
+    "validation" rows are used for testing.
 
     Args:
         path: A `.csv` or `.parquet` file.
-        root: Where relative paths start; the table's own folder unless given.
-        check: "header" or "decode": how closely every image is looked at.
-        skip_bad: Go on without the rows that have a problem, with a warning.
+        root: Folder that relative paths start from; by default the folder of the table.
+        check: Check of every image: "header" (fast) or "decode" (thorough).
+        skip_bad: Whether to skip rows with a problem, with a warning, instead of raising.
         watch: Callback, called after every file with the number of files that are done, and of all.
 
     Raises:
@@ -67,7 +67,7 @@ def table(
 
 
 def read_columns(path: Path) -> dict[str, list[Any]]:
-    """Read all columns of a `.parquet` or `.csv` file; the cells of the latter are texts."""
+    """Read all columns of a `.parquet` or `.csv` file; cells of a `.csv` file are strings."""
     return _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
 
 
@@ -123,7 +123,7 @@ def _features(columns: dict[str, list[Any]], path: Path) -> np.ndarray[Any, np.d
     values = np.full((len(columns["label"]), len(names)), np.nan, dtype=np.float32)
     for j, name in enumerate(names):
         try:
-            with np.errstate(over="ignore"):  # which leaves an infinity, and is told as such
+            with np.errstate(over="ignore"):  # an overflow becomes infinity, which `arrays` reports
                 values[:, j] = [float("nan" if cell in (None, "") else cell) for cell in columns[name]]
         except (ValueError, TypeError, OverflowError) as error:
             problems.append(f"column {name!r}: {error}")

@@ -11,9 +11,9 @@ from vicinal.leaderboard import Leaderboard
 from vicinal.report.blocks import Chapter
 from vicinal.report.chapters.audits import distance_audits
 from vicinal.report.chapters.certainty import significance
-from vicinal.report.chapters.equal_conditions import conditions, failures
 from vicinal.report.chapters.costs import cost, repeat, size_chapter
 from vicinal.report.chapters.curves import dimension_curves, proxy_instances, recall_curves, spectral, training_curves
+from vicinal.report.chapters.equal_conditions import conditions, failures
 from vicinal.report.chapters.influences import influence_chapter
 from vicinal.report.chapters.pair_weights import pair_weight_curves
 from vicinal.report.chapters.papers import published_numbers
