@@ -24,7 +24,7 @@ from vicinal.comparing.progress import Shown, time_in_words
 from vicinal.data import Dataset
 from vicinal.errors import DataError, Interrupted
 from vicinal.runs import Journal, Record, RunFiles
-from vicinal.runs._train import train
+from vicinal.runs._train import Bookkeeping, train
 from vicinal.runs.draft import images_per_step
 from vicinal.runs.recipe import Recipe
 from vicinal.runs.record import search_name
@@ -151,9 +151,7 @@ class RunContestant:
                 workers=self.workers,
                 cache=self.cache,
                 progress=False,
-                keep_model=self.keep_models,
-                tests=contestant.role != "rung",
-                facts=self.facts(contestant),
+                bookkeeping=Bookkeeping(self.keep_models, contestant.role != "rung", facts=self.facts(contestant)),
             )
         except Interrupted:
             raise
