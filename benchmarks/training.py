@@ -40,6 +40,7 @@ from vicinal.training.engine import Stream, run_training
 from vicinal.training.frozen import FrozenEmbedder, Trainee, training_items
 from vicinal.training.optimiser import build_optimiser
 from vicinal.training.settings import Settings
+from vicinal.training.state import Checkpoints
 
 BATCH, CLASSES, GOAL = 32, 8, 1.05
 SIDE = 160
@@ -116,7 +117,14 @@ def measure(name: str, blocks: int, steps: int) -> tuple[list[float], list[float
         for block in range(-1, blocks):
             for which in ("loop", "bare") if block % 2 else ("bare", "loop"):
                 if which == "loop":
-                    run_training(model, criterion, stream, settings, files=RunFiles(Path(folder)), progress=False)  # type: ignore[arg-type]
+                    run_training(
+                        model,
+                        criterion,
+                        stream,
+                        settings,
+                        checkpoints=Checkpoints(RunFiles(Path(folder))),
+                        progress=False,
+                    )  # type: ignore[arg-type]
                 else:
                     bare(model, criterion, stream, settings)
                 spent = stream.seconds_per_step()

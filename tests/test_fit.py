@@ -121,9 +121,8 @@ def test_vectors() -> None:
 
 
 def test_a_score_that_is_not_computed_is_refused_before_training(halves: Split) -> None:
-    for name in ("score", "metric"):  # the second is its name in earlier versions
-        with pytest.raises(InputError, match=r"training: Unknown score 'MAP@r'; did you mean 'MAP@R'\?"):
-            fit(halves, **{name: "MAP@r"}, **SMALL)
+    with pytest.raises(InputError, match=r"training: Unknown score 'MAP@r'; did you mean 'MAP@R'\?"):
+        fit(halves, score="MAP@r", **SMALL)
 
 
 def test_a_folder_that_cannot_be_made_or_written_to(

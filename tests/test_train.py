@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ import vicinal as vc
 from vicinal.data import Dataset, arrays
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
+from vicinal.runs._train import Bookkeeping
 from vicinal.runs.recipe import SCORES, Recipe
 from vicinal.runs.run import EmbeddedItems as Items
 from vicinal.runs.run import Run, RunFiles
+from vicinal.training import Hook
+from vicinal.training.state import TrainingState
 
 pytestmark = pytest.mark.recipe
 
@@ -114,7 +118,7 @@ def test_the_folder_holds_the_same(kept: Run, shop: Dataset) -> None:
     opened = Run.open(kept.folder)
     assert opened.record == kept.record
     assert opened.recipe == kept.recipe
-    assert json.loads(kept.files.record.read_text())["version"] == 2
+    assert json.loads(kept.files.record.read_text())["version"] == 3
     test = kept.recipe.split(shop).test
     ours, theirs = kept.embedder(), opened.embedder()
     assert not theirs.training
@@ -139,7 +143,8 @@ def test_damage_to_the_record_is_seen(kept: Run, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not what its checksum says"):
         Run.open(folder)
     path.write_text(json.dumps({name: value for name, value in json.loads(text).items() if name != "sha256"}))
-    assert Run.open(folder).record == kept.record  # as earlier versions wrote it
+    with pytest.raises(DataError, match="not what its checksum says"):
+        Run.open(folder)
 
 
 def test_a_run_whose_recipe_was_changed_is_not_resumed(kept: Run, shop: Dataset, tmp_path: Path) -> None:
@@ -197,7 +202,7 @@ def test_folds_are_recorded(blobs: Dataset) -> None:
 
 def test_what_the_caller_knows_is_recorded(blobs: Dataset) -> None:
     facts = {"name": "mine", "data": "a hash", "tuning_trials": 3, "demands": ("1 item per class",)}
-    record = vc.train(recipe(), data=blobs, facts=facts, progress=False).record
+    record = vc.train(recipe(), data=blobs, bookkeeping=Bookkeeping(facts=facts), progress=False).record
     assert (record.name, record.data, record.tuning_trials, record.demands) == (*facts.values(),)
     assert record.key == recipe().key("a hash", "mine")
 
@@ -205,10 +210,13 @@ def test_what_the_caller_knows_is_recorded(blobs: Dataset) -> None:
 def test_choosing_on_the_test_classes_searches_queries_in_the_gallery(shop: Dataset, tmp_path: Path) -> None:
     """Every step's score on the test classes is by query and gallery, and the best of them is reported."""
     wanted = recipe(protocol="query-gallery", select_on_test=True, evaluate_every=1, learning_rate=0.1)
-    seen: list[dict[str, float]] = []
-    run = vc.train(
-        wanted, data=shop, folder=tmp_path / "run", on_score=lambda _, scores: seen.append(scores), progress=False
-    )
+    seen: list[Mapping[str, float]] = []
+
+    class Seen(Hook):
+        def after_evaluation(self, state: TrainingState, scores: Mapping[str, float]) -> None:
+            seen.append(scores)
+
+    run = vc.train(wanted, data=shop, folder=tmp_path / "run", hooks=[Seen()], progress=False)
     test = wanted.split(shop).test
     best = by_hand(run.embedder().encode(test), test, "cosine")
     assert len(seen) == 6
@@ -297,9 +305,50 @@ def test_what_is_missing_is_said(blobs: Dataset, tmp_path: Path) -> None:
     RunFiles(tmp_path).record.write_text('{"version": 9}')
     with pytest.raises(DataError, match="is not a record that this vicinal reads"):
         Run.open(tmp_path)
-    run = vc.train(recipe(), data=blobs, folder=tmp_path / "run", keep_model=False, progress=False)
+    kept = Bookkeeping(keep_model=False)
+    run = vc.train(recipe(), data=blobs, folder=tmp_path / "run", bookkeeping=kept, progress=False)
     assert not run.files.model.exists()
     assert not Run.open(tmp_path / "run").has_model
+
+
+def test_a_run_divides_its_data_once(blobs: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    divided, real = [], Recipe.split
+    monkeypatch.setattr(Recipe, "split", lambda self, data: divided.append(data) or real(self, data))
+    vc.train(recipe(), data=blobs, folder=tmp_path / "run", progress=False)
+    assert divided == [blobs]
+
+
+def test_files_that_are_decoded_once_are_divided_as_the_files_are(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for label in range(8):
+        for number in range(3):
+            path = tmp_path / "photos" / f"class{label}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8)).save(path)
+    data = vc.data.folder(tmp_path / "photos")
+    small = {"backbone": "convnet", "backbone_options": {"widths": [4], "size": 8}, "dim": 4, "classes_per_batch": 2}
+    wanted = Recipe.of({**small, "steps": 2, "samples_per_class": 2, "protocol": "k-fold", "folds": 2, "fold": 1})
+    run = vc.train(wanted, data=data, folder=tmp_path / "run", progress=False)
+    split = wanted.split(data)
+    assert split.test is not None
+    assert run.record.split == split.hash(data=data.hash())
+    assert run.record.classes == split.test.class_names
+    assert np.array_equal(run.test_items().labels, split.test.labels)
+    np.testing.assert_allclose(run.test_items().embeddings, run.embedder().encode(split.test), atol=1e-5)
+
+
+def test_a_run_holds_the_scores_that_it_has_just_computed(blobs: Dataset, tmp_path: Path) -> None:
+    plain = vc.train(recipe(), data=blobs, progress=False)
+    assert plain.scores is not None
+    assert plain.scores.intervals == {}
+    full = vc.train(
+        recipe(), data=blobs, folder=tmp_path / "run", progress=False, bookkeeping=Bookkeeping(full_scores=True)
+    )
+    assert full.scores is not None
+    assert {"mAP", "MRR"} <= full.scores.overall.keys()
+    assert full.scores.intervals
+    assert full.record.test == plain.record.test  # whatever is computed beside it
+    assert Run.open(tmp_path / "run").scores is None
 
 
 def test_a_run_builds_its_network_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

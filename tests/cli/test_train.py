@@ -100,7 +100,7 @@ def test_frozen_features_from_the_command_line(tmp_path: Path, monkeypatch: pyte
         (["--protocol", "kfold"], InputError, "did you mean 'k-fold'"),
         (["--protocol", "reality-check"], InputError, "needs fold in 0..3"),
         (["--recipe", "gone.toml"], InputError, "Unknown recipe 'gone.toml'"),
-        (["-o", "metric=R@1000"], InputError, "Unknown score"),
+        (["-o", "score=R@1000"], InputError, "Unknown score"),
         (["--backbone", "linear"], InputError, "holds images"),
         (["--weights", "gone.pth"], VicinalError, "gone.pth"),
     ],

@@ -26,12 +26,16 @@ from vicinal.runs.run import RunFiles
 from vicinal.training.ccp import ChanceConstrainedProxies, mutual_cosine, proxy_radius, proxy_spread
 from vicinal.training.engine import run_training
 from vicinal.training.settings import CCP, Settings
-from vicinal.training.state import TrainingState
+from vicinal.training.state import Checkpoints, TrainingState
 
 pytestmark = pytest.mark.recipe
 
 Make = Callable[..., Any]
 PLAIN = {"pair_weight": 0.0, "restart": "continue", "monitor": "fresh"}
+
+
+def kept_in(folder: Path, *, resume: bool = False, identity: str = "") -> Checkpoints:
+    return Checkpoints(RunFiles(folder), resume=resume, identity=identity)
 
 
 def alternation(data: Dataset, **changes: Any) -> ChanceConstrainedProxies:
@@ -274,7 +278,14 @@ def test_the_loop_alternates_and_logs(
     wanted = settings(steps=24, evaluate_every=4)
     scores = script([0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
     outcome = run_training(
-        model(), on_proxies, stream(), wanted, score=scores, hooks=[ccp], files=RunFiles(tmp_path), progress=False
+        model(),
+        on_proxies,
+        stream(),
+        wanted,
+        score=scores,
+        hooks=[ccp],
+        checkpoints=kept_in(tmp_path),
+        progress=False,
     )
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     instances = [line for line in lines if "instance" in line]
@@ -303,8 +314,7 @@ def test_resume_in_the_midst_of_an_instance_is_bit_identical(
         options = {
             "score": script(scores),
             "hooks": [ccp],
-            "files": RunFiles(folder),
-            "resume": resume,
+            "checkpoints": kept_in(folder, resume=resume),
             "progress": False,
         }
         run_training(network, loss, source, wanted, **options)

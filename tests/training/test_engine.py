@@ -23,14 +23,18 @@ from vicinal.runs.run import RunFiles
 from vicinal.sampling import hard_class_sampler
 from vicinal.training import engine
 from vicinal.training.checkpoint import load_checkpoint
-from vicinal.training.engine import run_training
+from vicinal.training.engine import Outcome, run_training
 from vicinal.training.log import TIME_USED, read_log
 from vicinal.training.optimiser import learning_rate_factor
-from vicinal.training.state import TrainingState
+from vicinal.training.state import Checkpoints, TrainingState
 
 pytestmark = pytest.mark.recipe
 
 Make = Callable[..., Any]
+
+
+def kept_in(folder: Path, *, resume: bool = False, identity: str = "") -> Checkpoints:
+    return Checkpoints(RunFiles(folder), resume=resume, identity=identity)
 
 
 def weights(*modules: nn.Module) -> list[Tensor]:
@@ -133,14 +137,22 @@ def test_a_plateau_lowers_the_rate_and_resuming_remembers_it(
     flat = settings(schedule="plateau", schedule_patience=1, schedule_factor=0.1, clip_value=None, evaluate_every=4)
     ours, loss = model(), criterion("proxy_anchor")
     scores = scored(ours, iter([0.5, 0.4, 0.6]))
-    run_training(ours, loss, stream(), flat, score=scores, files=RunFiles(tmp_path), progress=False)
+    run_training(ours, loss, stream(), flat, score=scores, checkpoints=kept_in(tmp_path), progress=False)
     theirs, expected = model(), criterion("proxy_anchor")
     by_hand(theirs, expected, stream(), 12, factor=lambda step: 0.1 if step >= 8 else 1.0)
     assert equal(weights(ours, loss), weights(theirs, expected))
     longer = flat.model_copy(update={"steps": 16})
     scores = scored(ours, iter([0.7]))
     again, other = model(), criterion("proxy_anchor")
-    run_training(again, other, stream(), longer, score=scores, files=RunFiles(tmp_path), progress=False, resume=True)
+    run_training(
+        again,
+        other,
+        stream(),
+        longer,
+        score=scores,
+        checkpoints=kept_in(tmp_path, resume=True),
+        progress=False,
+    )
     theirs, expected = model(), criterion("proxy_anchor")
     by_hand(theirs, expected, stream(), 16, factor=lambda step: 0.1 if step >= 8 else 1.0)
     assert equal(weights(again, other), weights(theirs, expected))
@@ -174,7 +186,7 @@ def test_best_weights_are_kept_and_early_stopping_stops(
     network = model()
     wanted = settings(steps=100, patience=2)
     outcome = run_training(
-        network, criterion(), stream(), wanted, score=score, files=RunFiles(tmp_path), progress=False
+        network, criterion(), stream(), wanted, score=score, checkpoints=kept_in(tmp_path), progress=False
     )
     assert (outcome.steps, outcome.best_step, outcome.images) == (16, 8, 16 * 6)
     assert outcome.best_scores == pytest.approx({"score": 0.3, "other": 0.0})
@@ -183,7 +195,13 @@ def test_best_weights_are_kept_and_early_stopping_stops(
 
     again = model()
     resumed = run_training(
-        again, criterion(), stream(), wanted, score=score, files=RunFiles(tmp_path), resume=True, progress=False
+        again,
+        criterion(),
+        stream(),
+        wanted,
+        score=score,
+        checkpoints=kept_in(tmp_path, resume=True),
+        progress=False,
     )
     assert (resumed.steps, resumed.images, resumed.best_step) == (16, 16 * 6, 8)
     assert resumed.best_scores == outcome.best_scores
@@ -195,12 +213,19 @@ def test_a_budget_of_time_ends_with_a_scored_step_and_is_not_spent_twice(
     model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
 ) -> None:
     wanted = settings(steps=10**9, seconds=0.5, evaluate_every=10**8)
-    parts: dict[str, Any] = {"score": lambda _: {"score": 0.5}, "files": RunFiles(tmp_path), "progress": False}
-    outcome = run_training(model(), criterion(), stream(), wanted, **parts)
+
+    def run(resume: bool) -> Outcome:
+        kept = kept_in(tmp_path, resume=resume)
+        score = {"score": 0.5}
+        return run_training(
+            model(), criterion(), stream(), wanted, score=lambda _: score, checkpoints=kept, progress=False
+        )
+
+    outcome = run(resume=False)
     assert 1 <= outcome.steps < 10**8
     assert outcome.best_step == outcome.steps
     assert outcome.seconds >= 0.5
-    assert run_training(model(), criterion(), stream(), wanted, resume=True, **parts).steps == outcome.steps
+    assert run(resume=True).steps == outcome.steps
 
 
 def test_a_time_alone_drives_the_schedule_to_its_end(
@@ -216,7 +241,9 @@ def test_a_time_alone_drives_the_schedule_to_its_end(
     monkeypatch.setattr(engine, "learning_rate_factor", noted)
     wanted = settings(steps=None, seconds=2.0, schedule="cosine", evaluate_every=0)
     files = RunFiles(tmp_path)
-    assert run_training(model(), criterion(), stream(), wanted, files=files, progress=False).steps == 8
+    assert (
+        run_training(model(), criterion(), stream(), wanted, checkpoints=Checkpoints(files), progress=False).steps == 8
+    )
     np.testing.assert_allclose(factors, 0.5 * (1 + np.cos(np.pi * np.arange(8) / 8)))
     assert [line[TIME_USED] for line in read_log(files.log)] == [0.125, 0.375, 0.625, 0.875]
 
@@ -241,7 +268,13 @@ def test_the_log_has_losses_statistics_and_scores(
 ) -> None:
     loss = criterion(mining="valid_triplets")
     run_training(
-        model(), loss, stream(), settings(), score=lambda _: {"score": 0.5}, files=RunFiles(tmp_path), progress=False
+        model(),
+        loss,
+        stream(),
+        settings(),
+        score=lambda _: {"score": 0.5},
+        checkpoints=kept_in(tmp_path),
+        progress=False,
     )
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == [2, 4, 6, 8, 10, 12]
@@ -270,11 +303,18 @@ def test_a_signal_saves_says_how_to_go_on_and_resumes_exactly(
 ) -> None:
     wanted = settings(accumulate=accumulate, schedule="cosine")
     whole, whole_loss = model(), criterion("proxy_anchor", mining="random")
-    run_training(whole, whole_loss, stream(), wanted, files=RunFiles(tmp_path / "whole"), progress=False)
+    run_training(whole, whole_loss, stream(), wanted, checkpoints=kept_in(tmp_path / "whole"), progress=False)
 
     def run(source: Any, resume: bool) -> list[Tensor]:
         network, loss = model(), criterion("proxy_anchor", mining="random")
-        run_training(network, loss, source, wanted, files=RunFiles(tmp_path / "run"), resume=resume, progress=False)
+        run_training(
+            network,
+            loss,
+            source,
+            wanted,
+            checkpoints=kept_in(tmp_path / "run", resume=resume),
+            progress=False,
+        )
         return weights(network, loss)
 
     source = acting(stream(), 7, lambda: os.kill(os.getpid(), number))
@@ -320,7 +360,7 @@ def test_a_nan_loss_names_step_items_reason_and_checkpoint(
     batches = [batch.indices.tolist() for _ in range(4) for batch in source]
     loss = criterion(explode(7, lambda matrix: matrix.sum() * torch.nan))
     with pytest.raises(NotFinite) as caught:
-        run_training(model(), loss, stream(), settings(), files=RunFiles(tmp_path), progress=False)
+        run_training(model(), loss, stream(), settings(), checkpoints=kept_in(tmp_path), progress=False)
     message = str(caught.value)
     assert "stopped at step 7" in message
     assert f"items {', '.join(map(str, batches[6]))}." in message
@@ -330,7 +370,12 @@ def test_a_nan_loss_names_step_items_reason_and_checkpoint(
     assert load_checkpoint(tmp_path / "last.ckpt")["progress"]["step"] == 4
 
     resumed = run_training(
-        model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), resume=True, progress=False
+        model(),
+        criterion(),
+        stream(),
+        settings(),
+        checkpoints=kept_in(tmp_path, resume=True),
+        progress=False,
     )
     assert resumed.steps == 12
 
@@ -342,7 +387,7 @@ def test_weights_that_overflow_are_told_by_step(
     with pytest.raises(
         NotFinite, match=r"stopped at step \d+.*embeddings hold NaN or infinity.*\(1e\+30\) is too high"
     ):
-        run_training(model(), criterion(), stream(), wild, files=RunFiles(tmp_path), progress=False)
+        run_training(model(), criterion(), stream(), wild, checkpoints=kept_in(tmp_path), progress=False)
     assert not (tmp_path / "last.ckpt").exists()
 
 
@@ -357,7 +402,7 @@ def test_a_nan_gradient_of_a_finite_loss_does_not_reach_the_checkpoint(
             stream(),
             settings(),
             score=lambda _: {"score": 1.0},
-            files=RunFiles(tmp_path),
+            checkpoints=kept_in(tmp_path),
             progress=False,
         )
     state = load_checkpoint(tmp_path / "last.ckpt")
@@ -378,7 +423,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_former_one(
     with monkeypatch.context() as patch:
         patch.setattr("vicinal._util.files.os.replace", full)
         with pytest.raises(DataError, match="No space left on device"):
-            run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), progress=False)
+            run_training(model(), criterion(), stream(), settings(), checkpoints=kept_in(tmp_path), progress=False)
     assert load_checkpoint(tmp_path / "last.ckpt")["progress"]["step"] == 4
     assert sorted(os.listdir(tmp_path)) == ["last.ckpt", "metrics.jsonl"]
 
@@ -386,33 +431,51 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_former_one(
 def test_a_damaged_checkpoint_is_refused(
     model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
 ) -> None:
-    run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), progress=False)
+    run_training(model(), criterion(), stream(), settings(), checkpoints=kept_in(tmp_path), progress=False)
     path = tmp_path / "last.ckpt"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(DataError, match="is damaged"):
-        run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), resume=True, progress=False)
+        run_training(
+            model(),
+            criterion(),
+            stream(),
+            settings(),
+            checkpoints=kept_in(tmp_path, resume=True),
+            progress=False,
+        )
 
 
 def test_resume_with_other_data_is_refused(
     model: Make, criterion: Make, stream: Make, settings: Make, data: Dataset, tmp_path: Path
 ) -> None:
-    run_training(model(), criterion(), stream(), settings(), files=RunFiles(tmp_path), progress=False)
+    run_training(model(), criterion(), stream(), settings(), checkpoints=kept_in(tmp_path), progress=False)
     other = replace(stream(), sampler=hard_class_sampler(data.labels, 2, 3), embed=lambda _: torch.zeros(30, 4))
     with pytest.raises(InputError, match="same data"):
-        run_training(model(), criterion(), other, settings(), files=RunFiles(tmp_path), resume=True, progress=False)
+        run_training(
+            model(),
+            criterion(),
+            other,
+            settings(),
+            checkpoints=kept_in(tmp_path, resume=True),
+            progress=False,
+        )
 
 
 def test_resume_with_data_of_another_identity_is_refused(
     model: Make, criterion: Make, stream: Make, settings: Make, tmp_path: Path
 ) -> None:
     """Items and class sizes are the same, so that nothing else could tell."""
-    options = {"files": RunFiles(tmp_path), "progress": False}
-    first = run_training(model(), criterion(), stream(), settings(), identity="fold 0", **options)
+
+    def run(identity: str, resume: bool = False) -> Outcome:
+        kept = kept_in(tmp_path, resume=resume, identity=identity)
+        return run_training(model(), criterion(), stream(), settings(), checkpoints=kept, progress=False)
+
+    first = run("fold 0")
     before = (tmp_path / "last.ckpt").read_bytes()
     with pytest.raises(InputError, match=r"other data, or on another split of it: give the same data, protocol, fold"):
-        run_training(model(), criterion(), stream(), settings(), identity="fold 1", resume=True, **options)
+        run("fold 1", resume=True)
     assert (tmp_path / "last.ckpt").read_bytes() == before
-    again = run_training(model(), criterion(), stream(), settings(), identity="fold 0", resume=True, **options)
+    again = run("fold 0", resume=True)
     assert (again.steps, again.images) == (first.steps, first.images)
 
 
@@ -451,7 +514,14 @@ def test_bfloat16_is_close_to_float32(
     for precision in ("32-true", "bf16-mixed"):
         network, folder = model(), tmp_path / precision
         wanted = settings(precision=precision, log_every=1, learning_rate=0.01)
-        run_training(network, criterion("multi_similarity"), stream(), wanted, files=RunFiles(folder), progress=False)
+        run_training(
+            network,
+            criterion("multi_similarity"),
+            stream(),
+            wanted,
+            checkpoints=kept_in(folder),
+            progress=False,
+        )
         assert all(tensor.dtype == torch.float32 and tensor.isfinite().all() for tensor in weights(network))
         lines = (folder / "metrics.jsonl").read_text().splitlines()
         losses[precision] = torch.tensor([json.loads(line)["loss"] for line in lines])

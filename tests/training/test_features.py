@@ -62,8 +62,11 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return count
 
 
-def test_they_are_the_embedders_features(data: Dataset, embedder: Embedder, tmp_path: Path) -> None:
-    found = frozen_features(embedder, data, embedder.transform, cache=tmp_path, batch_size=7, progress=False)
+def test_they_are_the_embedders_features(
+    data: Dataset, embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features_module, "BATCH_SIZE", 7)
+    found = frozen_features(embedder, data, embedder.transform, cache=tmp_path, progress=False)
     embedder.eval()
     images = torch.stack([embedder.transform(data.open(i)) for i in range(len(data))])
     with torch.inference_mode():
@@ -146,8 +149,9 @@ def test_an_interrupted_computation_goes_on_where_it_was(
 
     with monkeypatch.context() as patch:
         patch.setattr(Dataset, "open", interrupted)
+        patch.setattr(features_module, "BATCH_SIZE", 4)
         with pytest.raises(KeyboardInterrupt):
-            frozen_features(embedder, data, Fit(16), copies=2, cache=tmp_path, batch_size=4, progress=False)
+            frozen_features(embedder, data, Fit(16), copies=2, cache=tmp_path, progress=False)
     assert not embedder.backbone.training or embedder.training
     passes()
     stored = rows_on_disk(tmp_path / "features")
@@ -183,8 +187,9 @@ def killed(self, numbers, rows):
         os.kill(os.getpid(), signal.SIGKILL)
 
 ArrivingRows.put = killed
+sys.modules[frozen_features.__module__].BATCH_SIZE = 3
 data = digits().of_classes([3, 5]).subset(np.arange(0, 300, 10))
-frozen_features(embedder, data, Fit(16), cache=Path(sys.argv[1]), batch_size=3, progress=False)
+frozen_features(embedder, data, Fit(16), cache=Path(sys.argv[1]), progress=False)
 """
 
 
@@ -260,7 +265,8 @@ def test_batches_are_full_across_classes(embedder: Embedder, tmp_path: Path, mon
 
     monkeypatch.setattr(features_module, "open_items", counted)
     data = digits().subset(np.arange(0, 1797, 22))  # ten classes of about eight
-    frozen_features(embedder, data, Fit(16), cache=tmp_path, batch_size=16, progress=False)
+    monkeypatch.setattr(features_module, "BATCH_SIZE", 16)
+    frozen_features(embedder, data, Fit(16), cache=tmp_path, progress=False)
     assert sum(sizes) == len(data)
     assert sizes[1:-1] == [16] * (len(sizes) - 2)  # the first is small: the engine is chosen from it
 
@@ -299,19 +305,19 @@ def test_a_large_array_is_mapped_from_a_file_that_leaves_no_trace(
 
 
 def test_random_copies_are_the_same_for_any_number_of_threads_and_batches(
-    data: Dataset, embedder: Embedder, tmp_path: Path
+    data: Dataset, embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [
-        frozen_features(
-            embedder, data, RandomAffine(16), copies=2, cache=tmp_path / name, workers=workers,
-            batch_size=size, progress=False,
-        )
-        for name, workers, size in (("a", 0, 32), ("b", 3, 4))
-    ]  # fmt: skip
+    found = []
+    for name, workers, size in (("a", 0, 32), ("b", 3, 4)):
+        monkeypatch.setattr(features_module, "BATCH_SIZE", size)
+        options: dict[str, Any] = {"cache": tmp_path / name, "workers": workers, "progress": False}
+        found.append(frozen_features(embedder, data, RandomAffine(16), copies=2, **options))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
 
 
-def test_a_file_that_cannot_be_read_is_named_and_what_came_before_is_kept(embedder: Embedder, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named_and_what_came_before_is_kept(
+    embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images = digits().subset(np.arange(12))
     paths = []
     for index in range(12):
@@ -319,8 +325,9 @@ def test_a_file_that_cannot_be_read_is_named_and_what_came_before_is_kept(embedd
         images.open(index).save(paths[-1])
     (tmp_path / "11.png").write_bytes(b"no image")
     data = Dataset(tuple(paths), np.zeros(12, np.int64), ("a",))
+    monkeypatch.setattr(features_module, "BATCH_SIZE", 2)
     with pytest.raises(DataError, match=r"1 item of a batch cannot be read\.\n  - .*11\.png"):
-        frozen_features(embedder, data, Fit(16), cache=tmp_path, batch_size=2, progress=False)
+        frozen_features(embedder, data, Fit(16), cache=tmp_path, progress=False)
     assert rows_on_disk(tmp_path / "features") == 10
 
 

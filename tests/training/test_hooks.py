@@ -22,7 +22,7 @@ from vicinal.training.checkpoint import load_checkpoint
 from vicinal.training.engine import run_training
 from vicinal.training.log import read_log
 from vicinal.training.settings import CCP
-from vicinal.training.state import TrainingState
+from vicinal.training.state import Checkpoints, TrainingState
 
 pytestmark = pytest.mark.recipe
 
@@ -85,8 +85,9 @@ def go(model: Make, criterion: Make, stream: Make, settings: Make) -> Make:
             return {"score": -float(sum(tensor.abs().sum() for tensor in network.state_dict().values()))}
 
         network, loss = model(), criterion("proxy_anchor")
-        options = {"files": RunFiles(folder), "resume": resume, "progress": False}
-        outcome = run_training(network, loss, stream(), settings(), score=score, hooks=hooks, **options)
+        kept = Checkpoints(RunFiles(folder), resume=resume)
+        options: dict[str, Any] = {"score": score, "hooks": hooks, "checkpoints": kept, "progress": False}
+        outcome = run_training(network, loss, stream(), settings(), **options)
         return weights(network, loss), outcome
 
     return run
@@ -149,6 +150,38 @@ def test_a_run_goes_on_only_with_its_hooks(go: Make, tmp_path: Path) -> None:
     go([Momentum(), Idle()], tmp_path)
     with pytest.raises(InputError, match=r"started with 2 hooks; got 1: give the same ones, in the same order"):
         go([Momentum()], tmp_path, resume=True)
+
+
+def test_a_hook_that_only_watches_may_come_and_go(go: Make, tmp_path: Path) -> None:
+    class Watch(Hook):
+        only_watches = True
+
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def start(self, state: TrainingState) -> None:
+            self.calls.append(f"start at {state.step}")
+
+        def on_log(self, state: TrainingState, values: Mapping[str, float]) -> None:
+            self.calls += ["loss" for name in values if name == "loss"]
+
+        def end(self, state: TrainingState) -> None:
+            self.calls.append(f"end at {state.step}")
+
+    def kill() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    whole, _ = go([Momentum()], tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        go([Momentum()], tmp_path / "run", at=1, act=kill)
+    watch = Watch()
+    resumed, _ = go([watch, Momentum()], tmp_path / "run", resume=True)
+    assert all(map(torch.equal, resumed, whole))
+    assert watch.calls == ["start at 4", *["loss"] * 4, "end at 12"]
+    broken = Watch()
+    with pytest.raises(Interrupted):  # it is told of the end, however that came about
+        go([broken], tmp_path / "broken", at=1, act=kill)
+    assert broken.calls[-1] == "end at 4"
 
 
 def test_hooks_take_part_in_fit_beside_those_of_the_recipe(tmp_path: Path) -> None:

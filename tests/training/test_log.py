@@ -7,11 +7,16 @@ import math
 from pathlib import Path
 
 import pytest
+from lightning_fabric import Fabric
+from torch import nn
 
+from vicinal.criterion import Criterion
 from vicinal.errors import DataError, MissingExtra
 from vicinal.runs.run import RunFiles
 from vicinal.training import log as module
-from vicinal.training.log import Log, read_log
+from vicinal.training.log import Log, TensorBoard, read_log
+from vicinal.training.settings import Settings
+from vicinal.training.state import TrainingState
 
 pytestmark = pytest.mark.unit
 
@@ -87,21 +92,31 @@ def test_the_bar_shows_loss_score_and_speed(
     assert "12/60" in capsys.readouterr().err  # seconds, where time alone ends the run
 
 
+def small_state(step: int) -> TrainingState:
+    fabric = Fabric(accelerator="cpu", devices=1)
+    return TrainingState(fabric, nn.Linear(1, 1), Criterion("triplet"), Settings(), scored=False, step=step)
+
+
 def test_tensorboard_writes_events_or_says_how_to_install_it(tmp_path: Path) -> None:
+    hook = TensorBoard(tmp_path)
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
         with pytest.raises(MissingExtra, match=r"pip install 'vicinal\[tensorboard\]'"):
-            Log(RunFiles(tmp_path), step=0, steps=1, progress=False, tensorboard=True)
+            hook.start(small_state(0))
     else:
-        with Log(RunFiles(tmp_path), step=0, steps=1, progress=False, tensorboard=True) as log:
-            log.write(1, {"loss": 1.0})
+        hook.start(small_state(0))
+        hook.on_log(small_state(1), {"loss": 1.0})
+        hook.end(small_state(1))
         assert list((tmp_path / "tensorboard").iterdir())
 
 
 def test_a_resumed_tensorboard_purges_later_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[Path, int]] = []
-    monkeypatch.setattr(module, "_tensorboard", lambda folder, step: calls.append((folder, step)))
-    with Log(RunFiles(tmp_path), step=7, steps=10, progress=False, tensorboard=True):
-        pass
-    assert calls == [(tmp_path, 7)]
+    calls: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        module, "_summary_writer", lambda: lambda folder, purge_step: calls.append((folder, purge_step))
+    )
+    hook = TensorBoard(tmp_path)
+    hook.start(small_state(7))
+    hook.end(small_state(7))
+    assert calls == [(str(tmp_path / "tensorboard"), 8)]

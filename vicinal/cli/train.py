@@ -75,12 +75,13 @@ def train(
 ) -> None:
     """Train an embedder and score it on the classes it has not seen."""
     from vicinal.data import load
-    from vicinal.runs import RunFiles, score_test_items
+    from vicinal.runs import RunFiles
+    from vicinal.runs._train import Bookkeeping
     from vicinal.runs._train import train as run_recipe
     from vicinal.runs.draft import Settled, seeing_images, settled_recipe
     from vicinal.runs.notes import random_network_note
     from vicinal.runs.recipe import Recipe
-    from vicinal.runs.run import recall_at
+    from vicinal.training import TensorBoard
     from vicinal.training.processes import is_first_process
 
     trust = Trust.of(allow_code or ())
@@ -107,17 +108,16 @@ def train(
         folder=out,
         resume=resume,
         workers=workers,
-        tensorboard=tensorboard,
+        hooks=[TensorBoard(out)] if tensorboard else [],
         progress=progress,
-        facts={"notes": settled.notes},
+        bookkeeping=Bookkeeping(full_scores=True, facts={"notes": settled.notes}),
     )
-    if not is_first_process():
+    if run.scores is None:  # of all processes the first has them
         return
-    scores = score_test_items(run.test_items(), run.record.distance, k=recall_at(run.record.dataset))
     say_notes([note for note in run.record.notes if note != early])
     if as_json:
-        typer.echo(scores.to_json(per_query=False))
+        typer.echo(run.scores.to_json(per_query=False))
         return
-    typer.echo(str(scores))
+    typer.echo(str(run.scores))
     model = run.files.model
     typer.echo(f"The model is in {model}; embed with it: vicinal embed {model} PHOTOS --out out.npz")

@@ -23,7 +23,7 @@ from vicinal.comparing.progress import Shown
 from vicinal.data import Dataset
 from vicinal.errors import DataError, Interrupted
 from vicinal.runs import Journal, Record, RunFiles
-from vicinal.runs._train import train
+from vicinal.runs._train import Bookkeeping, train
 from vicinal.runs.draft import images_per_step
 from vicinal.runs.journal import OpenJournal
 from vicinal.runs.record import search_name
@@ -147,9 +147,7 @@ class RunContestant:
                 workers=self.workers,
                 cache=self.cache,
                 progress=False,
-                keep_model=self.keep_models,
-                tests=contestant.role != "rung",
-                facts=self.facts(contestant),
+                bookkeeping=Bookkeeping(self.keep_models, contestant.role != "rung", facts=self.facts(contestant)),
             )
         except Interrupted:
             raise

@@ -7,9 +7,8 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
@@ -17,17 +16,19 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from vicinal._util.code import Trust
 from vicinal._util.machine import peak_memory_mib
 from vicinal.backbones import small_images
+from vicinal.criterion import Criterion
 from vicinal.data import PROTOCOLS, Dataset, Split, in_memory_once, load
 from vicinal.data.dataset import need_one_label
 from vicinal.data.splits import FEWEST_VALIDATION
 from vicinal.embedder import Card, Embedder
 from vicinal.embedder.lora import merge_lora
 from vicinal.errors import DataError, InputError
-from vicinal.evaluation import class_distances, covering_radius, spectral_decay
+from vicinal.evaluation import Scores, class_distances, covering_radius, spectral_decay
 from vicinal.runs.build import build_criterion, build_embedder, build_sampler, train_transform, with_fitting_batches
 from vicinal.runs.draft import Settled, suited_recipe
 from vicinal.runs.notes import (
@@ -54,13 +55,14 @@ from vicinal.runs.run import (
     score_test_items,
     scores_by_class,
 )
+from vicinal.sampling import Sampler
 from vicinal.training.ccp import ChanceConstrainedProxies, CoverRefresh, embed_pool
 from vicinal.training.engine import Outcome, Stream, run_training
-from vicinal.training.frozen import FrozenEmbedder, Trainee, start_at_principal_axes, training_items
+from vicinal.training.frozen import FrozenEmbedder, Trainee, TrainingItems, start_at_principal_axes, training_items
 from vicinal.training.processes import start_processes
-from vicinal.training.state import Hook
+from vicinal.training.state import Checkpoints, Hook, TrainingState
 
-__all__ = ["assess", "fit", "train", "validation_scores"]
+__all__ = ["Bookkeeping", "assess", "fit", "train", "validation_scores"]
 
 
 # What is written down of a run: its scores, its record, and the card of its embedder.
@@ -112,12 +114,12 @@ def _search_roles(data: Dataset) -> npt.NDArray[Any] | None:
     return np.asarray(data.roles, dtype=np.str_) if data.has_gallery else None
 
 
-def facts_of_test(items: EmbeddedItems, test: Dataset, distance: str, ks: Sequence[int]) -> dict[str, Any]:
-    """Return what a record says of the test classes."""
-    scores = score_test_items(items, distance, k=ks, also=[], intervals=None)
+def facts_of_test(scores: Scores, items: EmbeddedItems, test: Dataset) -> dict[str, Any]:
+    """Return what a record says of the test classes: of the full ranking nothing, as most runs are scored without."""
     classes = len(test.class_names)
+    plain = {name: value for name, value in scores.overall.items() if name in SCORES or name.startswith("R@")}
     return {
-        "test": dict(scores.overall) | {"spectral decay": spectral_decay(items.embeddings)},
+        "test": plain | {"spectral decay": spectral_decay(items.embeddings)},
         "gallery": items.roles is not None,
         "classes": test.class_names,
         "per_class": {name: scores_by_class(scores, name, classes) for name in SCORES},
@@ -186,6 +188,28 @@ def keep_run(fitted: Fitted, split: Split, record: Record, *, keep_model: bool =
 OnScore = Callable[[int, dict[str, float]], None]
 
 
+@final
+@dataclass(frozen=True)
+class Bookkeeping:
+    """What is written down of a run beside its training: what a comparison asks for, and others seldom do.
+
+    Attributes:
+        keep_model: Whether the trained embedder is kept in the folder.
+        tests: False ends with the training: no test class is looked at, and the folder holds a run whose `resume` needs
+            no training any more.
+        full_scores: Whether `Run.scores` has the scores of the full ranking and intervals, too; the record does not.
+        facts: Fields of the record that the caller knows: the run's name in tables, the hash of the data, and so on.
+    """
+
+    keep_model: bool = True
+    tests: bool = True
+    full_scores: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+PLAIN = Bookkeeping()
+
+
 def fit(
     split: Split,
     recipe: Recipe | None = None,
@@ -197,7 +221,6 @@ def fit(
     workers: int = 0,
     cache: Path | None = None,
     progress: bool = True,
-    tensorboard: bool = False,
     allow_code: Sequence[str] = (),
     **changes: Any,
 ) -> Embedder:
@@ -211,12 +234,12 @@ def fit(
             the recipe says of data and protocol. Batches that the training classes cannot fill shrink.
         folder: Where the run goes (recipe, log, checkpoints, record, model); None keeps nothing on disk.
         resume: Go on with the run in that folder, bit for bit as if it had never stopped.
-        hooks: Take part in training.
-        on_score: Told the step and its validation scores after every evaluation; what it raises ends the training.
+        hooks: Objects that take part in training, `vicinal.training.TensorBoard` among them.
+        on_score: Function of the step and its validation scores, called after every evaluation; what it raises ends the
+            training.
         workers: Processes that decode images.
         cache: Where frozen features are kept, by default the user's cache folder.
         progress: Whether to show progress.
-        tensorboard: Whether to write TensorBoard events.
         allow_code: Modules or files whose code the recipe may name.
         **changes: Names of a recipe or of its training settings, on top of it: `loss="triplet", dim=64, steps=500`;
             losses, miners and networks may be your own functions and classes.
@@ -238,7 +261,8 @@ def fit(
         settled = Settled(recipe.trusting(trust).changed(changes), ())
     asked = _about(split, settled.recipe)
     recipe = with_fitting_batches(asked, split.train)
-    running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
+    watching = [] if on_score is None else [_Listener(on_score)]
+    running = _Running(folder, resume, (*hooks, *watching), workers, cache, progress)
     with alone_in(folder):
         fitted = _fit(split.without_test(), recipe, split.hash(), running)
         notes = (*settled.notes, *_notes(asked, recipe, split), *_foreign(recipe, split))
@@ -253,14 +277,10 @@ def train(
     folder: str | Path | None = None,
     resume: bool = False,
     hooks: Sequence[Hook] = (),
-    on_score: OnScore | None = None,
     workers: int = 0,
     cache: Path | None = None,
     progress: bool = True,
-    tensorboard: bool = False,
-    keep_model: bool = True,
-    tests: bool = True,
-    facts: Mapping[str, Any] | None = None,
+    bookkeeping: Bookkeeping = PLAIN,
     allow_code: Sequence[str] = (),
 ) -> Run:
     """Run a recipe: open and divide its data, train, embed the test classes, score them, and write all of it down.
@@ -270,20 +290,15 @@ def train(
         data: The recipe's data where it is open already, or where the recipe names none.
         folder: Where the run goes; None keeps nothing on disk.
         resume: Go on with the run in that folder, bit for bit as if it had never stopped.
-        hooks: Take part in training.
-        on_score: Told the step and its validation scores after every evaluation; what it raises ends the training.
+        hooks: Objects that take part in training, `vicinal.training.TensorBoard` among them.
         workers: Processes that decode images.
         cache: Where frozen features are kept, by default the user's cache folder.
         progress: Whether to show progress.
-        tensorboard: Whether to write TensorBoard events.
-        keep_model: Whether the trained embedder is kept in the folder.
-        tests: False ends with the training: no test class is looked at, and the folder holds a run whose `resume` needs
-            no training any more.
-        facts: Fields of the record that the caller knows: the run's name in tables, the hash of the data, and so on.
+        bookkeeping: What is scored, kept and recorded beside the training.
         allow_code: Modules or files whose code the recipe may name.
 
     Returns:
-        The run, with its record and its embedder.
+        The run, with its record, its scores and its embedder.
 
     Example:
         >>> recipe = Recipe(data="digits", dim=8, classes_per_batch=2, validation=0.4).changed(steps=5)
@@ -293,24 +308,24 @@ def train(
     recipe = recipe.trusting(Trust.of(allow_code))
     if data is None and recipe.data is None:
         raise InputError('The recipe names no data: give it as data=, or in the recipe (data = "photos/").')
-    whole = data
-    if whole is None:
-        whole = load(str(recipe.data), skip_bad=recipe.skip_bad, allow_code=recipe.trust.sources)
-    need_one_label(whole, "A run with test classes")
-    known = {"data": "", **(facts or {})}
-    known["data"] = known["data"] or whole.hash()
-    asked, split = recipe, recipe.split(whole)
+    if data is None:
+        data = load(str(recipe.data), skip_bad=recipe.skip_bad, allow_code=recipe.trust.sources)
+    need_one_label(data, "A run with test classes")
+    facts = {"data": "", **bookkeeping.facts}
+    facts["data"] = facts["data"] or data.hash()
+    asked, split = recipe, recipe.split(data)
     recipe = with_fitting_batches(asked, split.train)
-    notes = [*known.get("notes", ()), *_notes(asked, recipe, split)]
-    notes += [] if "demands" in known else _foreign(recipe, split)  # a comparison says it of all its runs together
-    known["notes"] = tuple(dict.fromkeys(notes))
-    divided = _divide(recipe, whole, known["data"])
-    running = _Running(folder, resume, tuple(hooks), on_score, workers, cache, progress, tensorboard)
+    notes = [*facts.get("notes", ()), *_notes(asked, recipe, split)]
+    notes += [] if "demands" in facts else _foreign(recipe, split)  # a comparison says it of all its runs together
+    facts["notes"] = tuple(dict.fromkeys(notes))
+    divided = _divide(recipe, split, data, facts["data"])
+    running = _Running(folder, resume, tuple(hooks), workers, cache, progress)
+    bookkeeping = replace(bookkeeping, facts=facts)
     with alone_in(folder):
         fitted = _fit(divided.visible, recipe, divided.identity, running)
-        if not (fitted.writes and tests):
-            return Run(record_of(fitted, recipe, divided.visible, known), None, fitted.embedder, recipe.trust)
-        return _finish(fitted, recipe, divided, known, keep_model=keep_model)
+        if not (fitted.writes and bookkeeping.tests):
+            return Run(record_of(fitted, recipe, divided.visible, facts), None, fitted.embedder, recipe.trust)
+        return _finish(fitted, recipe, divided, bookkeeping)
 
 
 def assess(
@@ -341,9 +356,9 @@ def assess(
         >>> assess(recipe, as_drawn, data=digits()).record.steps
         0
     """
-    known = {"data": "", **(facts or {})}
-    known["data"] = known["data"] or data.hash()
-    divided = _divide(recipe, data, known["data"])
+    facts = {"data": "", **(facts or {})}
+    facts["data"] = facts["data"] or data.hash()
+    divided = _divide(recipe, recipe.split(data), data, facts["data"])
     files = None if folder is None else RunFiles(Path(folder))
     with alone_in(folder):
         if files is not None:
@@ -354,7 +369,7 @@ def assess(
         scores = {} if validation is None else validation_scores(model, validation, recipe)
         outcome = Outcome(steps=0, images=0, best_step=0, best_scores=scores, seconds=time.perf_counter() - began)
         fitted = Fitted(embedder, model, outcome, divided.identity, (), (), files, writes=True)
-        return _finish(fitted, recipe, divided, known, keep_model=keep_model)
+        return _finish(fitted, recipe, divided, Bookkeeping(keep_model=keep_model, facts=facts))
 
 
 @final
@@ -367,27 +382,38 @@ class _Divided:
     identity: str
 
 
-def _divide(recipe: Recipe, data: Dataset, data_hash: str) -> _Divided:
-    split = recipe.split(data)
+def _divide(recipe: Recipe, split: Split, data: Dataset, data_hash: str) -> _Divided:
+    """Return the sides of a split as a run sees them, with small images decoded once for all runs on the data."""
     if split.test is None:
         raise DataError(f"{data.name} has no test classes under protocol {recipe.protocol!r}.")
-    identity = split.hash(data=data_hash)
-    split = recipe.split(_decoded(data, recipe))  # all views of it, decoded once
-    assert split.test is not None  # as above, with its images decoded
-    visible = replace(split, validation=split.test, test=None) if recipe.select_on_test else split.without_test()
-    return _Divided(visible, split.test, identity)
+    whole = _decoded(data, recipe)
+
+    def decoded(view: Dataset) -> Dataset:
+        names = set(view.class_names)
+        return whole.of_classes([label for label, name in enumerate(whole.class_names) if name in names])
+
+    test, visible = split.test, split.without_test()
+    if whole is not data:
+        held_out = None if split.validation is None else decoded(split.validation)
+        test, visible = decoded(test), replace(visible, train=decoded(split.train), validation=held_out)
+    if recipe.select_on_test:
+        visible = replace(visible, validation=test)
+    return _Divided(visible, test, split.hash(data=data_hash))
 
 
-def _finish(fitted: Fitted, recipe: Recipe, divided: _Divided, known: Mapping[str, Any], *, keep_model: bool) -> Run:
+def _finish(fitted: Fitted, recipe: Recipe, divided: _Divided, bookkeeping: Bookkeeping) -> Run:
     """Embed and score the test classes, and write all of it down."""
-    test = divided.test
+    test, distance = divided.test, fitted.model.distance
     items = embedded_items(fitted.model, test)
-    facts = {**known, **facts_of_test(items, test, fitted.model.distance, recall_at(test.name))}
+    light: dict[str, Any] = {} if bookkeeping.full_scores else {"full_ranking": False, "draws": 0}
+    scores = score_test_items(items, distance, k=recall_at(test.name), **light)
+    facts = {**bookkeeping.facts, **facts_of_test(scores, items, test)}
     record = record_of(fitted, recipe, divided.visible, facts)
-    run = Run(record, None if fitted.files is None else fitted.files.folder, fitted.embedder, recipe.trust)
-    if fitted.files is not None:
+    folder = None if fitted.files is None else fitted.files.folder
+    run = Run(record, folder, fitted.embedder, recipe.trust, scores)
+    if folder is not None:
         run.save_test_items(items)
-    keep_run(fitted, divided.visible, record, keep_model=keep_model)
+    keep_run(fitted, divided.visible, record, keep_model=bookkeeping.keep_model)
     return run
 
 
@@ -426,94 +452,142 @@ class _Running:
     folder: str | Path | None
     resume: bool
     hooks: tuple[Hook, ...]
-    on_score: OnScore | None
     workers: int
     cache: Path | None
     progress: bool
-    tensorboard: bool
+
+
+@final
+class _Listener(Hook):
+    """Calls the `on_score` of `fit`."""
+
+    only_watches = True
+
+    def __init__(self, on_score: OnScore) -> None:
+        self._on_score = on_score
+
+    def after_evaluation(self, state: TrainingState, scores: Mapping[str, float]) -> None:
+        """Pass the scores on."""
+        self._on_score(state.step, dict(scores))
+
+
+@final
+@dataclass(frozen=True)
+class _Pool:
+    """Embeds the items of each class among which proxies, or the points of a cover, are looked for.
+
+    Attributes:
+        items: The training items and their transform, as the model takes them.
+        size: Items of each class.
+        queued: Whether every item has its turn before any comes again; otherwise they are drawn anew in every turn.
+        recipe: What is trained.
+        workers: Processes that decode.
+    """
+
+    items: TrainingItems
+    size: int
+    queued: bool
+    recipe: Recipe
+    workers: int
+
+    def __call__(self, model: Any, turn: int) -> Tensor:
+        seed = self.recipe.training.seed
+        return embed_pool(
+            model,
+            self.items.data,
+            self.items.transform,
+            self.size,
+            seed=(seed,) if self.queued else (seed, turn),
+            turn=turn if self.queued else None,
+            workers=self.workers,
+            skip_bad=self.recipe.skip_bad,
+        )
 
 
 def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> Fitted:
     """Train on a split without test classes: build everything that the recipe names, and run the loop."""
-    settings = recipe.training
     if recipe.ccp is not None and split.chooser is None:
         raise InputError(
             "Chance-constrained proxies judge by the scores of validation classes when to move on, and need "
             f"{FEWEST_VALIDATION} of them (in every fold, where there are folds); got {split.held_out}. Choose a "
             "protocol that holds out more, fewer folds, or data with more classes."
         )
-    fabric = start_processes(settings)
+    fabric = start_processes(recipe.training)
     data = _decoded(_numbered(split.train), recipe)
     validation = None if split.chooser is None else _decoded(split.chooser, recipe)
-
-    with _memory_told(recipe):
-        embedder = build_embedder(recipe, data).to(fabric.device)
-        criterion, sampler = build_criterion(recipe, data, embedder.dim), build_sampler(recipe, data)
-    if settings.warm_up and not [*embedder.head.parameters(), *criterion.parameters()]:
-        raise InputError(
-            f"warm_up = {settings.warm_up} trains the head and the loss alone, and neither has anything to train: "
-            "give a dim, or leave warm_up out."
-        )
-    stands_still = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
-    kept: dict[str, Any] = {"cache": running.cache, "workers": running.workers, "progress": running.progress}
+    embedder, criterion, sampler = _built(recipe, data, fabric.device)
     files = None if running.folder is None else RunFiles(Path(running.folder))
     if files is not None and fabric.is_global_zero:  # no folder is left where something does not fit together
         open_run(files, recipe, running.resume)
 
-    model: Trainee = FrozenEmbedder(embedder, **kept) if stands_still else embedder
-    workers = 0 if stands_still else running.workers
+    frozen = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
+    model: Trainee = embedder
+    if frozen:
+        model = FrozenEmbedder(embedder, cache=running.cache, workers=running.workers, progress=running.progress)
     with fabric.rank_zero_first(local=True):  # of frozen features the others find what the first has computed
-        items, transform = training_items(model, data, train_transform(recipe, embedder), recipe.copies)
-        if validation is not None and stands_still:
+        items = training_items(model, data, train_transform(recipe, embedder), recipe.copies)
+        if validation is not None and frozen:
             encode(model, validation)
         if _starts_at_principal_axes(recipe, embedder):
             start_at_principal_axes(model, data)
 
-    stream = Stream(
-        items,
-        transform,
-        sampler,
-        workers=workers,
-        seed=settings.seed,
-        skip_bad=recipe.skip_bad,
-        embed=lambda _: torch.from_numpy(encode(model, data)),
-    )
-    pooled: dict[str, Any] = {"recipe": recipe, "workers": workers}
-    ccp, cover = [], []
-    if recipe.ccp is not None:
-        plain = recipe.ccp.pool_images == "plain"
-        pool, drawn = training_items(model, data, embedder.transform) if plain else (items, transform)
-        queued = recipe.ccp.pool_order == "queue"
-        embed = partial(_pool, data=pool, transform=drawn, size=recipe.ccp.pool_size, queued=queued, **pooled)
-        ccp = [ChanceConstrainedProxies(recipe.ccp, embed)]
+    workers = 0 if frozen else running.workers
+    hooks = list(running.hooks)
     if recipe.cover:
-        size = max(recipe.cover, recipe.cover_pool)
-        embed = partial(_pool, data=items, transform=transform, size=size, queued=True, **pooled)
-        cover = [CoverRefresh(embed, recipe.cover_every)]
+        cover = _Pool(items, max(recipe.cover, recipe.cover_pool), queued=True, recipe=recipe, workers=workers)
+        hooks.insert(0, CoverRefresh(cover, recipe.cover_every))
+    alternation = None
+    if recipe.ccp is not None:
+        plain = training_items(model, data, embedder.transform) if recipe.ccp.pool_images == "plain" else items
+        pool = _Pool(plain, recipe.ccp.pool_size, recipe.ccp.pool_order == "queue", recipe, workers)
+        alternation = ChanceConstrainedProxies(recipe.ccp, pool)
+        hooks.insert(0, alternation)
     outcome = run_training(
         model,
         criterion,
-        stream,
-        settings,
-        score=None if validation is None else partial(validation_scores, data=validation, recipe=recipe),
-        on_score=running.on_score,
-        hooks=[*ccp, *cover, *running.hooks],
-        files=files,
-        resume=running.resume,
-        identity=identity,
-        recipe=hashlib.sha256(recipe.toml().encode()).hexdigest(),
+        Stream(
+            items.data,
+            items.transform,
+            sampler,
+            workers=workers,
+            seed=recipe.training.seed,
+            skip_bad=recipe.skip_bad,
+            embed=lambda trained: torch.from_numpy(encode(trained, data)),
+        ),
+        recipe.training,
+        score=None if validation is None else lambda trained: validation_scores(trained, validation, recipe),
+        hooks=hooks,
+        checkpoints=None if files is None else Checkpoints(files, running.resume, identity, _hash(recipe)),
         progress=running.progress,
-        tensorboard=running.tensorboard,
         fabric=fabric,
     )
     merge_lora(embedder.eval())
-    instances = tuple(ccp[0].history) if ccp else ()
-    notes = (proxies_note(ccp[0].first, ccp[0].history),) if ccp else ()
+    instances: tuple[Mapping[str, float], ...] = ()
+    notes: tuple[str, ...] = ()
+    if alternation is not None:
+        instances, notes = tuple(alternation.history), (proxies_note(alternation.first, alternation.history),)
     return Fitted(embedder, model, outcome, identity, instances, notes, files, fabric.is_global_zero)
 
 
+def _built(recipe: Recipe, data: Dataset, device: torch.device) -> tuple[Embedder, Criterion, Sampler]:
+    """Build what a recipe names for the training items."""
+    with _explaining_memory(recipe):
+        embedder = build_embedder(recipe, data).to(device)
+        criterion, sampler = build_criterion(recipe, data, embedder.dim), build_sampler(recipe, data)
+    if recipe.training.warm_up and not [*embedder.head.parameters(), *criterion.parameters()]:
+        raise InputError(
+            f"warm_up = {recipe.training.warm_up} trains the head and the loss alone, and neither has anything to "
+            "train: give a dim, or leave warm_up out."
+        )
+    return embedder, criterion, sampler
+
+
+def _hash(recipe: Recipe) -> str:
+    return hashlib.sha256(recipe.toml().encode()).hexdigest()
+
+
 @contextmanager
-def _memory_told(recipe: Recipe) -> Iterator[None]:
+def _explaining_memory(recipe: Recipe) -> Iterator[None]:
     """Say in the words of the recipe that it asks for more memory than there is."""
     try:
         yield
@@ -547,20 +621,3 @@ def _decoded(data: Dataset, recipe: Recipe) -> Dataset:
         return data
     side, channels = small
     return in_memory_once(data, side, mode="L" if channels == 1 else "RGB")
-
-
-def _pool(
-    model: Trainee, turn: int, *, data: Dataset, transform: Any, size: int, queued: bool, recipe: Recipe, workers: int
-) -> torch.Tensor:
-    """Embed the items of each class among which proxies, or the points of a cover, are looked for."""
-    seed = recipe.training.seed
-    return embed_pool(
-        model,
-        data,
-        transform,
-        size,
-        seed=(seed,) if queued else (seed, turn),
-        turn=turn if queued else None,
-        workers=workers,
-        skip_bad=recipe.skip_bad,
-    )

@@ -126,12 +126,14 @@ class Run:
         record: Everything that was measured.
         folder: None where no files were kept.
         trust: The code that its recipe and its model may name.
+        scores: Scores of the test classes, of a run that has just been scored; None for one that was read.
     """
 
     record: Record
     folder: Path | None = None
     _trained: Embedder | None = field(default=None)
     trust: Trust = NO_TRUST
+    scores: Scores | None = None
 
     @classmethod
     def open(cls, folder: str | Path, *, allow_code: Sequence[str] = ()) -> Run:

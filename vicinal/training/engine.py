@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -29,7 +29,7 @@ from vicinal.training.log import TIME_USED, Log
 from vicinal.training.optimiser import build_optimiser, learning_rate_factor
 from vicinal.training.processes import asked_to_stop, start_processes
 from vicinal.training.settings import Settings
-from vicinal.training.state import Best, Hook, TrainingFiles, TrainingState
+from vicinal.training.state import Best, Checkpoints, Hook, TrainingFiles, TrainingState
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -61,7 +61,7 @@ class Stream:
     workers: int = 0
     seed: int = 0
     skip_bad: bool = False
-    embed: Callable[[nn.Module], Tensor] | None = None
+    embed: Callable[[Any], Tensor] | None = None
 
     def __post_init__(self) -> None:
         if self.sampler.wants_embeddings and self.embed is None:
@@ -103,21 +103,42 @@ class Outcome:
     curve: tuple[tuple[int, float], ...] = ()
 
 
+@dataclass
+class _Session:
+    """What one call of `run_training` has in its hands.
+
+    Attributes:
+        state: How far the run is, which hooks are shown.
+        parts: Whatever a checkpoint keeps by `state_dict`, by name.
+        hooks: What takes part.
+        checkpoints: Where the run is kept; None keeps nothing on disk.
+        best_weights: The model's weights at the best evaluation so far; empty before the first.
+    """
+
+    state: TrainingState
+    parts: Mapping[str, Any]
+    hooks: Sequence[Hook]
+    checkpoints: Checkpoints | None
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def files(self) -> TrainingFiles | None:
+        """Where this process writes; None for all processes but the first."""
+        if self.checkpoints is None or not self.state.fabric.is_global_zero:
+            return None
+        return self.checkpoints.files
+
+
 def run_training(
     model: nn.Module,
     criterion: Criterion,
     stream: Stream,
     settings: Settings,
     *,
-    score: Callable[[nn.Module], dict[str, float]] | None = None,
-    on_score: Callable[[int, dict[str, float]], None] | None = None,
+    score: Callable[[Any], dict[str, float]] | None = None,
     hooks: Sequence[Hook] = (),
-    files: TrainingFiles | None = None,
-    resume: bool = False,
-    identity: str = "",
-    recipe: str = "",
+    checkpoints: Checkpoints | None = None,
     progress: bool = True,
-    tensorboard: bool = False,
     fabric: Fabric | None = None,
 ) -> Outcome:
     """Train a model in place and leave it with its best weights.
@@ -129,14 +150,10 @@ def run_training(
         settings: How to train.
         score: Scores the model, larger is better; `settings.score` chooses the best step and stops early. Without it
             the last weights are kept.
-        on_score: Told the step and its scores after every evaluation; what it raises ends the training.
         hooks: Take part.
-        files: Where checkpoints and the log go; None keeps nothing on disk.
-        resume: Go on from the last checkpoint: bit for bit as if the run had never stopped, on a CPU.
-        identity: Names the data that the run is about; a checkpoint of other data is refused.
-        recipe: Names the settings that the run is made of; a checkpoint of others is refused.
+        checkpoints: Where checkpoints and the log go, and whether to go on from the last one: bit for bit as if the run
+            had never stopped, on a CPU. None keeps nothing on disk.
         progress: Whether to show a bar.
-        tensorboard: Whether to write TensorBoard events.
         fabric: Devices, precision and processes; made from the settings where none is given.
 
     Raises:
@@ -147,92 +164,20 @@ def run_training(
     optimiser = build_optimiser(model, criterion, settings)
     criterion.to(fabric.device)
     network, steered = fabric.setup(model, optimiser)
-    main = fabric.is_global_zero
     state = TrainingState(fabric, model, criterion, settings, scored=score is not None)
     # The precision knows how float16 training scales the loss.
-    parts: dict[str, Any] = {"model": model, "criterion": criterion, "optimiser": optimiser, "sampler": stream.sampler}
-    parts |= {"precision": fabric.strategy.precision}
-    kept: dict[str, torch.Tensor] = {}
-    threads = torch.get_num_threads()
-    if files is not None and main:
-        files.folder.mkdir(parents=True, exist_ok=True)
-        remove_partial_files(files.folder)
+    parts = {"model": model, "criterion": criterion, "optimiser": optimiser, "sampler": stream.sampler}
+    session = _Session(state, {**parts, "precision": fabric.strategy.precision}, hooks, checkpoints)
+    threads = _begin(session)
 
-    if resume and files is not None and files.last.exists():
-        former = load_checkpoint(files.last)
-        if former["identity"] != identity:
-            raise InputError(
-                f"The run in {files.folder} was trained on other data, or on another split of it: give the same data, "
-                "protocol, fold and seed to go on with it, or start a new run in another folder."
-            )
-        if former["recipe"] != recipe:
-            raise InputError(
-                f"The run in {files.folder} was started with other settings than its recipe.toml has now: put back "
-                "that file, or start a new run in another folder."
-            )
-        if len(former["hooks"]) != len(hooks):
-            raise InputError(
-                f"The run in {files.folder} was started with {len(former['hooks'])} hooks; got {len(hooks)}: give the "
-                "same ones, in the same order, to go on with it."
-            )
-        for name, part in parts.items():
-            part.load_state_dict(former[name])
-        restore_random_state(former["random"])
-        threads = former["threads"]  # sums over other parts of a batch round otherwise
-        state.go_on_from(former["progress"])
-        for hook, values in zip(hooks, former["hooks"], strict=True):
-            hook.load_state_dict(values, state)
-        if state.best.step:
-            with fabric.rank_zero_first():  # which puts them in their place
-                kept = load_best(files, step=state.best.step, run=state.run)["model"]
-    else:
-        for hook in hooks:
-            hook.start(state)
-
-    def save() -> None:
-        """Write the last checkpoint; of all processes the first does."""
-        if files is not None and main:
-            rest = {
-                "identity": identity,
-                "recipe": recipe,
-                "threads": torch.get_num_threads(),
-                "random": random_state(),
-                "progress": state.progress(),
-                "hooks": [hook.state_dict() for hook in hooks],
-            }
-            save_checkpoint(files.last, {name: part.state_dict() for name, part in parts.items()} | rest)
-            files.former_best.unlink(missing_ok=True)
-
-    def evaluate() -> None:
-        """Score the model, remember the best one, and let hooks look."""
-        if score is None:
-            return
-        scores = {name: float(value) for name, value in fabric.broadcast(score(model) if main else {}).items()}
-        value = look_up("score", settings.score, scores)
-        state.curve.append((state.images, value))
-        state.best.misses += 1
-        if value > state.best.value(settings.score) + settings.min_improvement:
-            state.best = Best(state.step, scores)
-            kept.clear()
-            kept.update({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
-            if files is not None and main:
-                weights = {"model": kept, "criterion": criterion.state_dict()}
-                save_best(files, weights, step=state.step, run=state.run)
-        for hook in hooks:
-            said = hook.after_evaluation(state, scores)
-            if said is not None:
-                log.write(state.step, said)
-        log.write(state.step, {"score": value, **scores})
-        if on_score is not None:
-            on_score(state.step, scores)
-
+    main, files = fabric.is_global_zero, session.files
     marked, seen = time.perf_counter(), 0
     micro = 0
-    shown = {"progress": progress and main, "tensorboard": tensorboard}
     with (
         _threads(threads),
         asked_to_stop() as stop,
-        Log(files if main else None, step=state.step, steps=settings.steps, seconds=settings.seconds, **shown) as log,
+        _ended(hooks, state),
+        Log(files, step=state.step, steps=settings.steps, seconds=settings.seconds, progress=progress and main) as log,
     ):
         network.train()
         criterion.train()
@@ -265,9 +210,8 @@ def run_training(
 
                 if due:
                     now = time.perf_counter()
-                    rate = seen / (now - marked)
-                    told = {"loss": state.loss, "images_per_second": rate, **criterion.statistics}
-                    log.write(state.step, told if used is None else {**told, TIME_USED: used})
+                    values = {"loss": state.loss, "images_per_second": seen / (now - marked), **criterion.statistics}
+                    _write(log, session, values if used is None else {**values, TIME_USED: used})
                     marked, seen = now, 0
                 stops = fabric.strategy.reduce_boolean_decision(stop(), all=False)
                 if settings.seconds is not None:
@@ -279,25 +223,29 @@ def run_training(
                     with _explained(state.step - 1, batch.indices, settings, files):
                         _check_weights(model, criterion)
                 if evaluates:
-                    evaluate()
+                    if score is not None:
+                        scores = fabric.broadcast(score(model) if main else {})
+                        _evaluate(session, {name: float(value) for name, value in scores.items()}, log)
                     stream.observe(fabric.broadcast(stream.embeddings(model) if main else None))
                     network.train()
                     marked, seen = time.perf_counter(), 0
                 if saves:
-                    save()
+                    _save(session)
                 log.advance(state.step, state.elapsed)
                 # An evaluation takes long: who asked to stop during one must not wait for the next.
                 if evaluates and not stops:
                     stops = fabric.strategy.reduce_boolean_decision(stop(), all=False)
                 if stops:
                     planned = "" if settings.steps is None else f" of {settings.steps}"
-                    where = f" It is saved in {files.folder}: go on with --resume (resume=True)." if files else ""
+                    where = ""
+                    if checkpoints is not None:
+                        where = f" It is saved in {checkpoints.files.folder}: go on with --resume (resume=True)."
                     raise Interrupted(f"Stopped at step {state.step}{planned}.{where}")
                 if ends or state.exhausted:
                     break
 
-    if kept:
-        model.load_state_dict(kept)
+    if session.best_weights:
+        model.load_state_dict(session.best_weights)
     model.eval()
     return Outcome(
         state.step,
@@ -307,6 +255,109 @@ def run_training(
         state.elapsed,
         tuple(state.curve),
     )
+
+
+def _begin(session: _Session) -> int:
+    """Start a run, or go on with one from its last checkpoint; return how many threads it computes with."""
+    if session.files is not None:
+        session.files.folder.mkdir(parents=True, exist_ok=True)
+        remove_partial_files(session.files.folder)
+    checkpoints, state = session.checkpoints, session.state
+    if checkpoints is None or not checkpoints.resume or not checkpoints.files.last.exists():
+        for hook in session.hooks:
+            hook.start(state)
+        return torch.get_num_threads()
+    files = checkpoints.files
+    former = load_checkpoint(files.last)
+    resumed = [hook for hook in session.hooks if not hook.only_watches]
+    _check_same_run(former, checkpoints, len(resumed))
+    for name, part in session.parts.items():
+        part.load_state_dict(former[name])
+    restore_random_state(former["random"])
+    state.go_on_from(former["progress"])
+    for hook, values in zip(resumed, former["hooks"], strict=True):
+        hook.load_state_dict(values, state)
+    for hook in session.hooks:
+        if hook.only_watches:
+            hook.start(state)
+    if state.best.step:
+        with state.fabric.rank_zero_first():  # which puts them in their place
+            session.best_weights.update(load_best(files, step=state.best.step, run=state.run)["model"])
+    threads: int = former["threads"]  # sums over other parts of a batch round otherwise
+    return threads
+
+
+def _check_same_run(former: Mapping[str, Any], checkpoints: Checkpoints, hooks: int) -> None:
+    """Raise where a checkpoint is of another run than the one that wants to go on from it."""
+    folder = checkpoints.files.folder
+    if former["identity"] != checkpoints.identity:
+        raise InputError(
+            f"The run in {folder} was trained on other data, or on another split of it: give the same data, protocol, "
+            "fold and seed to go on with it, or start a new run in another folder."
+        )
+    if former["recipe"] != checkpoints.recipe:
+        raise InputError(
+            f"The run in {folder} was started with other settings than its recipe.toml has now: put back that file, or "
+            "start a new run in another folder."
+        )
+    if len(former["hooks"]) != hooks:
+        raise InputError(
+            f"The run in {folder} was started with {len(former['hooks'])} hooks; got {hooks}: give the same ones, in "
+            "the same order, to go on with it."
+        )
+
+
+def _save(session: _Session) -> None:
+    """Write the last checkpoint; of all processes the first does."""
+    files, checkpoints = session.files, session.checkpoints
+    if files is None or checkpoints is None:
+        return
+    rest = {
+        "identity": checkpoints.identity,
+        "recipe": checkpoints.recipe,
+        "threads": torch.get_num_threads(),
+        "random": random_state(),
+        "progress": session.state.progress(),
+        "hooks": [hook.state_dict() for hook in session.hooks if not hook.only_watches],
+    }
+    save_checkpoint(files.last, {name: part.state_dict() for name, part in session.parts.items()} | rest)
+    files.former_best.unlink(missing_ok=True)
+
+
+def _evaluate(session: _Session, scores: Mapping[str, float], log: Log) -> None:
+    """Take note of new scores: remember the weights if they are the best so far, and let hooks look."""
+    state, settings = session.state, session.state.settings
+    value = look_up("score", settings.score, scores)
+    state.curve.append((state.images, value))
+    state.best.misses += 1
+    if value > state.best.value(settings.score) + settings.min_improvement:
+        state.best = Best(state.step, dict(scores))
+        session.best_weights.clear()
+        session.best_weights.update({name: part.detach().clone() for name, part in state.model.state_dict().items()})
+        if session.files is not None:
+            weights = {"model": session.best_weights, "criterion": state.criterion.state_dict()}
+            save_best(session.files, weights, step=state.step, run=state.run)
+    for hook in session.hooks:
+        facts = hook.after_evaluation(state, scores)
+        if facts is not None:
+            _write(log, session, facts)
+    _write(log, session, {"score": value, **scores})
+
+
+def _write(log: Log, session: _Session, values: Mapping[str, float]) -> None:
+    log.write(session.state.step, values)
+    for hook in session.hooks:
+        hook.on_log(session.state, values)
+
+
+@contextmanager
+def _ended(hooks: Sequence[Hook], state: TrainingState) -> Iterator[None]:
+    """Tell hooks that training has ended, however it did."""
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.end(state)
 
 
 @contextmanager

@@ -176,6 +176,7 @@ class ArrivingRows:
 Kept = Literal["float32", "float16"]
 Features = npt.NDArray[np.floating[Any]]
 
+BATCH_SIZE = 32  # items per forward pass, at most; a batch may hold items of many classes
 IN_MEMORY = 1 << 28  # bytes; larger arrays are mapped from a file, so that they need no memory
 
 
@@ -198,7 +199,6 @@ def frozen_features(
     copies: int = 1,
     train_stages: int = 0,
     cache: Path | None = None,
-    batch_size: int = 32,
     workers: int = 0,
     precision: Kept = "float32",
     engine: EngineName = "auto",
@@ -218,7 +218,6 @@ def frozen_features(
         copies: How many random versions of each item.
         train_stages: How many of the backbone's last stages are left out; 0 gives pooled features.
         cache: Where to keep them, by default `cache_folder()`.
-        batch_size: Items per forward pass, at most; a batch may hold items of many classes.
         workers: Threads that open items and run the network, if more than one per core are wanted.
         precision: "float16" takes half the space, on disk and in the array that is returned.
         engine: What runs the network, as in `Embedder.encode`.
@@ -240,7 +239,7 @@ def frozen_features(
     if left:
         with _alone(folder / f"{_hash(about)}.lock", data.name, progress):
             left = _fill(features, left)  # another process may have computed them meanwhile
-            _compute(network, data, transform, left, features, batch_size, workers, engine, progress)
+            _compute(network, data, transform, left, features, workers, engine, progress)
             left = _fill(features, left)
     if left:
         raise DataError(f"{left[0].path} was damaged or removed as soon as it was written.", hint="Run this again.")
@@ -339,7 +338,6 @@ def _compute(
     transform: Callable[..., Tensor] | None,
     parts: Sequence[_Part],
     like: Features,
-    batch_size: int,
     workers: int,
     engine: str,
     progress: bool,
@@ -363,7 +361,7 @@ def _compute(
         len(rows),
         load,
         options=BatchOptions(
-            batch_size,
+            BATCH_SIZE,
             max(workers, usual_workers()),
             engine,
             progress=progress,

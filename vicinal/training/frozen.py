@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import NamedTuple, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,17 +15,52 @@ from torch import Tensor, nn
 
 from vicinal.backbones import channels_last, cut
 from vicinal.data import Dataset
-from vicinal.embedder import Embedder
+from vicinal.embedder import Embedder, Head
 from vicinal.embedder.encode import BatchOptions, embed_in_batches
 from vicinal.embedder.engines import EngineName
-from vicinal.embedder.head import Head, principal_axes
+from vicinal.embedder.head import principal_axes
 from vicinal.errors import InputError
 from vicinal.training.feature_cache import Features, Kept, OneOf, frozen_features, usual_precision, with_features
 
-__all__ = ["FrozenEmbedder", "Trainee", "start_at_principal_axes", "training_items"]
+__all__ = ["FrozenEmbedder", "Trainee", "TrainingItems", "start_at_principal_axes", "training_items"]
 
 
 ROWS = 8192  # features that go through the head at a time
+
+
+@final
+@dataclass(frozen=True)
+class _Source:
+    """Where the features of a frozen embedder come from. As it is no module, the embedder in it is not trained.
+
+    Attributes:
+        embedder: The whole embedder.
+        train_stages: Stages at its end that are trained, and whose input the features are.
+        cache: Where features are kept, by default the user's cache folder.
+        workers: Processes that decode.
+        precision: In which features are kept.
+        progress: Whether to show a bar while features are computed.
+    """
+
+    embedder: Embedder
+    train_stages: int
+    cache: Path | None
+    workers: int
+    precision: Kept
+    progress: bool
+
+    def features(self, data: Dataset, transform: Callable[..., Tensor] | None, copies: int = 1) -> Features:
+        return frozen_features(
+            self.embedder,
+            data,
+            transform,
+            copies=copies,
+            train_stages=self.train_stages,
+            cache=self.cache,
+            workers=self.workers,
+            precision=self.precision,
+            progress=self.progress,
+        )
 
 
 @final
@@ -53,17 +88,11 @@ class FrozenEmbedder(nn.Module):
         known: Callable[[Dataset], Features] | None = None,
     ) -> None:
         super().__init__()
-        self._whole = (embedder,)  # in a tuple, so that what stands still is no part of this module
         self.train_stages = _trained_stages(embedder)
+        precision = precision or usual_precision(self.train_stages)
+        self._source = _Source(embedder, self.train_stages, cache, workers, precision, progress)
         self.rest = cut(embedder.backbone, self.train_stages)[1] if self.train_stages else nn.Identity()
         self.head = embedder.head
-        self._options: dict[str, Any] = {
-            "train_stages": self.train_stages,
-            "cache": cache,
-            "workers": workers,
-            "precision": precision or usual_precision(self.train_stages),
-            "progress": progress,
-        }
         self._known = known
         self._plain: WeakKeyDictionary[Dataset, Features] = WeakKeyDictionary()
         self.train(embedder.training)
@@ -71,17 +100,17 @@ class FrozenEmbedder(nn.Module):
     @property
     def distance(self) -> str:
         """How its embeddings are compared."""
-        return self._whole[0].distance
+        return self._source.embedder.distance
 
     @property
     def device(self) -> torch.device:
         """Where the trained part is."""
-        return self._whole[0].device
+        return self._source.embedder.device
 
     def train(self, mode: bool = True) -> FrozenEmbedder:
         """Set training or evaluation mode, except for what the embedder has frozen."""
         super().train(mode)
-        self._whole[0].train(mode)
+        self._source.embedder.train(mode)
         return self
 
     def forward(self, features: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
@@ -99,11 +128,24 @@ class FrozenEmbedder(nn.Module):
             data: The items.
             engine: As in `Embedder.encode`, for the trained stages; a head alone is one product of matrices.
         """
+        return self._embedded(data, self.head, engine)
+
+    def pooled(self, data: Dataset, *, engine: EngineName = "auto") -> Float32[np.ndarray, "n c"]:
+        """Return the pooled features of items, from which the head makes their embeddings."""
+        channels = self._source.embedder.backbone.channels
+        return self._embedded(data, Head(channels, None, pooling=self.head.pooling, normalisation="none"), engine)
+
+    def features_of(self, data: Dataset, transform: Callable[..., Tensor] | None, copies: int) -> tuple[Dataset, OneOf]:
+        """Return a dataset whose items are the features of several versions of each, and what picks one of them."""
+        features = self._source.features(data, transform, copies)
+        return with_features(data, features), OneOf(copies, features.shape[2:])
+
+    def _embedded(self, data: Dataset, head: Head, engine: EngineName) -> Float32[np.ndarray, "n d"]:
         if data not in self._plain:  # every evaluation asks for the same ones, and looking them up reads every item
             self._plain[data] = self._features(data)
         features = self._plain[data]
         parts = embed_in_batches(
-            nn.Sequential(self.rest, self.head),
+            nn.Sequential(self.rest, head),
             len(features),
             lambda positions: torch.from_numpy(np.array(features[positions.start : positions.stop])).float(),
             options=BatchOptions(engine=engine)
@@ -115,12 +157,7 @@ class FrozenEmbedder(nn.Module):
     def _features(self, data: Dataset) -> Features:
         if self._known is not None:
             return self._known(data)
-        return frozen_features(self._whole[0], data, self._whole[0].transform, **self._options)[:, 0]
-
-    def features_of(self, data: Dataset, transform: Callable[..., Tensor] | None, copies: int) -> tuple[Dataset, OneOf]:
-        """Return a dataset whose items are the features of several versions of each, and what picks one of them."""
-        features = frozen_features(self._whole[0], data, transform, copies=copies, **self._options)
-        return with_features(data, features), OneOf(copies, features.shape[2:])
+        return self._source.features(data, self._source.embedder.transform)[:, 0]
 
 
 def _trained_stages(embedder: Embedder) -> int:
@@ -139,11 +176,20 @@ def _trained_stages(embedder: Embedder) -> int:
 Trainee = Embedder | FrozenEmbedder
 
 
+class TrainingItems(NamedTuple):
+    """What a model is trained on: items, and the transform that makes a tensor of one (None for vectors)."""
+
+    data: Dataset
+    transform: Callable[..., Tensor] | None
+
+
 def training_items(
     model: Trainee, data: Dataset, transform: Callable[..., Tensor] | None, copies: int = 1
-) -> tuple[Dataset, Callable[..., Tensor] | None]:
+) -> TrainingItems:
     """Return what a model is trained on: the items and their transform, or their features and a choice among copies."""
-    return model.features_of(data, transform, copies) if isinstance(model, FrozenEmbedder) else (data, transform)
+    if isinstance(model, FrozenEmbedder):
+        return TrainingItems(*model.features_of(data, transform, copies))
+    return TrainingItems(data, transform)
 
 
 # Where a head starts: at random, or as the principal axes of the features that it will see.
@@ -165,21 +211,14 @@ def start_at_principal_axes(model: Trainee, data: Dataset) -> None:
             "A head that starts at principal axes maps features to as many numbers or fewer, with a bias that centres "
             f"them; got {size}{bias}: give {mended}, or head_start = 'random'."
         )
-    with _features_alone(model.head):
-        found = principal_axes(model.encode(data, engine="folded"))
-    axes = torch.from_numpy(found.axes[: linear.out_features].copy())
+    if isinstance(model, FrozenEmbedder):
+        features = model.pooled(data, engine="folded")
+    else:
+        pooling, transform = model.head.pooling, model.transform
+        bare = Embedder(model.backbone, dim=None, pooling=pooling, normalisation="none", transform=transform)
+        features = bare.encode(data, engine="folded")
+    principal = principal_axes(features)
+    axes = torch.from_numpy(principal.axes[: linear.out_features].copy())
     with torch.no_grad():
         linear.weight.copy_(axes)
-        linear.bias.copy_(-axes @ torch.from_numpy(found.mean))
-
-
-@contextmanager
-def _features_alone(head: Head) -> Iterator[None]:
-    """Let a head pool, and do nothing else."""
-    former = head.linear, head.normalisation, head.dim
-    assert former[0] is not None
-    head.linear, head.normalisation, head.dim = None, "none", former[0].in_features
-    try:
-        yield
-    finally:
-        head.linear, head.normalisation, head.dim = former
+        linear.bias.copy_(-axes @ torch.from_numpy(principal.mean))

@@ -1,4 +1,4 @@
-"""What a run says while it runs: JSON lines on disk, a progress bar, TensorBoard if asked."""
+"""What a run says while it runs: JSON lines on disk, a progress bar, and TensorBoard as a hook."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from vicinal._util.files import sealed, unsealed, write_atomically
 from vicinal._util.progress import LiveBar
 from vicinal.errors import DataError, MissingExtra
-from vicinal.training.state import TrainingFiles
+from vicinal.training.state import Hook, TrainingFiles, TrainingState
 
-__all__ = ["TIME_USED", "Log", "read_log"]
+__all__ = ["TIME_USED", "Log", "TensorBoard", "read_log"]
 
 TIME_USED = "time used"  # share of the time of a run that has a limit of it
 SHOWN = {"loss": "loss {:.4f}", "score": "score {:.4f}", "images_per_second": "{:.0f} images/s"}
@@ -31,7 +31,6 @@ class Log:
         steps: How many there will be; None where time alone ends them.
         seconds: Of training at most.
         progress: Whether to show a bar on standard error, or lines where that is no terminal.
-        tensorboard: Whether to write TensorBoard events beside the log.
     """
 
     def __init__(
@@ -42,13 +41,11 @@ class Log:
         steps: int | None,
         seconds: float | None = None,
         progress: bool = True,
-        tensorboard: bool = False,
     ) -> None:
         self._file = None if files is None else files.log
         if self._file is not None:
             kept = [line for line in read_log(self._file) if line["step"] <= step]
             write_atomically(self._file, "".join(map(_written, kept)))
-        self._writer = _tensorboard(files.folder, step) if tensorboard and files is not None else None
         self._bar = LiveBar(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -68,8 +65,6 @@ class Log:
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
-        if self._writer is not None:
-            self._writer.close()
 
     def advance(self, step: int, seconds: float = 0.0) -> None:
         """Move the bar to a step, or to the seconds of training where time alone ends it."""
@@ -91,9 +86,6 @@ class Log:
                     f"Could not write the log {self._file}: {error}.",
                     hint="Free some space and resume from the last checkpoint.",
                 ) from error
-        if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(name, value, step)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -119,9 +111,41 @@ def _written(line: Mapping[str, Any]) -> str:
     return sealed(json.dumps(line).encode()).decode() + "\n"
 
 
-def _tensorboard(folder: Path, step: int) -> Any:
+@final
+class TensorBoard(Hook):
+    """Writes what is logged as TensorBoard events: `fit(folder="run", hooks=[TensorBoard("run")])`.
+
+    Args:
+        folder: Folder of the run; events go into `tensorboard/` in it. Those of later steps, left by a run that was
+            killed after its last checkpoint, are taken out.
+    """
+
+    only_watches = True
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder) / "tensorboard"
+        self._writer: Any = None
+
+    def start(self, state: TrainingState) -> None:
+        """Open the file of events, in the first process alone."""
+        if state.fabric.is_global_zero:
+            self._writer = _summary_writer()(str(self._folder), purge_step=state.step + 1)
+
+    def on_log(self, state: TrainingState, values: Mapping[str, float]) -> None:
+        """Write numbers by their names."""
+        if self._writer is not None:
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, state.step)
+
+    def end(self, state: TrainingState) -> None:
+        """Close the file of events."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise MissingExtra("tensorboard", "Writing TensorBoard events") from None
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+    return SummaryWriter

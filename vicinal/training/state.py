@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
 
 from torch import nn
 
@@ -18,7 +18,7 @@ from vicinal.training.settings import Settings
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Best", "Hook", "TrainingFiles", "TrainingState"]
+__all__ = ["Best", "Checkpoints", "Hook", "TrainingFiles", "TrainingState"]
 
 
 @runtime_checkable
@@ -36,6 +36,24 @@ class TrainingFiles(Protocol):
     def best(self) -> Path: ...  # noqa: D102
     @property
     def former_best(self) -> Path: ...  # noqa: D102
+
+
+@final
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where a run is kept, and what it is known by.
+
+    Attributes:
+        files: Paths of the log and of the checkpoints.
+        resume: Whether to go on from the last checkpoint, where there is one.
+        identity: Hash of the data and its split; a checkpoint of other data is refused.
+        recipe: Hash of the settings; a checkpoint of others is refused.
+    """
+
+    files: TrainingFiles
+    resume: bool = False
+    identity: str = ""
+    recipe: str = ""
 
 
 @dataclass
@@ -142,9 +160,13 @@ class TrainingState:
 
 
 class Hook:
-    """Takes part in training at three places; every method may be left out.
+    """Takes part in training; every method may be left out.
 
     Chance-constrained proxies are one (`vicinal.training.ccp`). Give your own to `fit(hooks=[...])`.
+
+    Attributes:
+        only_watches: Whether it changes nothing of a run. Such a hook has no state, is started in a resumed run, too,
+            and a run may be resumed with or without it.
 
     Example:
         >>> class CountSteps(Hook):
@@ -153,6 +175,8 @@ class Hook:
         ...     def before_step(self, state):
         ...         self.steps += 1
     """
+
+    only_watches: bool = False
 
     def start(self, state: TrainingState) -> None:
         """Prepare a new run; a resumed one gets `load_state_dict` instead."""
@@ -163,6 +187,12 @@ class Hook:
     def after_evaluation(self, state: TrainingState, scores: Mapping[str, float]) -> Mapping[str, float] | None:
         """Look at new scores; what is returned goes into the log."""
         return None
+
+    def on_log(self, state: TrainingState, values: Mapping[str, float]) -> None:
+        """Look at what has just been logged for the present step."""
+
+    def end(self, state: TrainingState) -> None:
+        """Let go of files and the like: training has ended, or was stopped by an error."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what resuming needs: tensors, numbers, strings, and lists and dictionaries of them."""
