@@ -115,7 +115,6 @@ def objective(
     why_not: str = "",
     regularisers: tuple[tuple[str, float], ...] = (),
     items_per_class: int | None = None,
-    proxy_rate: float | None = None,
     warm_up: float = 0.0,
     miner: str | None = None,
 ) -> Callable[[Function], Function]:
@@ -125,8 +124,6 @@ def objective(
     """
     if items_per_class is None and usual in ("proxies", "one_hot"):
         items_per_class = 1  # every class has references regardless of the batch, so a batch should have many classes
-    if proxy_rate is None and usual == "proxies":
-        proxy_rate = PROXY_RATE
 
     def declare(function: Function) -> Function:
         @functools.wraps(function)
@@ -146,7 +143,7 @@ def objective(
             why_not,
             regularisers,
             items_per_class,
-            proxy_rate,
+            PROXY_RATE if usual == "proxies" else None,
             warm_up,
             miner,
         )
