@@ -88,17 +88,13 @@ def feature_seconds(
     stages = 0 if recipe.freeze is True else recipe.train_stages or 0
     settings: dict[str, Any] = {"cache": cache, "train_stages": stages, "precision": usual_precision(stages)}
     plain = embedder.transform
-    absent = [
-        label
-        for label in data.classes.tolist()
-        if missing_features(embedder, data.of_classes([label]), plain, **settings)
-    ]
+    absent = np.unique(data.labels[missing_features(embedder, data, plain, **settings)]).tolist()
     first, timed = absent[:1], _with_items(data, absent[1:], TIMED)
     if not timed:
         return 0.0
     missing = len(data.of_classes(absent))
     if recipe.copies > 1 or describe(transform) != describe(plain):  # type: ignore[arg-type]
-        missing += missing_features(embedder, pool, transform, copies=recipe.copies, **settings)
+        missing += len(missing_features(embedder, pool, transform, copies=recipe.copies, **settings))
     seconds = 0.0
     for classes in (first, timed):  # the first time is no measure
         began = time.perf_counter()

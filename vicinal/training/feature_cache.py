@@ -265,11 +265,15 @@ def missing_features(
     train_stages: int = 0,
     cache: Path | None = None,
     precision: Kept = "float32",
-) -> int:
-    """Return how many rows `frozen_features` would have to compute, counting a class as a whole; the words are its."""
+) -> npt.NDArray[np.int64]:
+    """Return the positions of the items whose features `frozen_features` would compute, once for each copy.
+
+    Features are cached per class, so all items of a class are missing or none. The arguments are those of
+    `frozen_features`.
+    """
     _, about = _standing_still(embedder, transform, train_stages, precision)
     parts = _parts(data, copies, about, (cache or cache_folder()) / "features")
-    return sum(len(part.items) for part in parts if not part.path.exists())
+    return np.concatenate([np.empty(0, np.int64), *(part.items for part in parts if not part.path.exists())])
 
 
 def _standing_still(
