@@ -68,5 +68,5 @@ def test_bad_names_paths_and_options(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="digits has no option root; it has vectors"):
         load("digits", root=tmp_path)
     assert len(load("digits", skip_bad=True)) == 1797
-    with pytest.raises(InputError, match="check must be 'header' or 'decode'; got 'deep'"):
+    with pytest.raises(InputError, match="check must be 'header', 'decode', 'content' or 'looks'; got 'deep'"):
         load(tmp_path, check="deep")

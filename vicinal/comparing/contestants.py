@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, final
 from vicinal._util.code import NO_TRUST, Trust, is_code, known_name, short_name
 from vicinal.errors import InputError, UnknownName, VicinalError
 from vicinal.mining import MINERS
-from vicinal.objectives import ALIASES, OBJECTIVES, without_alias
+from vicinal.objectives import ALIASES, OBJECTIVES, find_objective, without_alias
 from vicinal.recipes import expand
 from vicinal.runs.paper_settings import BATCHES, TERMS, USUAL
 from vicinal.runs.recipe import Recipe, flat, laid_over, read_tables, without_choice_on_test
@@ -216,6 +216,7 @@ def _draft(name: str, own: Mapping[str, Any], layers: _Layers, mistakes: list[st
     recipe = _attempt(values, wrong, common.trust)
     draft = None
     if recipe is not None:
+        find_objective(recipe.loss, recipe.trust)  # code that may not run is refused here, before any data is opened
         wrong += _differing(recipe, common)
         draft = Draft(name, recipe, frozenset(chosen), tuple(_differences(recipe, common)))
     mistakes += [f"{name}: {line}" for line in wrong if line not in mistakes]

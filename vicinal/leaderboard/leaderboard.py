@@ -465,7 +465,9 @@ def _by_settings(runs: Sequence[Run]) -> list[Run]:
             words = [f"{name} {short(settings[record.key].get(name))}" for name in shown]
             names[record.key] = f"{record.name} ({'; '.join(words)})" if words else record.name
     return [
-        replace(run, record=run.record.model_copy(update={"name": names.get(run.record.key, run.record.name)}))
+        replace(run, record=run.record.model_copy(update={"name": names[run.record.key]}))
+        if run.record.key in names
+        else run
         for run in runs
     ]
 
