@@ -105,7 +105,6 @@ def objective(
     why_not: str = "",
     regularisers: tuple[tuple[str, float], ...] = (),
     items_per_class: int | None = None,
-    proxy_rate: float | None = None,
     warm_up: float = 0.0,
     miner: str | None = None,
 ) -> Callable[[Function], Function]:
@@ -115,8 +114,6 @@ def objective(
     """
     if items_per_class is None and usual in ("proxies", "one_hot"):
         items_per_class = 1  # the references are there whatever the batch holds, so that every class counts
-    if proxy_rate is None and usual == "proxies":
-        proxy_rate = PROXY_RATE
 
     def declare(function: Function) -> Function:
         @functools.wraps(function)
@@ -136,9 +133,9 @@ def objective(
             why_not,
             regularisers,
             items_per_class,
-            proxy_rate,
-            warm_up,
-            miner,
+            proxy_rate=PROXY_RATE if usual == "proxies" else None,
+            warm_up=warm_up,
+            miner=miner,
         )
         return cast(Function, checked)
 
