@@ -32,7 +32,7 @@ def model(tmp_path_factory):
 
 
 def test_scores_of_a_model_equal_those_in_python(model, tmp_path):
-    done = run(model / "model", "digits", "--protocol", "reality-check", "--json", tmp_path / "scores.json")
+    done = run(model / "model", "digits", "--protocol", "reality-check", "--out", tmp_path / "scores.json")
     assert done.exit_code == 0, done.output
     test = vc.split(vc.data.digits(), "default").test
     expected = vc.evaluate(vc.Embedder.load(model / "model"), test)
@@ -79,7 +79,7 @@ def test_wrong_arguments(model, arguments, says):
 def test_a_model_in_the_ball_is_scored_by_distance(tmp_path):
     model = vc.Embedder("convnet", dim=4, normalisation="ball", options={"widths": [4], "size": 8})
     model.save(tmp_path / "model")
-    run(tmp_path, "digits", "--json", tmp_path / "scores.json")
+    run(tmp_path, "digits", "--out", tmp_path / "scores.json")
     found = json.loads((tmp_path / "scores.json").read_text())
     assert found["settings"]["distance"] == "euclidean"
     by_distance = vc.evaluate(model, vc.data.digits())

@@ -125,7 +125,7 @@ def test_two_processes_have_the_proxies_of_one(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(CHILD)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--"]
     done = subprocess.run(
-        [*launch, str(tmp_path / "child.py"), "train", "digits", "--run", str(tmp_path / "two"), *FLAGS],
+        [*launch, str(tmp_path / "child.py"), "train", "digits", "--out", str(tmp_path / "two"), *FLAGS],
         capture_output=True,
         text=True,
         timeout=200,
@@ -133,7 +133,7 @@ def test_two_processes_have_the_proxies_of_one(tmp_path: Path) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    alone = CliRunner().invoke(app, ["train", "digits", "--run", str(tmp_path / "one"), *FLAGS])
+    alone = CliRunner().invoke(app, ["train", "digits", "--out", str(tmp_path / "one"), *FLAGS])
     assert alone.exit_code == 0, alone.output
     records = [json.loads((tmp_path / run / "record.json").read_text())["instances"] for run in ("one", "two")]
     assert len(records[0]) == len(records[1]) >= 1

@@ -51,10 +51,10 @@ def test_alone_without_torchrun() -> None:
 def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
     from vicinal.cli.main import app
 
-    done = torchrun(tmp_path, "--run", str(tmp_path / "two"), *FLAGS)
+    done = torchrun(tmp_path, "--out", str(tmp_path / "two"), *FLAGS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("The model is in") == 1
-    alone = CliRunner().invoke(app, ["train", "digits", "--run", str(tmp_path / "one"), *FLAGS])
+    alone = CliRunner().invoke(app, ["train", "digits", "--out", str(tmp_path / "one"), *FLAGS])
     assert alone.exit_code == 0, alone.output
 
     one, two = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("one", "two"))

@@ -143,9 +143,9 @@ def objective(
             why_not,
             regularisers,
             items_per_class,
-            PROXY_RATE if usual == "proxies" else None,
-            warm_up,
-            miner,
+            proxy_rate=PROXY_RATE if usual == "proxies" else None,
+            warm_up=warm_up,
+            miner=miner,
         )
         return cast(Function, checked)
 

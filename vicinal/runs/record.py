@@ -113,38 +113,38 @@ class Record(BaseModel):
 
     @property
     def dataset(self) -> str:
-        """The data, as it was asked for."""
+        """Name or path of the data, as the recipe has it; "" where the data was given as an object without a name."""
         return str(self.recipe.get("data") or "")
 
     @property
     def protocol(self) -> str:
-        """How classes were divided."""
+        """Name of the protocol that divided the classes."""
         return str(self.recipe["protocol"])
 
     @property
     def seed(self) -> int:
-        """Of the split and of training."""
+        """Seed of the split and of training."""
         return int(self.recipe["training"]["seed"])
 
     @property
     def fold(self) -> int | None:
-        """Which fold validated, or None."""
+        """Number of the fold that validated; None for a protocol without folds, and for folds that were joined."""
         fold: int | None = self.recipe.get("fold")
         return fold
 
     @property
     def folds(self) -> int | None:
-        """How many folds there are; None for a protocol without."""
+        """Number of folds, the recipe's or the protocol's own; None for a protocol without."""
         return self.recipe.get("folds") or PROTOCOLS.get(self.protocol)
 
     @property
     def network(self) -> Network:
-        """The backbone and the length of the embeddings."""
+        """The backbone, and the length of the embeddings: None for its features as they are."""
         return str(self.recipe["backbone"]), self.recipe["dim"]
 
     @property
     def score(self) -> str:
-        """The score that steps were chosen by."""
+        """Name of the validation score that steps were chosen by."""
         return str(self.recipe["training"]["score"])
 
     @property

@@ -61,24 +61,24 @@ class RunFiles:
     """Where the files of a run are.
 
     Attributes:
-        folder: Of the run.
+        folder: Folder of the run.
     """
 
     folder: Path
 
     @property
     def recipe(self) -> Path:
-        """What was run, as TOML."""
+        """The recipe, as TOML that `Recipe.read` reads."""
         return self.folder / "recipe.toml"
 
     @property
     def record(self) -> Path:
-        """What came of it, as JSON."""
+        """The record, as JSON; written last, so that a folder without it holds an unfinished run."""
         return self.folder / "record.json"
 
     @property
     def log(self) -> Path:
-        """Losses and scores by step, one JSON line each."""
+        """The log: losses and scores by step, one JSON line each."""
         return self.folder / "metrics.jsonl"
 
     @property
@@ -88,17 +88,17 @@ class RunFiles:
 
     @property
     def best(self) -> Path:
-        """The best weights so far."""
+        """Checkpoint of the best weights so far, by the validation score."""
         return self.folder / "best.ckpt"
 
     @property
     def former_best(self) -> Path:
-        """The best weights before, until the last checkpoint names the new ones."""
+        """Checkpoint of the best weights before, until the last checkpoint names the new ones."""
         return self.folder / "former-best.ckpt"
 
     @property
     def model(self) -> Path:
-        """The trained embedder's folder."""
+        """Folder of the trained embedder, as `Embedder.load` takes it."""
         return self.folder / IN_RUN
 
     @property
@@ -108,7 +108,7 @@ class RunFiles:
 
     @property
     def lock(self) -> Path:
-        """What the process at work on the run has locked; the system lets go of it when that process ends."""
+        """Lock of the process at work on the run; the system frees it when that process ends."""
         return self.folder / ".lock"
 
     @property
@@ -175,12 +175,16 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What was run."""
+        """The recipe of the record, with the trust of this run."""
         return Recipe.of(self.record.recipe, self.trust)
 
     @property
     def files(self) -> RunFiles:
-        """Where its files are."""
+        """Paths of its files.
+
+        Raises:
+            InputError: Where none were kept.
+        """
         if self.folder is None:
             raise InputError(f"The files of run {self.record.key} ({self.record.name}) were not kept.")
         return RunFiles(self.folder)
