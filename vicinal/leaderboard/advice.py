@@ -124,7 +124,7 @@ def _settled(verdict: Verdict, tests: dict[str, PairTest]) -> NextStep:
 
 
 def _undecided(board: Leaderboard, verdict: Verdict, tests: dict[str, PairTest]) -> NextStep:
-    """Say how many seeds or classes would separate the winner from its closest rival, or that it would take too many."""
+    """Say how many seeds or classes would separate the winner from its closest rival, or that it takes too many."""
     entries = {entry.name: entry for entry in board.of_network()}
     winner, rival = entries[verdict.winner], entries[verdict.undecided[0]]
     test = tests.get(rival.name)

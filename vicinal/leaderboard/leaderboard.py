@@ -291,7 +291,7 @@ class Leaderboard:
         return leaderboard_data(self)
 
     def best_probabilities(self, network: Network | None = None) -> BestProbabilities | None:
-        """Return the probability that each method is the best; None for one method or without shared seeds and folds."""
+        """Return the probability that each method is the best; None for one method or without shared seeds or folds."""
         return self._best_probabilities[self.main_network if network is None else network]
 
     def correlation(self, network: Network | None = None) -> RankCorrelation | None:
