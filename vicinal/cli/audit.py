@@ -1,4 +1,4 @@
-"""`vicinal audit LOSS|RUN`: is a loss a metric, and what follows."""
+"""`vicinal audit LOSS|RUN`: whether a loss is a metric, and the bounds that follow for a run."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ def audit(
     from vicinal.spaces.label_metric import label_metric_of
     from vicinal.spaces.run_audit import LABEL_LOSSES
 
-    given: dict[str, Any] = parse_pairs(option or [], "--option")
+    options: dict[str, Any] = parse_pairs(option or [], "--option")
     if out is not None:
         prepare_output(out / "figure.png")
-    if not Path(what).exists() and ("/" in what or os.sep in what):  # no loss or distance has one in its name
+    if not Path(what).exists() and ("/" in what or os.sep in what):  # no loss or distance has a slash in its name
         raise InputError(f"There is no {what}: give the folder of a run, a loss (`vicinal losses`) or a distance.")
     if Path(what).is_dir():
-        if given or domain:
+        if options or domain:
             raise InputError("A run is audited with its own options: leave --option and --domain out.")
         audited = audit_run(what, data=data, items=items, triples=triples, seed=seed, allow_code=allow_code or ())
-        told, record = str(audited), _run_record(audited)
+        text, record = str(audited), _run_record(audited)
         figures = audit_figures(audited.verdict, audited.metric, audited.bounds, audited.items)
     else:
-        verdict = audit_loss(what, domain=domain, dim=dim, triples=triples, seed=seed, **given)
-        told, record = str(verdict), _verdict_record(verdict)
-        figures = audit_figures(verdict, label_metric_of(what, given) if what in LABEL_LOSSES else None)
+        verdict = audit_loss(what, domain=domain, dim=dim, triples=triples, seed=seed, **options)
+        text, record = str(verdict), _verdict_record(verdict)
+        figures = audit_figures(verdict, label_metric_of(what, options) if what in LABEL_LOSSES else None)
     if as_json:
         print_json(record)
     else:
-        typer.echo(told)
+        typer.echo(text)
     if out is not None:
         for name, figure in figures.items():
             path = out / f"{name.replace(' ', '-')}.png"
@@ -76,14 +76,14 @@ def _verdict_record(verdict: MetricVerdict) -> dict[str, Any]:
 
 
 def _run_record(audited: RunAudit) -> dict[str, Any]:
-    """What an audit of a run says, without the distances of its single items."""
+    """Return the record of a run's audit, without the distances of its items."""
     record = _verdict_record(audited.verdict)
     if audited.bounds is None:
         return record
-    told = ("epsilon", "largest_intra", "intra_bound", "smallest_inter", "inter_bound", "holds", "compared")
+    fields = ("epsilon", "largest_intra", "intra_bound", "smallest_inter", "inter_bound", "holds", "compared")
     columns = ("classes", "by", "MAP@R", "P@1")
     return record | {
-        "bounds": {name: getattr(audited.bounds, name) for name in told}
+        "bounds": {name: getattr(audited.bounds, name) for name in fields}
         | {"certified": float(audited.bounds.certified.double().mean())},
         "scores": [dict(zip(columns, row, strict=True)) for row in audited.scores],
     }

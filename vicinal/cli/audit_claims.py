@@ -1,4 +1,4 @@
-"""`vicinal audit-claims [TABLE]`: which comparisons of papers are fair, and what is left of the others."""
+"""`vicinal audit-claims [TABLE]`: which comparisons in papers are fair, and what remains of the others."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def audit_claims(
     parts = []
     if published:
         numbers = _only(published_numbers(), "dataset", dataset)
-        asked = _only(numbers, "score", score or "R@1")
+        requested = _only(numbers, "score", score or "R@1")
         if used is not None:
-            look_up("addition", used, dict.fromkeys(name for row in asked for name in row.method.split(" + ")[1:]))
-            claims = with_and_without(asked, used)
+            look_up("addition", used, dict.fromkeys(name for row in requested for name in row.method.split(" + ")[1:]))
+            claims = with_and_without(requested, used)
         else:
-            claims = audited(as_results(asked) if method is None else of_method(as_results(asked), method))
-            scores = {row.score for row in asked}
+            claims = audited(as_results(requested) if method is None else of_method(as_results(requested), method))
+            scores = {row.score for row in requested}
             parts = [part for part in validated_parts(numbers) if part.score in scores and method is None]
     else:
         results = thesis_cases() if table is None else read_results(table)

@@ -1,4 +1,4 @@
-"""`vicinal calibrate`: when two items count as the same, with a promise about new classes."""
+"""`vicinal calibrate`: choose the similarity threshold for "same class", with a guarantee for new classes."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def calibrate(
     embedder.calibration = calibration_of(promise, embedder.identity())
     embedder.save(folder)
     if json:
-        known = {"model": str(folder), "seen": promise.seen, "true_matches": promise.true_matches}
-        print(json_module.dumps(embedder.calibration.as_dict() | known))
+        facts = {"model": str(folder), "seen": promise.seen, "true_matches": promise.true_matches}
+        print(json_module.dumps(embedder.calibration.as_dict() | facts))
         return
-    said = str(embedder.calibration)
-    print(f"{said[0].upper()}{said[1:]}.")
+    sentence = str(embedder.calibration)
+    print(f"{sentence[0].upper()}{sentence[1:]}.")
     print(
         f"Among these classes {100 * promise.seen:.3g} % of the pairs of two classes reach it, and "
         f"{100 * promise.true_matches:.3g} % of the pairs of one class: what is below is missed."

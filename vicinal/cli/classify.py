@@ -1,4 +1,4 @@
-"""`vicinal classify`: names for pictures by the items of an index, or none of these."""
+"""`vicinal classify`: label images by the nearest items of an index, or as none of the known classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vicinal clusters`: groups of items that nobody has labelled, with names to fill in."""
+"""`vicinal clusters`: propose clusters of unlabelled items, with names to fill in."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def clusters(
     filled_in = None if names is None or not os.path.lexists(names) else _read_names(names)
     if filled_in is None:
         prepare_output(names)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
-    proposed = propose_clusters(found.embedded(), least=least, distance=found.distance)
-    examples = [found.names[place] for place in proposed.centres]
+    collection = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
+    proposed = propose_clusters(collection.embedded(), least=least, distance=collection.distance)
+    examples = [collection.names[index] for index in proposed.centres]
     for cluster, example in enumerate(examples):
         size = len(proposed.members(cluster))
         row = {"cluster": cluster, "items": size, "example": example}
         typer.echo(json.dumps(row) if as_json else f"{cluster}\t{counted(size, 'item')}\t{example}")
     if not as_json:
         alone = int((proposed.codes < 0).sum())
-        typer.echo(f"{counted(len(proposed), 'cluster')} of {counted(len(found), 'item')}; {alone:,} are in none.")
+        typer.echo(f"{counted(len(proposed), 'cluster')} of {counted(len(collection), 'item')}; {alone:,} are in none.")
     if filled_in is not None and [name.example for name in filled_in] != examples:
         raise DataError(f"{names} names other clusters than these.", hint="Delete it, and fill in the new one.")
     if names is not None and filled_in is None:
@@ -69,16 +69,16 @@ def clusters(
     if out is not None:
         label_of = {name.cluster: name.name for name in filled_in or () if name.name}
         labelled = [
-            [found.names[place], label_of.get(code, f"cluster-{code}")]
-            for place, code in enumerate(proposed.codes.tolist())
+            [collection.names[index], label_of.get(code, f"cluster-{code}")]
+            for index, code in enumerate(proposed.codes.tolist())
             if code >= 0 and (names is None or code in label_of)
         ]
         write_rows(out, ("path", "label"), labelled)
     if sheet is not None:
         rows_of = []
         for cluster, centre in enumerate(proposed.centres):
-            others = [place for place in proposed.members(cluster) if place != centre]
-            rows_of.append([found.cell(place, f"cluster {cluster}") for place in [centre, *others][:12]])
+            others = [index for index in proposed.members(cluster) if index != centre]
+            rows_of.append([collection.cell(index, f"cluster {cluster}") for index in [centre, *others][:12]])
         write_sheet(sheet, rows_of)
 
 
@@ -91,13 +91,17 @@ class _Named(NamedTuple):
 
 
 def _read_names(path: Path) -> list[_Named]:
-    """The names that were filled in, if any, one line per cluster."""
+    """Return the lines of the names file, one per cluster, with the names filled in so far."""
     from vicinal._util.reading import read_csv
 
     header, *rows = [row for row in read_csv(path) if row] or [[]]
     if header != COLUMNS:
         raise DataError(f"{path} must have the columns {', '.join(COLUMNS)}; got {', '.join(header) or 'none'}.")
-    broken = [f"line {at}: {','.join(row)}" for at, row in enumerate(rows, 2) if len(row) != 4 or row[0] != str(at - 2)]
+    broken = [
+        f"line {line_number}: {','.join(row)}"
+        for line_number, row in enumerate(rows, 2)
+        if len(row) != 4 or row[0] != str(line_number - 2)
+    ]
     if broken:
         raise DataError(
             f"Some lines of {path} are not as they were written.",

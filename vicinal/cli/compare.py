@@ -1,4 +1,4 @@
-"""`vicinal compare DATA`: which loss, and how sure are we?"""
+"""`vicinal compare DATA`: compare losses under equal conditions."""
 
 from __future__ import annotations
 
@@ -113,12 +113,12 @@ def compare(
 
     changes = typed_settings(context.params)
     changes.pop("data", None)
-    asked_budget(budget, changes)  # said in the words of the command line
+    asked_budget(budget, changes)  # checked here, so that errors name the flags
     named: list[str | Path] = [*words(losses)]
-    if not named:  # as paths: a file that lies in a folder is a recipe, and nobody has typed its name
+    if not named:  # as paths: a file in a folder is a recipe whose name the user has not typed
         named = [Path(loss) for name in recipe or [] for loss in losses_beside(name)]
     if not named and with_ccp:
-        named = [way.loss for way in PANEL]
+        named = [member.loss for member in PANEL]
     board = run_comparison(
         data,
         (_with_ccp(named) if with_ccp else named) or None,
@@ -142,7 +142,7 @@ def compare(
         command=masked(shlex.join(["vicinal", *sys.argv[1:]])),
         **changes,
     )
-    console = Console(stderr=as_json)  # standard output is for the JSON alone
+    console = Console(stderr=as_json)  # standard output is reserved for the JSON
     if as_json:
         typer.echo(json.dumps(board.to_dict(), indent=2))
     else:
@@ -166,7 +166,7 @@ def _write_report(board: Leaderboard, out: Path, console: Console, trust: Trust)
 
 
 def _with_ccp(losses: list[str | Path]) -> list[str | Path]:
-    """Put each loss's twin behind it; recipes say themselves what they want."""
+    """Add each loss's version with CCP after it; recipes decide for themselves."""
     doubled: list[str | Path] = []
     for loss in losses:
         doubled.append(loss)

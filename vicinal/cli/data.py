@@ -1,4 +1,4 @@
-"""`vicinal data`: what is in a dataset, all that is wrong with it, and what to do next."""
+"""`vicinal data`: the content of a dataset, its problems, and the next step."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["data", "findings", "summary"]
 
 SIZES_LOOKED_AT = 1000
 SHOWN = 20
-LONGEST = 40  # letters of a class's name
-NO_SPLIT = "none:"  # and why
+LONGEST = 40  # most letters of a class name
+NO_SPLIT = "none:"  # followed by the reason
 
 
 def data(
@@ -57,13 +57,13 @@ def data(
     if any_count:
         options["strict"] = False
     dataset, lookalikes, refused = _looked_at(name_or_path, options, check, skip_bad, progress, trust)
-    found = findings(dataset, lookalikes)
+    notes = findings(dataset, lookalikes)
     rows = summary(dataset) | split_in_words(dataset, lookalikes)
-    place = _opened_alone_by(name_or_path, root)
-    rest = next_command(rows["split"], place, skip_bad or any_count or refused is not None)
+    source = _opened_alone_by(name_or_path, root)
+    rest = next_command(rows["split"], source, skip_bad or any_count or refused is not None)
     if as_json:
         problems = [] if refused is None else list(refused.problems)
-        typer.echo(json.dumps({"summary": rows, "problems": problems, "notes": found, "next": rest}, indent=2))
+        typer.echo(json.dumps({"summary": rows, "problems": problems, "notes": notes, "next": rest}, indent=2))
         if refused is not None:
             raise typer.Exit(1)
         return
@@ -74,10 +74,10 @@ def data(
     for what, value in rows.items():
         table.add_row(what, escape(value))
     console.print(table)
-    for note in found[:SHOWN]:
+    for note in notes[:SHOWN]:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True, highlight=False)
-    if len(found) > SHOWN:
-        console.print(f"[yellow]note:[/] ... and {len(found) - SHOWN} more (--json has them all)")
+    if len(notes) > SHOWN:
+        console.print(f"[yellow]note:[/] ... and {len(notes) - SHOWN} more (--json has them all)")
     if preview is not None:
         _write_preview(dataset, preview)
         console.print(f"wrote {escape(str(preview))}", soft_wrap=True, highlight=False)
@@ -90,12 +90,12 @@ def data(
 def _looked_at(
     name_or_path: str, options: dict[str, Any], check: str, skip_bad: bool, progress: bool, trust: Trust
 ) -> tuple[Dataset, Lookalikes, DataError | None]:
-    """The data without what is bad, the pictures that are in it twice, and what training would refuse it for."""
+    """Return the data without bad items, its duplicate images, and the error that training would raise."""
     from vicinal._util.progress import LiveBar
     from vicinal.data import find_lookalikes, load
     from vicinal.data._load import reader_of
 
-    with suppress(UnknownName):  # which opening it tells
+    with suppress(UnknownName):  # reported when the data is opened
         if check == "decode" and _takes(reader_of(name_or_path, trust), "check"):
             options = options | {"check": check}
     refused = None
@@ -105,7 +105,7 @@ def _looked_at(
         def tell(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        warnings.simplefilter("ignore")  # what was skipped is in the notes, shown below
+        warnings.simplefilter("ignore")  # skipped items are in the notes shown below
         try:
             dataset = load(name_or_path, skip_bad=skip_bad, watch=tell, allow_code=trust.sources, **options)
         except DataError as error:
@@ -117,7 +117,7 @@ def _looked_at(
 
 
 def _without_bad(name_or_path: str, options: dict[str, Any], error: DataError, trust: Trust) -> Dataset:
-    """What is left of data that was refused, so that all that is odd is told at once."""
+    """Load refused data without its bad items, so that all problems are reported at once."""
     from vicinal.data import load
 
     try:
@@ -133,16 +133,16 @@ def _takes(reader: Any, option: str) -> bool:
 
 
 def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
-    """All that is odd about a dataset and stops nobody, in words."""
+    """Return notes on everything unusual in a dataset that does not prevent its use."""
     import numpy as np
 
     from vicinal.data.lookalikes import NOT_COMPARED
 
     names, counts = dataset.class_names, np.bincount(dataset.labels, minlength=len(dataset.class_names))
-    told = list(dataset.notes)
+    notes = list(dataset.notes)
     single = [names[label] for label in np.flatnonzero(counts == 1)]
     if single:
-        told.append(f"{counted(len(single), 'class')} with a single item, which nobody can find: {_listed(single)}")
+        notes.append(f"{counted(len(single), 'class')} with a single item, which nobody can find: {_listed(single)}")
 
     def where(position: int) -> str:
         return f"{dataset.item(position)} ({names[dataset.labels[position]]})"
@@ -150,18 +150,18 @@ def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
     for group in lookalikes.same:
         classes = {int(dataset.labels[position]) for position in group}
         what = "the same picture under two classes" if len(classes) > 1 else "the same picture twice"
-        told.append(f"{what}: {', '.join(map(where, group))}")
-    for one, other in lookalikes.near:
-        apart = dataset.labels[one] != dataset.labels[other]
+        notes.append(f"{what}: {', '.join(map(where, group))}")
+    for first, second in lookalikes.near:
+        apart = dataset.labels[first] != dataset.labels[second]
         what = "nearly the same picture under two classes" if apart else "nearly the same picture twice"
-        told.append(f"{what}: {where(one)}, {where(other)}")
+        notes.append(f"{what}: {where(first)}, {where(second)}")
     if not lookalikes.compared and isinstance(dataset.items, tuple):
-        told.append(NOT_COMPARED)
-    return sorted(told, key=lambda note: "under two classes" not in note)
+        notes.append(NOT_COMPARED)
+    return sorted(notes, key=lambda note: "under two classes" not in note)
 
 
 def summary(dataset: Dataset) -> dict[str, str]:
-    """What is in a dataset, in words.
+    """Return the content of a dataset, in words.
 
     Example:
         >>> from vicinal.data import digits
@@ -191,7 +191,7 @@ def summary(dataset: Dataset) -> dict[str, str]:
 
 
 def split_in_words(dataset: Dataset, lookalikes: Lookalikes) -> dict[str, str]:
-    """The split that `compare` and `train` would make, or why they would make none.
+    """Describe the split that `compare` and `train` would use, or why there is none.
 
     Example:
         >>> from vicinal.data import digits, find_lookalikes
@@ -205,22 +205,22 @@ def split_in_words(dataset: Dataset, lookalikes: Lookalikes) -> dict[str, str]:
     except InputError as error:
         return {"split": f"{NO_SPLIT} {error}"}
     sides = {"train": divided.train, "validation": divided.validation, "test": divided.test}
-    told = []
+    parts = []
     for side, view in sides.items():
         if view is not None:
             names = [view.class_names[label] for label in view.classes]
-            told.append(f"{side} {_listed(names, 3)} ({counted(len(names), 'class')}, {counted(len(view), 'item')})")
+            parts.append(f"{side} {_listed(names, 3)} ({counted(len(names), 'class')}, {counted(len(view), 'item')})")
     leak = leak_note(divided, (dataset, lookalikes))
-    return {"split": "; ".join(told)} | ({} if leak is None else {"warning": leak})
+    return {"split": "; ".join(parts)} | ({} if leak is None else {"warning": leak})
 
 
 def next_command(division: str, place: str | None, skip_bad: bool) -> str | None:
-    """What to type to go on; None where nothing can be compared.
+    """Return the next command to run; None if nothing can be compared.
 
     Args:
-        division: The split in words, which also say why there is none.
-        place: What opens the data by itself; None where nothing does.
-        skip_bad: Whether there is something to skip, or to accept: counts other than the official ones.
+        division: Description of the split, or the reason why there is none.
+        place: Name or path that opens the data without other options; None if there is none.
+        skip_bad: Whether there are bad items to skip, or unofficial counts to accept.
     """
     if place is None or division.startswith(NO_SPLIT):
         return None
@@ -228,7 +228,7 @@ def next_command(division: str, place: str | None, skip_bad: bool) -> str | None
 
 
 def _opened_alone_by(name_or_path: str, root: Path | None) -> str | None:
-    """What opens the data where no root can be given: the root of a known set, if it is recognised as that set."""
+    """Return what opens the data without --root: the root of a known set, if it is recognised as that set."""
     from vicinal.data import recognise
 
     if root is None:
@@ -266,7 +266,7 @@ def _listed(names: list[str], most: int = 10) -> str:
 
 
 def _short(name: str) -> str:
-    """A long name with its ends, which tell such names apart.
+    """Shorten a long name to its two ends, which usually differ between names.
 
     Example:
         >>> _short("a_very_long_name_of_a_car_of_the_year_2019_in_red")

@@ -1,4 +1,4 @@
-"""`vicinal demo`: a whole comparison on data that comes with vicinal."""
+"""`vicinal demo`: a complete comparison on a dataset that comes with vicinal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def demo(
     from vicinal.comparing import compare
     from vicinal.report import write_report
 
-    console = Console(stderr=as_json)  # standard output is for the JSON alone
+    console = Console(stderr=as_json)  # standard output is reserved for the JSON
     effort = f"{len(LOSSES)} losses, {counted(seeds, 'seed')}, {counted(steps, 'step')}"
     console.print(f"{effort}: a few minutes on two cores.", highlight=False)
     board = compare("glyphs", list(LOSSES), recipe="glyphs", seeds=seeds, steps=steps, out=out, progress=progress)

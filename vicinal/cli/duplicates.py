@@ -1,4 +1,4 @@
-"""`vicinal duplicates`: what is in a collection more than once, leaks between train and test first."""
+"""`vicinal duplicates`: find duplicates in a collection, leaks between train and test first."""
 
 from __future__ import annotations
 
@@ -63,56 +63,58 @@ def duplicates(
     trust = Trust.of(allow_code or ())
 
     prepare_outputs(out, sheet)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
+    collection = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
     if threshold is not None:
-        check_threshold(threshold, found.distance)
+        check_threshold(threshold, collection.distance)
     with LiveBar(shown=progress) as bar:
         task = bar.add_task("comparing images", total=None, visible=False)
         alike = lookalike_files(
-            found.paths, lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+            collection.paths, lambda done, total: bar.update(task, completed=done, total=total, visible=True)
         )
     links = [Link(group[0], other, "bytes") for group in alike.same for other in group[1:]]
-    links += [Link(one, other, "looks") for one, other in alike.near]
+    links += [Link(first, other, "looks") for first, other in alike.near]
     notes = [] if alike.compared else [NOT_COMPARED]
-    embeddings = found.embeddings if found.paths else found.embedded()  # there must be something to compare
-    if embeddings is None or (found.distance == "euclidean" and threshold is None):
+    embeddings = (
+        collection.embeddings if collection.paths else collection.embedded()
+    )  # raises an error if there is nothing to compare
+    if embeddings is None or (collection.distance == "euclidean" and threshold is None):
         if embeddings is not None:
             notes.append(NO_THRESHOLD)
-        groups = group_links(links, labels=found.labels, roles=found.roles)
+        groups = group_links(links, labels=collection.labels, roles=collection.roles)
     else:
         groups = find_duplicates(
             embeddings,
             threshold=threshold,
-            labels=found.labels,
-            roles=found.roles,
-            distance=found.distance,
+            labels=collection.labels,
+            roles=collection.roles,
+            distance=collection.distance,
             links=links,
         )
     for group in groups[:shown]:
-        names = [found.names[place] for place in group.places]
-        typer.echo(json.dumps(group.as_dict() | {"items": names}) if as_json else _in_words(found, group))
+        names = [collection.names[index] for index in group.places]
+        typer.echo(json.dumps(group.as_dict() | {"items": names}) if as_json else _in_words(collection, group))
     for note in notes:
         typer.echo(f"note: {note}", err=as_json)
     if not as_json:
-        typer.echo(_summary(groups, len(found), whole=not notes))
+        typer.echo(_summary(groups, len(collection), whole=not notes))
     if out is not None:
-        write_rows(out, ("group", "item", "label", "role", "kinds", "similarity", "leak"), _rows(found, groups))
+        write_rows(out, ("group", "item", "label", "role", "kinds", "similarity", "leak"), _rows(collection, groups))
     if sheet is not None:
-        write_sheet(sheet, [_cells(found, group) for group in groups[:shown]])
+        write_sheet(sheet, [_cells(collection, group) for group in groups[:shown]])
 
 
 def _said(group: DuplicateGroup) -> str:
-    said = " and ".join(KINDS[kind] for kind in group.kinds)
+    text = " and ".join(KINDS[kind] for kind in group.kinds)
     if group.leaks:
-        said = f"LEAK between {' and '.join(group.sides)}: {said}"
-    return f"{said}, under several labels" if len(group.labels) > 1 else said
+        text = f"LEAK between {' and '.join(group.sides)}: {text}"
+    return f"{text}, under several labels" if len(group.labels) > 1 else text
 
 
-def _in_words(found: Collection, group: DuplicateGroup) -> str:
+def _in_words(collection: Collection, group: DuplicateGroup) -> str:
     lines = [f"{_said(group)} ({group.similarity:.4f})" if "embedding" in group.kinds else _said(group)]
-    for place in group.places:
-        known = [str(values[place]) for values in (found.labels, found.roles) if values is not None]
-        lines.append(f"  {found.names[place]}" + (f" ({', '.join(known)})" if known else ""))
+    for index in group.places:
+        details = [str(values[index]) for values in (collection.labels, collection.roles) if values is not None]
+        lines.append(f"  {collection.names[index]}" + (f" ({', '.join(details)})" if details else ""))
     return "\n".join(lines)
 
 
@@ -128,27 +130,28 @@ def _summary(groups: list[DuplicateGroup], items: int, *, whole: bool) -> str:
     )
 
 
-def _rows(found: Collection, groups: list[DuplicateGroup]) -> list[list[object]]:
+def _rows(collection: Collection, groups: list[DuplicateGroup]) -> list[list[object]]:
     return [
         [
             number,
-            found.names[place],
-            "" if found.labels is None else found.labels[place],
-            "" if found.roles is None else found.roles[place],
+            collection.names[index],
+            "" if collection.labels is None else collection.labels[index],
+            "" if collection.roles is None else collection.roles[index],
             " ".join(group.kinds),
             f"{group.similarity:.6f}",
             "yes" if group.leaks else "no",
         ]
         for number, group in enumerate(groups, start=1)
-        for place in group.places
+        for index in group.places
     ]
 
 
-def _cells(found: Collection, group: DuplicateGroup) -> list[Cell]:
+def _cells(collection: Collection, group: DuplicateGroup) -> list[Cell]:
     from vicinal.data.sheets import RED
 
     frame = RED if group.leaks else None
-    roles = found.roles
+    roles = collection.roles
     return [
-        found.cell(place, *([] if roles is None else [str(roles[place])]), frame=frame) for place in group.places[:12]
+        collection.cell(index, *([] if roles is None else [str(roles[index])]), frame=frame)
+        for index in group.places[:12]
     ]

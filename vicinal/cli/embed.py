@@ -1,4 +1,4 @@
-"""`vicinal embed`: the embeddings of a folder, a list or an array, in one .npz file."""
+"""`vicinal embed`: write the embeddings of a folder, a list or an array to an .npz file."""
 
 from __future__ import annotations
 
@@ -83,17 +83,17 @@ def embed(
         )
     }
     if isinstance(data.items, tuple):
-        # As the ids of an index, which are the same wherever the file is read.
+        # Absolute, like the ids of an index, so that they do not depend on the working directory of the reader.
         result["paths"] = np.array([os.path.abspath(path) for path in data.items], dtype=np.str_)
     if labelled:
         result["labels"] = data.labels
         result["class_names"] = np.array(data.class_names, dtype=np.str_)
-    known = embedder.identity()
-    write_arrays(out, result, known, embedder.distance, embedder.numbers)
+    identity = embedder.identity()
+    write_arrays(out, result, identity, embedder.distance, embedder.numbers)
     if as_json:
         facts = {"out": str(out), "items": len(data), "dim": embedder.dim, "distance": embedder.distance}
         facts |= {"numbers": embedder.numbers}
-        facts |= {"labelled": labelled, "engine": embedder.encoded_by or engine, "model": known}
+        facts |= {"labelled": labelled, "engine": embedder.encoded_by or engine, "model": identity}
         typer.echo(json.dumps(facts, indent=2))
         return
     console.print(
@@ -105,11 +105,11 @@ def embed(
 
 
 def open_inputs(inputs: str, *, skip_bad: bool = False, trust: Trust = NO_TRUST) -> tuple[Dataset, bool]:
-    """Open what a person named; return it as a Dataset, and whether its labels mean anything.
+    """Open the inputs that the user named; return them as a Dataset, and whether its labels are meaningful.
 
     Args:
-        inputs: A path, or the name of a known set.
-        skip_bad: Leave out files that cannot be decoded, with a warning, instead of raising.
+        inputs: Path, or name of a known set.
+        skip_bad: Whether to skip files that cannot be decoded, with a warning, instead of raising an error.
     """
     from vicinal.data._load import load
     from vicinal.data.checks import Listing, dataset_from
@@ -123,8 +123,8 @@ def open_inputs(inputs: str, *, skip_bad: bool = False, trust: Trust = NO_TRUST)
     elif path.suffix == ".txt":
         data, labelled = _from_list(path, skip_bad)
     elif _is_flat(path):
-        found = list(images_below(path))
-        listing = Listing(paths=found, classes=["unlabelled"] * len(found))
+        paths = list(images_below(path))
+        listing = Listing(paths=paths, classes=["unlabelled"] * len(paths))
         data, labelled = dataset_from(listing, path.name, skip_bad=skip_bad), False
     else:
         data, labelled = load(inputs, skip_bad=skip_bad, allow_code=trust.sources), True
@@ -132,7 +132,7 @@ def open_inputs(inputs: str, *, skip_bad: bool = False, trust: Trust = NO_TRUST)
 
 
 def _is_flat(path: Path) -> bool:
-    """Whether a folder holds images itself, so that its subfolders cannot be taken for classes."""
+    """Whether a folder directly holds images, so that its subfolders cannot be classes."""
     from vicinal.data._load import recognise
     from vicinal.data.readers.layout import SUFFIXES
 
@@ -161,11 +161,13 @@ def _from_arrays(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
     from vicinal.data.dataset import need_one_label
     from vicinal.data.readers import arrays
 
-    found = read_arrays(path)
-    found = {"X": found[""]} if "" in found else found
-    if "X" not in found:
-        raise DataError(f"{path} must hold an array 'X' (and perhaps labels 'y').", [f"it holds: {', '.join(found)}"])
-    labels = found.get("y", np.zeros(len(found["X"]), dtype=np.int64))
-    data = arrays(found["X"], labels, name=path.stem, skip_bad=skip_bad)
+    contents = read_arrays(path)
+    contents = {"X": contents[""]} if "" in contents else contents
+    if "X" not in contents:
+        raise DataError(
+            f"{path} must hold an array 'X' (and perhaps labels 'y').", [f"it holds: {', '.join(contents)}"]
+        )
+    labels = contents.get("y", np.zeros(len(contents["X"]), dtype=np.int64))
+    data = arrays(contents["X"], labels, name=path.stem, skip_bad=skip_bad)
     need_one_label(data, "A file of items")
-    return data, "y" in found
+    return data, "y" in contents

@@ -1,4 +1,4 @@
-"""`vicinal evaluate`: the scores of embeddings in a file, or of a model on a dataset."""
+"""`vicinal evaluate`: score the embeddings in a file, or a model on a dataset."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def evaluate(
     from vicinal.neighbours import learn_whitening
     from vicinal.runs.run import recall_at
 
-    asked = None if k is None else whole_numbers(k, "--k")
+    requested = None if k is None else whole_numbers(k, "--k")
     episodes = [f"{ways}-way {shots}-shot" for ways, shots in ways_and_shots(few_shot, "--few-shot")]
     prepare_output(out)
     prepare_figure(plot, "--plot")
@@ -159,7 +159,7 @@ def evaluate(
         if data or protocol or workers is not None:
             raise InputError(f"DATA, --protocol and --workers go with the folder of a model; {what} is not a folder.")
         items, others = _from_files(what, labels, gallery, gallery_labels)
-        dataset = ""  # which files do not say
+        dataset = ""  # unknown for files
         usual = _distance_of(what, items, distance, gallery, others)
     neighbours = Neighbourhood(
         whitening=None if whiten is None else learn_whitening(read_vectors(whiten).vectors),
@@ -196,7 +196,7 @@ def evaluate(
             GroundTruth(items.labels, items.sequences),
             gallery=None if others is None else (others.embeddings, GroundTruth(others.labels, others.sequences)),
             distance=distance or usual,
-            k=recall_at(dataset) if asked is None else asked,
+            k=recall_at(dataset) if requested is None else requested,
             also=[*(name for name, wanted in extras.items() if wanted), *episodes],
             scores=words(scores),
             neighbours=neighbours,
@@ -211,9 +211,9 @@ def evaluate(
     if sizes is not None:
         if others is not None or (distance or usual) != "cosine":
             raise InputError("--sizes scores items among themselves, by their cosine.")
-        found = score_sizes(items.embeddings, items.labels)  # type: ignore[arg-type]
-        typer.echo(sizes_in_words(found), err=as_json)
-        save_figure(draw_sizes(found), sizes)
+        size_scores = score_sizes(items.embeddings, items.labels)  # type: ignore[arg-type]
+        typer.echo(sizes_in_words(size_scores), err=as_json)
+        save_figure(draw_sizes(size_scores), sizes)
 
 
 def _from_files(
@@ -227,21 +227,21 @@ def _from_files(
 
 
 def _distance_of(
-    file: Path, items: Table, asked: str | None, gallery: Path | None, others: Table | None
+    file: Path, items: Table, requested: str | None, gallery: Path | None, others: Table | None
 ) -> Literal["cosine", "euclidean"]:
-    """How embeddings of files are compared where no flag says; a flag that says otherwise is told of."""
-    said = {path: table.distance for path, table in ((file, items), (gallery, others)) if table and table.distance}
-    if asked is None and len(set(said.values())) > 1:
-        ways = ", ".join(f"{path} by {distance}" for path, distance in said.items())
-        raise InputError(f"The files are compared in different ways ({ways}): say by --distance which counts.")
-    if asked is not None:
-        other = [(path, distance) for path, distance in said.items() if distance != asked]
-        say_notes(f"{path} says {distance}, and --distance {asked} counts." for path, distance in other)
-    return "euclidean" if "euclidean" in said.values() else "cosine"
+    """Return the distance stated in files, for use without a flag; print a note if a flag contradicts them."""
+    stated = {path: table.distance for path, table in ((file, items), (gallery, others)) if table and table.distance}
+    if requested is None and len(set(stated.values())) > 1:
+        methods = ", ".join(f"{path} by {distance}" for path, distance in stated.items())
+        raise InputError(f"The files are compared in different ways ({methods}): say by --distance which counts.")
+    if requested is not None:
+        other = [(path, distance) for path, distance in stated.items() if distance != requested]
+        say_notes(f"{path} says {distance}, and --distance {requested} counts." for path, distance in other)
+    return "euclidean" if "euclidean" in stated.values() else "cosine"
 
 
 def _scored_part(whole: Dataset, protocol: str | None) -> Dataset:
-    """The test classes of a protocol; all folds of one have the same."""
+    """Return the test classes of a protocol, which are the same for all folds."""
     from vicinal.data import PROTOCOLS, split
 
     if protocol is None:
@@ -250,7 +250,7 @@ def _scored_part(whole: Dataset, protocol: str | None) -> Dataset:
 
 
 def _embedded(embedder: Embedder, scored: Dataset, workers: int | None, progress: bool) -> tuple[Table, Table | None]:
-    """Embed a dataset; its queries and its gallery apart where it has them."""
+    """Embed a dataset, with queries and gallery separately if it has them."""
     from vicinal.evaluation.files import Table
 
     def table(part: Dataset) -> Table:

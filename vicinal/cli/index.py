@@ -1,4 +1,4 @@
-"""`vicinal index`: build an index, bring it up to date, look after it; one command for each."""
+"""`vicinal index`: commands to build, update, improve, exchange and maintain an index."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ class Commands(TyperGroup):
     """The commands of `vicinal index`; `vicinal index MODEL DATA --out FOLDER` is short for `build`."""
 
     def get_params(self, ctx: Any) -> Any:
-        """Return what may be typed before a command."""
+        """Return the options that may precede a command."""
         return in_panels(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take words that name no command but have `--out` for those of `build`."""
+        """Treat arguments that name no command but contain `--out` as those of `build`."""
         if args and args[0] not in self.commands and any(word.partition("=")[0] == "--out" for word in args):
             args = ["build", *args]
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command, or say in one sentence that there is none of that name."""
+        """Return the command, or fail with one sentence if there is none of that name."""
         name = args[0]
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
             if similar := get_close_matches(name, self.commands, n=1):
@@ -94,23 +94,23 @@ index = typer.Typer(
 
 @dataclass
 class Report:
-    """What a command has to say: in sentences on standard error, or as JSON.
+    """Output of a command: sentences on standard error, or JSON.
 
     Attributes:
-        as_json: Whether JSON is wanted.
-        facts: Fields of the JSON object, beside those that describe the index.
+        as_json: Whether to print JSON.
+        facts: Fields of the JSON object, in addition to those that describe the index.
     """
 
     as_json: bool
     facts: dict[str, Any] = field(default_factory=dict)
 
     def say(self, text: object) -> None:
-        """Print a line for people."""
+        """Print a line to standard error, unless JSON is requested."""
         Console(stderr=True, soft_wrap=True, markup=False, highlight=False, quiet=self.as_json).print(str(text))
 
     def changes(self, opened: Index, changes: Changes, skip_bad: bool) -> None:
-        """Say what was changed."""
-        if skip_bad:  # the error names them otherwise
+        """Report what was changed."""
+        if skip_bad:  # otherwise the error lists them
             for name, reason in changes.skipped:
                 self.say(f"skipped {_named_once(name, reason)}")
         self.say(f"{opened}: {changes}")
@@ -118,7 +118,7 @@ class Report:
         self.facts |= asdict(changes) | {"skipped": skipped}
 
     def finish(self, opened: Index) -> None:
-        """Print the JSON object, if it is wanted."""
+        """Print the JSON object, if requested."""
         if self.as_json:
             about = {"index": str(opened.path), "items": len(opened), "dim": opened.dim, "distance": opened.distance}
             print_json({**about, "numbers": opened.numbers, **self.facts})
@@ -455,7 +455,7 @@ for _name, _command, _panel in (
 def _finish_changes(
     opened: Index, report: Report, changes: Changes, keep_map: bool, skip_bad: bool, progress: bool
 ) -> None:
-    """Report changes; fail where something was skipped that should not be."""
+    """Report changes; fail if items were skipped without --skip-bad."""
     report.changes(opened, changes, skip_bad)
     if keep_map:
         _keep_map(opened, report, progress)

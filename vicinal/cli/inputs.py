@@ -1,4 +1,4 @@
-"""What verbs read: pictures to search with, and collections."""
+"""Inputs of verbs: query images and collections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-# The images that a search or a naming is asked for: embedded, and those that cannot be read listed.
+# Query images of `search` and `classify`: embedded, with a list of those that cannot be read.
 
 SKIP_BAD: Any = typer.Option(
     help="Of a folder, leave out images that cannot be read, and list them; --no-skip-bad ends with an error if there "
@@ -46,12 +46,12 @@ SKIP_BAD: Any = typer.Option(
 
 
 def query_images(opened: Index, query: Path, skip_bad: bool) -> tuple[list[str], dict[str, Any]]:
-    """The paths of the images that can be read, and their embeddings in the words of `Index.search`.
+    """Return the paths of readable images, and their embeddings as arguments of `Index.search`.
 
     Args:
-        opened: What they are searched in, which embeds them.
-        query: An image, which must be readable, or a folder of images.
-        skip_bad: Whether to go on without images of a folder that cannot be read; each is said on standard error.
+        opened: Index to search, whose model embeds them.
+        query: Image, which must be readable, or folder of images.
+        skip_bad: Whether to skip unreadable images of a folder; each one is listed on standard error.
     """
     from vicinal.data.readers.layout import images_below
     from vicinal.embedder.queries import embed_queries, embed_readable
@@ -65,21 +65,21 @@ def query_images(opened: Index, query: Path, skip_bad: bool) -> tuple[list[str],
     paths = list(images_below(query))
     if not paths:
         raise DataError(f"{query} has no images in it.")
-    rows, places, faults = embed_readable(model, paths)
+    rows, indices, faults = embed_readable(model, paths)
     problems = [str(fault).splitlines()[0] for fault in faults]
-    if problems and not (skip_bad and places):
-        what = "none of the" if not places else f"{len(problems):,} of the"
-        hint = "" if not places else "Mend or remove them, or leave them out with --skip-bad."
+    if problems and not (skip_bad and indices):
+        what = "none of the" if not indices else f"{len(problems):,} of the"
+        hint = "" if not indices else "Mend or remove them, or leave them out with --skip-bad."
         raise DataError(
-            f"{query}: {what} {len(paths):,} images can{'' if not places else 'not'} be read.", problems, hint
+            f"{query}: {what} {len(paths):,} images can{'' if not indices else 'not'} be read.", problems, hint
         )
     console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
     for problem in problems:
         console.print(f"skipped: {problem}")
-    return [paths[place] for place in places], {"vector": rows, **made_by}
+    return [paths[index] for index in indices], {"vector": rows, **made_by}
 
 
-# What the verbs on a collection read: an index, a file of embeddings, or data with the model that embeds it.
+# Collections: an index, a file of embeddings, or data with the model that embeds it.
 
 DATA_OR_INDEX = typer.Argument(
     metavar="DATA_OR_INDEX",
@@ -90,16 +90,16 @@ MODEL = typer.Option(help="For data: the folder of a model, a run or a compariso
 
 @dataclass(frozen=True)
 class Collection:
-    """Items, as far as they are known.
+    """Items with their embeddings, labels and images, as far as available.
 
     Attributes:
-        names: What to call each item: its path, its id or its number.
-        embeddings: One row per item; None for data without a model.
-        labels: One per item, or None.
-        roles: One per item, or None.
-        distance: How embeddings are compared.
-        paths: Of image files; empty where there are none.
-        picture: The picture of an item, or None.
+        names: Name of each item: its path, its id or its number.
+        embeddings: Embedding of each item; None for data without a model.
+        labels: Label of each item, or None.
+        roles: Role of each item, or None.
+        distance: Distance between embeddings.
+        paths: Paths of image files; empty if there are none.
+        picture: Function that returns the image of an item, or None.
     """
 
     names: Sequence[str]
@@ -114,19 +114,19 @@ class Collection:
         return len(self.names)
 
     def embedded(self) -> NDArray[np.generic]:
-        """The embeddings, or an error that says how to get them."""
+        """Return the embeddings, or raise an error that says how to get them."""
         if self.embeddings is None:
             raise InputError("Neighbours need embeddings: say which model makes them, with --model FOLDER.")
         return self.embeddings
 
     def labelled(self) -> NDArray[Any]:
-        """The labels, or an error."""
+        """Return the labels, or raise an error."""
         if self.labels is None:
             raise InputError("These items have no labels; `vicinal clusters` proposes some.")
         return self.labels
 
     def cell(self, place: int, *words: str, frame: str | None = None) -> Cell:
-        """The picture of an item with words, its label and its name under it."""
+        """Return the image of an item, with words, its label and its name as a caption."""
         from vicinal.data.sheets import Cell
 
         label = [] if self.labels is None else [str(self.labels[place])]
@@ -136,14 +136,14 @@ class Collection:
 def read_collection(
     what: str, model: Path | None = None, *, skip_bad: bool = False, progress: bool = True, trust: Trust = NO_TRUST
 ) -> Collection:
-    """Read what a person named.
+    """Read the collection that the user named.
 
     Args:
-        what: An index, a file of embeddings, or data.
-        model: What embeds the data.
-        skip_bad: Leave out images that cannot be read.
-        progress: Whether to show a bar.
-        trust: The code that any of them may name.
+        what: Index, file of embeddings, or data.
+        model: Model that embeds the data.
+        skip_bad: Whether to skip images that cannot be read.
+        progress: Whether to show a progress bar.
+        trust: Code that any of them may name.
     """
     from vicinal.cli.embed import open_inputs
     from vicinal.embedder import Embedder
@@ -187,49 +187,49 @@ def _from_index(path: Path, trust: Trust) -> Collection:
         _if_all(roles),
         distance,
         paths if len(paths) == len(items) else (),
-        lambda place: items[place].path,
+        lambda index: items[index].path,
     )
 
 
 def _from_file(path: Path) -> Collection:
     from vicinal.index.exchange import read_vectors
 
-    found = read_vectors(path)
-    names = [str(name) for name in (range(len(found.vectors)) if found.ids is None else found.ids)]
-    roles = found.metadata.get("role")
-    paths = [str(path) for path in found.files.get("path", names)]
-    are_files = found.ids is not None and all(Path(path).is_file() for path in paths)
+    contents = read_vectors(path)
+    names = [str(name) for name in (range(len(contents.vectors)) if contents.ids is None else contents.ids)]
+    roles = contents.metadata.get("role")
+    paths = [str(path) for path in contents.files.get("path", names)]
+    are_files = contents.ids is not None and all(Path(path).is_file() for path in paths)
     return Collection(
         names,
-        found.vectors,
-        _if_all(found.labels),
+        contents.vectors,
+        _if_all(contents.labels),
         _if_all(roles),
-        found.distance or "cosine",
+        contents.distance or "cosine",
         paths if are_files else (),
-        lambda place: paths[place] if are_files else None,
+        lambda index: paths[index] if are_files else None,
     )
 
 
 def _if_all(values: Sequence[Any] | None) -> NDArray[np.generic] | None:
-    """Values as an array, if every item has one."""
+    """Return values as an array if every item has one, otherwise None."""
     return None if values is None or any(value is None for value in values) else np.array(values)
 
 
 def _of_dataset(data: Dataset, labelled: bool, embeddings: NDArray[np.generic] | None, distance: str) -> Collection:
     paths = list(data.items) if isinstance(data.items, tuple) else []
     return Collection(
-        paths or [str(place) for place in range(len(data))],
+        paths or [str(index) for index in range(len(data))],
         embeddings,
         np.array(data.class_names)[data.labels] if labelled else None,
         data.roles,
         distance,
         paths,
-        lambda place: None if data.kind == "vectors" else data.image(place),
+        lambda index: None if data.kind == "vectors" else data.image(index),
     )
 
 
 def prepare_outputs(out: Path | None, sheet: Path | None) -> None:
-    """Find out before the work that results cannot be written."""
+    """Check that results can be written before the work starts."""
     if out is not None and out.suffix != ".csv":
         raise InputError(f"--out must end in .csv; got {out}.")
     prepare_output(out)
@@ -237,7 +237,7 @@ def prepare_outputs(out: Path | None, sheet: Path | None) -> None:
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a table as CSV, whole or not at all."""
+    """Write a table as CSV, atomically."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -246,7 +246,7 @@ def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Sequence[objec
 
 
 def write_sheet(path: Path, rows: Sequence[Sequence[Cell]]) -> None:
-    """Write rows of pictures as one picture, whole or not at all."""
+    """Write rows of images as one image, atomically."""
     from vicinal.data.sheets import draw_rows
 
     save_picture(draw_rows(rows), path)

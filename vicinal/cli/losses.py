@@ -1,4 +1,4 @@
-"""`vicinal losses`: what there is to choose from."""
+"""`vicinal losses`: list all losses, or show the data sheet of one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def losses(
             return
         console.print(f"{function.__name__}\n\n{function.__doc__}", markup=False, highlight=False)
         return
-    why = {way.loss.partition("+")[0]: f"as {way.loss}: {way.literature}" for way in PANEL}
+    why = {member.loss.partition("+")[0]: f"as {member.loss}: {member.literature}" for member in PANEL}
     rows = [_row(loss, OBJECTIVES[loss]) | {"try first": why.get(loss)} for loss in sorted(OBJECTIVES)]
     if as_json:
         print_json(rows)
@@ -53,8 +53,8 @@ def losses(
         table.add_row(row["loss"], where, f"{escape(row['needs'])}\n[dim]{escape(row['paper'])}[/]")
     console.print(table)
     console.print("Try these first: they differ in kind, and `vicinal compare DATA` compares them.", highlight=False)
-    for way in PANEL:
-        console.print(f"  [bold]{escape(way.loss)}[/] ({way.kind}): {escape(way.literature)}", highlight=False)
+    for member in PANEL:
+        console.print(f"  [bold]{escape(member.loss)}[/] ({member.kind}): {escape(member.literature)}", highlight=False)
     console.print("Also known as: " + ", ".join(f"{alias} = {loss}" for alias, loss in ALIASES.items()))
 
 

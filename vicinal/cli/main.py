@@ -1,4 +1,4 @@
-"""`vicinal VERB ...`: the table of verbs; a verb's module is imported when the verb is called."""
+"""`vicinal VERB ...`: the table of verbs; the module of a verb is imported when it is called."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from vicinal.errors import Interrupted, VicinalError
 
 __all__ = ["VERBS", "app", "command_of", "main"]
 
-INTERRUPTED, UNFORESEEN = 130, 70  # as shells have it for Ctrl-C, and sysexits.h for an error of the software
+INTERRUPTED, UNFORESEEN = 130, 70  # exit codes of shells for Ctrl-C, and of sysexits.h for a software error
 START, COMPARE, INSIDE, WORK = "Start here", "Compare", "Look inside", "Put to work"
 
 
 class Verb(NamedTuple):
-    """A line of the table of verbs: the panel it is shown in, what it does, and an example."""
+    """A verb: the panel it is shown in, its description, and an example."""
 
     panel: str
     help: str
     example: str = ""
 
 
-# Each is the function of that name (with _ for -), or a Typer of commands, in the module of that name in `vicinal.cli`.
+# Each verb is a function of that name (with _ for -), or a Typer app, in the module of that name in `vicinal.cli`.
 VERBS = {
     "demo": Verb(START, "Compare five losses on drawn characters, in a few minutes.", "vicinal demo"),
     "data": Verb(START, "Read data, check it, and say what is in it.", "vicinal data photos/ --preview sheet.png"),
@@ -145,7 +145,7 @@ VERBS = {
 
 
 class Verbs(TyperGroup):
-    """Lists all verbs from the table, and imports the one that is called: most of them need torch, which takes long."""
+    """Lists all verbs from the table, and imports only the one that is called: most need torch, a slow import."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -153,11 +153,11 @@ class Verbs(TyperGroup):
             self.commands[name] = TyperCommand(name, help=verb.help, rich_help_panel=verb.panel)
 
     def get_params(self, ctx: Any) -> Any:
-        """Return what may be typed before a verb."""
+        """Return the options that may precede a verb."""
         return in_panels(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the verb itself, to be run."""
+        """Return the verb to run."""
         name, shown, rest = super().resolve_command(ctx, args)
         if name is None or shown is None:
             return name, shown, rest
@@ -165,7 +165,7 @@ class Verbs(TyperGroup):
 
 
 def command_of(name: str) -> Any:
-    """Return a verb as the command line runs it: one command, or the group of those that it has."""
+    """Return the command of a verb, or the group of its commands."""
     example = VERBS[name].example
     epilog = f"Example: {example}" if example else None
     function = name.replace("-", "_")
@@ -207,7 +207,7 @@ def _verbs(
 def main() -> None:
     """Run the command line; an error is one message on standard error, not a traceback."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # names of files may hold bytes that are no text
+        if isinstance(stream, TextIOWrapper):  # file names may contain bytes that are not valid text
             stream.reconfigure(errors="backslashreplace")
     warn_plainly()
     try:
@@ -218,7 +218,7 @@ def main() -> None:
     except VicinalError as error:
         _say(f"[bold red]error:[/] {escape(masked(printable(error)))}")
         sys.exit(2)
-    except BrokenPipeError:  # who read what is printed has gone away, as `head` does
+    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
@@ -231,16 +231,16 @@ def _say(text: str) -> None:
 
 
 def _unforeseen(error: Exception) -> str:
-    """Keep the traceback of what nobody foresaw, and say in one line where it is."""
+    """Save the traceback of an unexpected error, and return a one-line message with its path."""
     reason = masked(printable(error)).strip().partition("\n")[0][:300].rstrip(".")
-    told = f"{type(error).__name__}: {reason or 'without a reason'}. This is a bug in vicinal"
+    message = f"{type(error).__name__}: {reason or 'without a reason'}. This is a bug in vicinal"
     if isinstance(error, MemoryError):
-        told = "There is not enough memory for this. If that is not to be expected, it is a bug in vicinal"
+        message = "There is not enough memory for this. If that is not to be expected, it is a bug in vicinal"
     try:
         number, path = tempfile.mkstemp(prefix="vicinal-", suffix=".txt")
         with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(masked(shlex.join(["vicinal", *sys.argv[1:]])) + "\n\n")
             file.write(masked("".join(traceback.format_exception(error))))
-    except OSError:  # the disk may be what failed
-        return f"{told}; please report it."
-    return f"{told}; please report it with the file {path}."
+    except OSError:  # the failure may be a full disk
+        return f"{message}; please report it."
+    return f"{message}; please report it with the file {path}."

@@ -1,4 +1,4 @@
-"""`vicinal mislabelled`: items whose label is probably wrong, the label proposed, and why."""
+"""`vicinal mislabelled`: list items whose label is probably wrong, with a proposed label and the reason."""
 
 from __future__ import annotations
 
@@ -42,31 +42,37 @@ def mislabelled(
     trust = Trust.of(allow_code or ())
 
     prepare_outputs(out, sheet)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
-    suspects = find_mislabelled(found.embedded(), found.labelled(), k=neighbours, distance=found.distance, least=least)
+    items = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
+    suspects = find_mislabelled(items.embedded(), items.labelled(), k=neighbours, distance=items.distance, least=least)
     for suspect in suspects[:shown]:
-        name = found.names[suspect.place]
+        name = items.names[suspect.place]
         if as_json:
-            near = {side: [found.names[place] for place in getattr(suspect, side)] for side in ("own", "other")}
+            near = {side: [items.names[index] for index in getattr(suspect, side)] for side in ("own", "other")}
             typer.echo(json.dumps(suspect.as_dict() | {"item": name} | near))
         else:
             typer.echo(f"{suspect.score:.3f}\t{suspect.label}\t-> {suspect.proposed}\t{name}")
     if not as_json:
         typer.echo(
-            f"{len(suspects):,} of {counted(len(found), 'label')} {'is' if len(suspects) == 1 else 'are'} doubtful."
+            f"{len(suspects):,} of {counted(len(items), 'label')} {'is' if len(suspects) == 1 else 'are'} doubtful."
         )
     if out is not None:
         rows = [
-            [found.names[each.place], each.label, each.proposed, f"{each.score:.6f}", found.names[each.other[0]]]
+            [
+                items.names[each.place],
+                each.label,
+                each.proposed,
+                f"{each.score:.6f}",
+                items.names[each.other[0]],
+            ]
             for each in suspects
         ]
         write_rows(out, ("item", "label", "proposed", "score", "nearest_of_proposed"), rows)
     if sheet is not None:
         pictures = [
             [
-                found.cell(each.place, f"{each.score:.3f}", frame=RED),
-                *(found.cell(place, "its label") for place in each.own),
-                *(found.cell(place, "proposed", frame=BLUE) for place in each.other),
+                items.cell(each.place, f"{each.score:.3f}", frame=RED),
+                *(items.cell(index, "its label") for index in each.own),
+                *(items.cell(index, "proposed", frame=BLUE) for index in each.other),
             ]
             for each in suspects[:shown]
         ]

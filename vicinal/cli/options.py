@@ -1,6 +1,6 @@
-"""Options of the verbs: their panels, the words that stand for values, and those that several verbs share.
+"""Options of the verbs: their help panels, their metavars, and the options that several verbs share.
 
-A verb's own file says what its options mean; what is the same everywhere is said here.
+The options of a single verb are defined in its own file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 
-# The panel that an option is shown in, in every verb that has it.
+# Help panel of each option, the same in all verbs.
 PANELS = {
     "Method": (
         "loss",
@@ -93,7 +93,7 @@ PANELS = {
     ),
 }
 PANEL_OF = {option: panel for panel, options in PANELS.items() for option in options}
-# What stands for the text that an option takes in the help; typer names the other types itself.
+# Metavars of text options; typer names the other types itself.
 METAVARS = {
     "loss": "LOSS",
     "losses": "LOSS,LOSS,...",
@@ -124,7 +124,7 @@ METAVARS = {
     "allow_code": "MODULE",
 }
 # Options of many verbs. `--quiet` and `--allow-code` are handled by `VerbCommand`; `allow_code` also holds the code
-# whose name was typed elsewhere in the command.
+# that the user named elsewhere in the command.
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Results only: no progress, no notes.")]
 AllowCode = Annotated[
     list[str] | None,
@@ -136,16 +136,16 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that
 
 
 class VerbCommand(TyperCommand):
-    """A verb: its options are shown in panels, the code that was typed is trusted, and `--quiet` is obeyed."""
+    """A verb: shows its options in panels, trusts code that the user named, and implements `--quiet`."""
 
-    context_class = typer.Context  # what verbs that ask for their context are given
+    context_class = typer.Context  # type of the context that verbs receive
 
     def get_params(self, ctx: Any) -> Any:
-        """Return arguments and options, `--help` among them, with the panels and words of this file."""
+        """Return arguments and options, including `--help`, with the panels and metavars of this file."""
         return in_panels(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb on what was typed."""
+        """Run the verb."""
         if "allow_code" in ctx.params:
             ctx.params["allow_code"] = list(typed_code(ctx.params).sources)
         quiet = ctx.params.get("quiet", False)
@@ -158,12 +158,12 @@ class VerbCommand(TyperCommand):
 
 
 def typed_code(parameters: Mapping[str, Any]) -> Trust:
-    """Return the code that the user named, by `--allow-code` or by typing its name anywhere else.
+    """Return the code that the user named, by `--allow-code` or anywhere else in the command.
 
-    This is the only place where the command line turns words into trust; a verb receives it as `allow_code`.
+    Only this function turns command-line arguments into trust; a verb receives it as `allow_code`.
 
     Args:
-        parameters: Everything that was typed, by the parameter of the verb.
+        parameters: Command-line values by the name of the verb's parameter.
     """
     typed = [
         text
@@ -171,12 +171,12 @@ def typed_code(parameters: Mapping[str, Any]) -> Trust:
         for text in (value if isinstance(value, list) else [value])
         if isinstance(text, str) and name != "allow_code"
     ]
-    words = [word for text in typed for word in re.split("[,=]", text)]  # "a,b" and "name=value" are two each
+    words = [word for text in typed for word in re.split("[,=]", text)]  # "a,b" and "name=value" hold two words each
     return Trust.of(parameters.get("allow_code") or []) | Trust.typed(words)
 
 
 def in_panels(parameters: Iterable[Any]) -> list[Any]:
-    """Give each parameter of a verb the panel and the metavar that it has in all verbs; a flag has no metavar."""
+    """Set the panel and the metavar of each parameter, the same in all verbs; a flag has no metavar."""
     shown = list(parameters)
     for parameter in shown:
         if parameter.param_type_name == "argument":
@@ -190,7 +190,7 @@ def in_panels(parameters: Iterable[Any]) -> list[Any]:
     return shown
 
 
-# The options that `train`, `tune` and `compare` share: most set the setting of a recipe that has their name.
+# Options that `train`, `tune` and `compare` share: most set the recipe setting of the same name.
 
 Data = Annotated[
     str | None,
@@ -235,7 +235,7 @@ Validation = Annotated[
     float | None, typer.Option(help="Share of the training classes that validate, where the protocol draws them.")
 ]
 
-# Options of the three verbs that are settings of a recipe as they are.
+# Options of these verbs that are recipe settings of the same name.
 SETTINGS = (
     *("data", "protocol", "fold", "folds", "validation", "select_on_test", "skip_bad"),
     *("ccp", "backbone", "weights", "dim", "freeze", "steps", "learning_rate", "seed", "score"),
@@ -243,10 +243,10 @@ SETTINGS = (
 
 
 def typed_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recipe that were typed: by flags of their own, and by `--option` over them.
+    """Return the recipe settings from the command line: from their flags, overridden by `--option`.
 
     Args:
-        parameters: The parameters of a verb, as `typer.Context.params` has them.
+        parameters: Parameters of a verb, as in `typer.Context.params`.
 
     Example:
         >>> typed_settings({"loss": "triplet+semi_hard", "dim": 8, "steps": None, "option": ["steps=5"], "out": "x"})
@@ -256,11 +256,11 @@ def typed_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return given(flags | {name: parameters.get(name) for name in SETTINGS}, parameters.get("option"))
 
 
-# Values of flags.
+# Parsing of flag values.
 
 
 def parse_pairs(texts: Iterable[str], flag: str) -> dict[str, Any]:
-    """Read name=value pairs; a value that is a number, true, false or null in JSON is one, the rest are strings.
+    """Parse name=value pairs; values are parsed as JSON if possible, otherwise they are strings.
 
     Example:
         >>> parse_pairs(["margin=0.1", "which=hard"], "--option")
@@ -279,7 +279,7 @@ def parse_pairs(texts: Iterable[str], flag: str) -> dict[str, Any]:
 
 
 def given(flags: Mapping[str, Any], options: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the settings that flags name, without those left out, and those of `--option name=value` over them.
+    """Return the settings of the flags that were given, overridden by those of `--option name=value`.
 
     Example:
         >>> given({"dim": 8, "loss": None, "freeze": False}, ["steps=5"])
@@ -290,7 +290,7 @@ def given(flags: Mapping[str, Any], options: Sequence[str] | None = None) -> dic
 
 
 def loss_settings(loss: str | None, mining: str | None) -> dict[str, Any]:
-    """Return the settings of `--loss` and `--mining`; a loss may bring its miner, as tables and `--losses` write it.
+    """Return the settings of `--loss` and `--mining`; a loss may include its miner, as in tables and `--losses`.
 
     Example:
         >>> loss_settings("triplet + semi_hard", None)
@@ -307,11 +307,11 @@ def loss_settings(loss: str | None, mining: str | None) -> dict[str, Any]:
 
 
 def asked_budget(text: str | None, changes: Mapping[str, Any]) -> Budget:
-    """Return the budget of `--budget`, which nothing else that was typed may contradict.
+    """Return the budget of `--budget`; raise an error if other flags contradict it.
 
     Args:
-        text: What was typed; None for nothing.
-        changes: The settings of a recipe that other flags name.
+        text: Value of the flag; None if it was not given.
+        changes: Recipe settings of the other flags.
     """
     from vicinal.runs.draft import Budget, read_budget
     from vicinal.runs.recipe import flat
@@ -324,7 +324,7 @@ def asked_budget(text: str | None, changes: Mapping[str, Any]) -> Budget:
 
 
 def words(text: str) -> list[str]:
-    """Read a list with commas.
+    """Parse a comma-separated list.
 
     Example:
         >>> words("triplet, circle,")
@@ -334,7 +334,7 @@ def words(text: str) -> list[str]:
 
 
 def whole_numbers(text: str, flag: str) -> list[int]:
-    """Read whole numbers with commas.
+    """Parse comma-separated integers.
 
     Example:
         >>> whole_numbers("64,128", "--dims")
@@ -347,7 +347,7 @@ def whole_numbers(text: str, flag: str) -> list[int]:
 
 
 def ways_and_shots(text: str, flag: str) -> list[tuple[int, int]]:
-    """Read pairs of numbers with an x between.
+    """Parse comma-separated pairs of numbers with an x in between.
 
     Example:
         >>> ways_and_shots("5x1,20x5", "--few-shot")

@@ -1,4 +1,4 @@
-"""`vicinal outliers`: items that are near nothing."""
+"""`vicinal outliers`: list items that are far from all others."""
 
 from __future__ import annotations
 
@@ -44,24 +44,26 @@ def outliers(
     trust = Trust.of(allow_code or ())
 
     prepare_outputs(out, sheet)
-    found = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
-    remote = find_outliers(found.embedded(), found.labels, k=neighbours, distance=found.distance, least=least)
+    collection = read_collection(what, model, skip_bad=skip_bad, progress=progress, trust=trust)
+    remote = find_outliers(
+        collection.embedded(), collection.labels, k=neighbours, distance=collection.distance, least=least
+    )
     for outlier in remote[:shown]:
-        name = found.names[outlier.place]
+        name = collection.names[outlier.place]
         if as_json:
-            near = [found.names[place] for place in outlier.nearest]
+            near = [collection.names[index] for index in outlier.nearest]
             typer.echo(json.dumps(outlier.as_dict() | {"item": name, "nearest": near}))
         else:
             label = "" if outlier.label is None else str(outlier.label)
             typer.echo(f"{outlier.score:.2f}\t{label}\t{outlier.distance:.4f} (usual {outlier.usual:.4f})\t{name}")
     if not as_json:
         typer.echo(
-            f"{len(remote):,} of {counted(len(found), 'item')} {'is' if len(remote) == 1 else 'are'} far from all."
+            f"{len(remote):,} of {counted(len(collection), 'item')} {'is' if len(remote) == 1 else 'are'} far from all."
         )
     if out is not None:
         rows = [
             [
-                found.names[each.place],
+                collection.names[each.place],
                 "" if each.label is None else each.label,
                 f"{each.score:.4f}",
                 f"{each.distance:.6f}",
@@ -73,8 +75,8 @@ def outliers(
     if sheet is not None:
         pictures = [
             [
-                found.cell(each.place, f"{each.score:.2f}", frame=RED),
-                *(found.cell(place, "nearest") for place in each.nearest),
+                collection.cell(each.place, f"{each.score:.2f}", frame=RED),
+                *(collection.cell(index, "nearest") for index in each.nearest),
             ]
             for each in remote[:shown]
         ]

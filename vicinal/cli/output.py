@@ -1,4 +1,4 @@
-"""What verbs print and write: JSON, notes and figures."""
+"""Output of verbs: JSON, notes, figures and images."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["prepare_figure", "prepare_picture", "print_json", "quietly", "save_f
 
 
 def print_json(value: Any) -> None:
-    """Print plain data, tensors and arrays among it; what JSON has no word for, such as infinity, is null."""
+    """Print data as JSON, including tensors and arrays; values that JSON lacks, such as infinity, become null."""
     typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON has words for.
+    """Return JSON-compatible data.
 
     Example:
         >>> plain({"bound": float("inf"), "kept": (1, 2.5)})
@@ -38,19 +38,19 @@ def plain(value: Any) -> Any:
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
-    if hasattr(value, "tolist"):  # of torch and numpy, neither of which need be imported here
+    if hasattr(value, "tolist"):  # PyTorch and NumPy, without importing either
         return plain(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# Notes: what a person has to know beside the results, on standard error, and not under `--quiet`.
+# Notes on the results, printed to standard error unless `--quiet`.
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 @contextmanager
 def quietly(quiet: bool) -> Iterator[None]:
-    """Say no notes inside, if so asked."""
+    """Suppress notes inside the context if `quiet`."""
     before = _quiet.set(quiet)
     try:
         yield
@@ -59,21 +59,21 @@ def quietly(quiet: bool) -> Iterator[None]:
 
 
 def say_notes(notes: Iterable[str]) -> None:
-    """Say each of the notes in a line of its own."""
+    """Print each note on a separate line."""
     if not _quiet.get():
         for note in notes:
             typer.echo(f"Note: {note}", err=True)
 
 
-# Figures and pictures that a verb writes: refused before the work where they cannot be, and whole or not at all.
+# Figures and images: checked before the work starts, and written atomically.
 
 
 def prepare_figure(path: Path | None, flag: str) -> None:
-    """Find out before minutes of work that a figure cannot be written.
+    """Check that a figure can be written, before minutes of work.
 
     Args:
-        path: Of the figure; None for none.
-        flag: Where it was asked for.
+        path: Path of the figure; None for none.
+        flag: Flag that requested it.
     """
     if path is not None:
         from matplotlib.figure import Figure  # slow to import
@@ -83,7 +83,7 @@ def prepare_figure(path: Path | None, flag: str) -> None:
 
 
 def prepare_picture(path: Path | None, flag: str) -> None:
-    """Find out before the work that a picture cannot be written; as `prepare_figure`."""
+    """Check that an image can be written, like `prepare_figure`."""
     if path is not None:
         from PIL import Image
 
@@ -93,13 +93,13 @@ def prepare_picture(path: Path | None, flag: str) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure whole or not at all."""
+    """Write a figure atomically."""
     with replacing(path) as file:
         figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)
 
 
 def save_picture(picture: Image, path: Path) -> None:
-    """Write a picture whole or not at all."""
+    """Write an image atomically."""
     from PIL.Image import registered_extensions
 
     with replacing(path) as file:

@@ -1,4 +1,4 @@
-"""`vicinal recipes`: what comes with vicinal, on which data, by which protocol, and what it costs."""
+"""`vicinal recipes`: list the recipes that come with vicinal, with their data, protocol and cost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def recipes(
 
 
 def _print(conditions: list[RecipeSummary], console: Console) -> None:
-    """Print conditions by study, with the losses that can be laid over them."""
+    """Print conditions by study, with the losses that can be combined with them."""
     for _, group in groupby(conditions, key=_study):
         members = list(group)
         table = Table(box=box.SIMPLE_HEAD)
@@ -73,7 +73,7 @@ def _print(conditions: list[RecipeSummary], console: Console) -> None:
 
 
 def _print_losses(losses: list[RecipeSummary], console: Console) -> None:
-    """Print losses that were asked for by their folder; in the whole list they stand with their study."""
+    """Print losses that were requested by their folder; the full list shows them with their study."""
     if len(set(map(_study, losses))) != 1:
         return
     table = Table(box=box.SIMPLE_HEAD)
@@ -85,5 +85,5 @@ def _print_losses(losses: list[RecipeSummary], console: Console) -> None:
 
 
 def _study(summary: RecipeSummary) -> str:
-    """Return the folder that a recipe is in; none sorts first."""
+    """Return the folder of a recipe; recipes without a folder sort first."""
     return summary.name.rpartition("/")[0]

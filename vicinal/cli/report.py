@@ -1,4 +1,4 @@
-"""`vicinal report`: one page about what a comparison found."""
+"""`vicinal report`: write a page about comparisons."""
 
 from __future__ import annotations
 

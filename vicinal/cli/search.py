@@ -1,4 +1,4 @@
-"""`vicinal search`: the items of an index that are nearest to a picture, an item or a vector."""
+"""`vicinal search`: find the items of an index that are nearest to an image, an item or a vector."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def search(
 def _answers(
     opened: Index, query: Path | None, item: str | None, vector: Path | None, how: dict[str, Any], skip_bad: bool
 ) -> tuple[list[tuple[str, Any]], list[Hits]]:
-    """What was asked, with a caption and a picture, and what was found."""
+    """Return the queries, each with a caption and an image, and their hits."""
     from vicinal.index.exchange import read_vectors
 
     if item is not None:
@@ -93,9 +93,9 @@ def _answers(
         hits = opened.search(item=key, **how)
         return [(item, item if Path(item).is_file() else None)], [hits]
     if vector is not None:
-        found = read_vectors(vector)
-        names = [f"{vector}[{row}]" for row in range(len(found.vectors))]
-        answers = opened.search(vector=found.vectors, embedder=found.embedder or None, **how)
+        contents = read_vectors(vector)
+        names = [f"{vector}[{row}]" for row in range(len(contents.vectors))]
+        answers = opened.search(vector=contents.vectors, embedder=contents.embedder or None, **how)
         return [(name, None) for name in names], _several(answers)
     assert query is not None
     paths, embedded = query_images(opened, query, skip_bad)
@@ -111,8 +111,8 @@ def _show(name: str, hits: Hits, numbers: str) -> None:
     Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(
         f"{name}: {len(hits)} found, {hits.how}{among}"
     )
-    for place, hit in enumerate(hits, start=1):
+    for rank, hit in enumerate(hits, start=1):
         label = "" if hit.label is None else str(hit.label)
         extra = "  ".join(f"{key}={value}" for key, value in hit.metadata.items())
-        # An item without a label has an empty field, so that columns stay where they are.
-        print("\t".join([str(place), f"{hit.similarity:.6f}", label, str(hit.id), *([extra] if extra else [])]))
+        # An item without a label has an empty field, so that columns stay aligned.
+        print("\t".join([str(rank), f"{hit.similarity:.6f}", label, str(hit.id), *([extra] if extra else [])]))

@@ -1,4 +1,4 @@
-"""`vicinal serve`: an index in a browser, and behind HTTP."""
+"""`vicinal serve`: search an index in a browser and over HTTP."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def serve(
     from vicinal.index import Index
     from vicinal.index.folder import IndexFolder
 
-    IndexFolder(index).current()  # that there is no index is said before what serving one takes
+    IndexFolder(index).current()  # reports a missing index before a missing extra
     from vicinal.index.server import ServerSettings, serve_index
 
     settings = ServerSettings(

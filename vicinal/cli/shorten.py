@@ -1,4 +1,4 @@
-"""`vicinal shorten`: a model whose embeddings take fewer bytes."""
+"""`vicinal shorten`: make a model whose embeddings take fewer bytes."""
 
 from __future__ import annotations
 

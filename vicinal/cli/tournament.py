@@ -1,4 +1,4 @@
-"""`vicinal tournament`: which method wins over several experiments."""
+"""`vicinal tournament`: rank methods over several experiments."""
 
 from __future__ import annotations
 
@@ -71,34 +71,34 @@ def tournament(
                 f"Ranks of {missing[0]} need at least two methods and two experiments (seeds, folds or networks) that "
                 "have them all: compare or train more, or read the leaderboard of a comparison with `vicinal report`."
             )
-        found = [(title, ranks) for title, ranks in ranked if ranks is not None]
+        rankings = [(title, ranks) for title, ranks in ranked if ranks is not None]
     elif what:
         if len(what) > 1:
             absent = [str(path) for path in what if not Path(path).exists()]
             given = f"{', '.join(absent)} does not exist" if absent else f"got {', '.join(map(str, what))}"
             raise InputError(f"Give one table, or folders of comparisons and runs; {given}.")
-        found = [("", hold(read_scores(what[0]), level=level, missing=MISSING[drop]))]
+        rankings = [("", hold(read_scores(what[0]), level=level, missing=MISSING[drop]))]
     else:
         thesis = "R@1 on CUB of 10 losses x 3 networks x 4 sizes (Psomas 2020, Tables 6-8)"
-        found = [(thesis, hold(thesis_tables(), level=level, missing=MISSING[drop]))]
+        rankings = [(thesis, hold(thesis_tables(), level=level, missing=MISSING[drop]))]
     if plot is not None:
-        for number, (_, ranks) in enumerate(found):
+        for number, (_, ranks) in enumerate(rankings):
             path = plot if not number else plot.with_stem(f"{plot.stem}-{number + 1}")
             save_figure(plot_critical_difference(ranks, theme=theme), path)
             drawn.append(path)
     for path in drawn:
         typer.echo(f"Drawn to {path}", err=True)
     if as_json:
-        records = [_record(ranks, pairs) for _, ranks in found]
+        records = [_record(ranks, pairs) for _, ranks in rankings]
         typer.echo(json.dumps(records if len(records) > 1 else records[0], indent=2))
         return
-    typer.echo("\n\n".join(_text(title, ranks, pairs, level) for title, ranks in found))
+    typer.echo("\n\n".join(_text(title, ranks, pairs, level) for title, ranks in rankings))
     for board in boards:
         typer.echo(f"\n{_by_classes(board)}")
 
 
 def _boards(folders: list[Path]) -> list[Leaderboard]:
-    """The leaderboards of comparisons, and that of runs which were trained one by one."""
+    """Return the leaderboards of comparisons, and of runs that were trained individually."""
     from vicinal.leaderboard import leaderboards
     from vicinal.runs import Journal, Run, RunFiles
 
@@ -116,27 +116,27 @@ def _boards(folders: list[Path]) -> list[Leaderboard]:
 
 
 def _check_trained(by_question: list[list[Run]]) -> None:
-    """Refuse runs that answer no question together; a comparison makes sure of that, and trainings one by one do not.
+    """Reject runs that are not comparable; a comparison ensures this, individual training does not.
 
     Args:
-        by_question: The runs of each leaderboard that were trained one by one.
+        by_question: Individually trained runs of each leaderboard.
     """
-    asked = [runs for runs in by_question if runs]
-    if len(asked) > 1:
-        told = [f"{runs[0].folder} ({runs[0].record.dataset}, {runs[0].record.protocol})" for runs in asked]
+    groups = [runs for runs in by_question if runs]
+    if len(groups) > 1:
+        descriptions = [f"{runs[0].folder} ({runs[0].record.dataset}, {runs[0].record.protocol})" for runs in groups]
         raise InputError(
             "Runs are ranked where data, protocol, test classes and what chose their steps are the same, and here "
-            f"they are not: {'; '.join(told)}. Rank each of these by itself."
+            f"they are not: {'; '.join(descriptions)}. Rank each of these by itself."
         )
-    known: dict[tuple[str, str], Run] = {}
-    for run in asked[0]:
-        same = known.setdefault((run.record.name, run.record.experiment), run)
+    first_runs: dict[tuple[str, str], Run] = {}
+    for run in groups[0]:
+        same = first_runs.setdefault((run.record.name, run.record.experiment), run)
         if same is not run:
             raise InputError(
                 f"{same.folder} and {run.folder} are both {run.record.name} in one experiment "
                 f"({run.record.experiment}): give one of them, or train with other seeds."
             )
-    images = sorted({run.record.images for run in asked[0]})
+    images = sorted({run.record.images for run in groups[0]})
     if len(images) > 1:
         say_notes([f"Runs saw from {images[0]:,} to {images[-1]:,} images: not all of them had the same chances."])
 
@@ -167,6 +167,6 @@ def _text(title: str, ranks: Tournament, pairs: bool, level: float) -> str:
 
 
 def _by_classes(board: Leaderboard) -> str:
-    """What the leaderboard says of the same runs, class by class."""
-    told = [str(board.verdict(network)) for network in board.networks if board.verdict(network) is not None]
-    return "\n".join(["Class by class, as the leaderboard has it:", *told])
+    """Return the leaderboard's verdicts on the same runs, class by class."""
+    verdicts = [str(board.verdict(network)) for network in board.networks if board.verdict(network) is not None]
+    return "\n".join(["Class by class, as the leaderboard has it:", *verdicts])

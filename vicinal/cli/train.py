@@ -1,4 +1,4 @@
-"""`vicinal train DATA`: from a folder of images to a saved embedder."""
+"""`vicinal train DATA`: train an embedder, score it and save it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def train(
         wanted = seeing_images(wanted, wanted.split(whole).train, allowed.images)
     settled = Settled(wanted, ()) if resumed else settled_recipe(whole, sources, changes, allowed.images, trust)
     early = random_network_note(settled.recipe, whole)
-    if early is not None and is_first_process():  # before time is spent on it
+    if early is not None and is_first_process():  # before the training starts
         say_notes([early])
     run = run_recipe(
         settled.recipe,

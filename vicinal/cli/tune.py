@@ -1,4 +1,4 @@
-"""`vicinal tune DATA`: the settings of a loss, searched on validation classes alone."""
+"""`vicinal tune DATA`: search for the settings of a loss, using only validation classes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ def tune(
     prepare_output(out)
     prepare_figure(plot, "--plot")
     multiplier = flat(laid_over(read_tables(*(recipe or [])), changes)).get("proxy_multiplier")
-    stated = {} if multiplier is None else {"proxy_multiplier": multiplier}  # or proxies keep their rate on the ladder
+    stated = (
+        {} if multiplier is None else {"proxy_multiplier": multiplier}
+    )  # otherwise proxies keep their rate on the ladder
     tuned = search(
         wanted.split(whole),
         wanted,

@@ -1,4 +1,4 @@
-"""`vicinal weights LOSS`: what a loss really does to a pair."""
+"""`vicinal weights LOSS`: draw the weight that a loss gives to a pair."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ def weights(
     miner = find_miner(mining, trust) if mining else None
     if miner in (MINERS["distance_weighted"], MINERS["random"]):
         raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
-    given: dict[str, Any] = parse_pairs(option or [], "--option")
+    options: dict[str, Any] = parse_pairs(option or [], "--option")
     prepare_figure(out, "--out")
     curves, types = {}, {}
     for name in loss:
         function = find_objective(name, trust)
-        for key in given:
+        for key in options:
             if key not in options_of(function):
                 raise UnknownName(f"option of {name}", key, options_of(function))
-        curves[short_name(name)] = weight_curves(function, mining=miner, geometry=geometry, **given)
-        types[short_name(name)] = asdict(similarity_types(function, mining=miner, **given))
+        curves[short_name(name)] = weight_curves(function, mining=miner, geometry=geometry, **options)
+        types[short_name(name)] = asdict(similarity_types(function, mining=miner, **options))
     save_figure(plot_weights(curves), out)
     if as_json:
         print_json({name: {"depends on": types[name]} | asdict(curve) for name, curve in curves.items()})
         return
     console = Console()
-    for name, held in types.items():
-        ticks = ", ".join(f"{kind} {'yes' if does else 'no'}" for kind, does in held.items())
+    for name, dependencies in types.items():
+        ticks = ", ".join(f"{kind} {'yes' if does else 'no'}" for kind, does in dependencies.items())
         console.print(f"{name}: depends on similarities: {ticks}", highlight=False, soft_wrap=True)
     console.print(f"Drawn to {out}", highlight=False, soft_wrap=True)

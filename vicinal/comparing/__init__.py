@@ -1,4 +1,4 @@
-"""Comparisons of losses: equal conditions, runs side by side, a journal that survives, one leaderboard."""
+"""Comparisons of losses: equal conditions, parallel runs, a crash-safe journal, and one leaderboard."""
 
 from __future__ import annotations
 

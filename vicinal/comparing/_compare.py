@@ -1,4 +1,4 @@
-"""Compare losses: the grid of runs, side by side, one journal, one leaderboard."""
+"""Compare losses: a grid of parallel runs, one journal, one leaderboard."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ from vicinal.tuning.samplers import SAMPLERS
 __all__ = ["compare"]
 
 
-# The folder of a comparison: one set of conditions, one process at a time.
+# Folder of a comparison: one set of conditions, one process at a time.
 
 CONDITIONS, LOCK = "conditions.json", ".lock"
-# What may differ between the trials of one comparison.
+# Settings that may differ between the runs of one comparison.
 VARIED = (*OF_THE_LOSS, *DEMANDS, "backbone", "backbone_options", "dim", "seed", "fold", "data")
 
 
 def conditions(recipe: Recipe, data: str, same_batches: bool, rates: int, tune: int, sampler: str) -> dict[str, Any]:
-    """Return all that the runs of a comparison have in common.
+    """Return the settings that all runs of a comparison share.
 
     Args:
-        recipe: Of any of them.
+        recipe: Recipe of any of the runs.
         data: Hash of the dataset's content.
         same_batches: Whether batches are composed alike for all losses.
-        rates: Learning rates that each loss tries.
-        tune: Trials of the search for each loss's settings.
-        sampler: Which sampler chooses in it.
+        rates: Number of learning rates that each loss tries.
+        tune: Number of trials of the search for each loss's settings.
+        sampler: Sampler of that search.
     """
     values = recipe.model_dump(mode="json")
     if values["weights"] is not None:
@@ -80,11 +80,11 @@ def conditions(recipe: Recipe, data: str, same_batches: bool, rates: int, tune: 
 
 @contextmanager
 def comparison_folder(folder: Path, stated: dict[str, Any]) -> Iterator[None]:
-    """Hold a comparison's folder: made if need be, with the conditions in it, and locked against a second process.
+    """Lock a comparison's folder against other processes; create it and write its conditions if needed.
 
     Raises:
-        InputError: Where the folder holds a comparison under other conditions, or is in use.
-        DataError: Where it cannot be written to.
+        InputError: If the folder holds a comparison under other conditions, or is in use.
+        DataError: If it is not writable.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,33 +123,33 @@ def _agree(folder: Path, stated: dict[str, Any]) -> None:
         )
 
 
-# `best/`: the embedder to use, in the comparison's folder, whole at every moment.
+# `best/`: the embedder to use, in the comparison's folder; complete at all times.
 
 
 def keep_best(board: Leaderboard, folder: Path) -> None:
-    """Save the embedder to use in the comparison's folder; where its model was not kept, there is none.
+    """Save the embedder to use in the comparison's folder; remove any earlier one if its model was not saved.
 
-    The former one is put aside before the new one takes its name, and removed after that. Killed in between, a reader
-    of the comparison's folder finds the one put aside, which `heal_best` puts back.
+    The previous embedder is renamed before the new one takes its place, and removed afterwards. If the process is
+    killed in between, readers of the folder find the renamed one, which `heal_best` moves back.
     """
     best, partial, former = Journal(folder).best, folder / ".best.partial", folder / FORMER_BEST
     if not board.entries or not board.best.has_model:
-        shutil.rmtree(best, ignore_errors=True)  # that of an earlier call is not the best any more
+        shutil.rmtree(best, ignore_errors=True)  # the one of an earlier call is no longer the best
         return
     embedder = board.best.embedder()
-    said = [DESCRIPTION, f"To use: {best_in_words(board)}", *([] if board.gain is None else [str(board.gain)])]
-    embedder.card = replace(embedder.card, description=" ".join(said))
+    sentences = [DESCRIPTION, f"To use: {best_in_words(board)}", *([] if board.gain is None else [str(board.gain)])]
+    embedder.card = replace(embedder.card, description=" ".join(sentences))
     shutil.rmtree(partial, ignore_errors=True)
     embedder.save(partial)
     heal_best(folder)
-    with suppress(FileNotFoundError):  # of the first call
+    with suppress(FileNotFoundError):  # on the first call
         best.rename(former)
     partial.rename(best)
     shutil.rmtree(former, ignore_errors=True)
 
 
 def heal_best(folder: Path) -> None:
-    """Finish what a call that was killed while it kept the best embedder has left."""
+    """Repair the folder after a call that was killed while it saved the best embedder."""
     best, former = Journal(folder).best, folder / FORMER_BEST
     if best.is_dir():
         shutil.rmtree(former, ignore_errors=True)
@@ -182,57 +182,57 @@ def compare(
     allow_code: Sequence[str] = (),
     **changes: Any,
 ) -> Leaderboard:
-    """Train every loss under the same conditions, on every seed and fold, and compare what comes out.
+    """Train every loss under the same conditions, on every seed and fold, and compare the results.
 
-    The untrained network is always compared with: its features as they are, reduced to the compared length by their
-    principal axes, and chance.
+    Every comparison includes baselines: the untrained network with all of its features, the same reduced to each
+    compared dimension by PCA, and chance.
 
-    Killed at any moment and called again with the same arguments, it runs only what is missing. Every run is a line of
-    `journal.jsonl` in the folder `out`; one that fails is recorded with its error, and the rest go on.
+    If it is killed and called again with the same arguments, it runs only what is missing. Every run is a line of
+    `journal.jsonl` in the folder `out`. A run that fails is recorded with its error, and the others continue.
 
     Args:
-        data: A dataset (ours, torch's of (x, y), a DataLoader, a Hugging Face one), its name or its path, or a function
-            that returns one; None for that of the recipe.
+        data: A dataset (of vicinal, PyTorch with (x, y) items, a DataLoader, or Hugging Face), its name or path, or a
+            function that returns one; None for the dataset of the recipe.
         losses: Functions of (matrix, positive, negative), tuples of a loss and a miner, or names: "triplet",
             "triplet+semi_hard" (with a miner), "contrastive+memory" (with past batches), "contrastive+ccp" (with
             chance-constrained proxies), "my_module:my_loss", "mine.py:my_loss", a recipe by its name or path, or a
-            folder of them; by default `vicinal.comparing.plan.PANEL`, ways that differ in kind.
+            folder of them; by default `vicinal.comparing.plan.PANEL`, losses of different kinds.
         out: Folder of the comparison.
-        recipe: Conditions that all share: a recipe, or the name or path of one; several are laid over each other. Where
-            neither this nor a loss is a recipe, network and budget are those that suit the data (`vicinal.runs.draft`).
-        dims: Lengths of embeddings to compare at, by default the recipe's.
-        backbones: Networks to compare with, by default the recipe's.
-        seeds: How often all of it is repeated.
-        budget: Of each run, the same for all: "500" (steps), "64000images" or "64kimages" (each loss takes as many
-            steps as see them in its own batches), "90s", "5m" or "1h" (of training); by default the steps of the
-            recipe, or as many images as suit the data. Without a recipe, a run of 20 evaluations or more ends early
-            where half of them in a row bring nothing; `patience=` says otherwise.
-        same_batches: Compose batches for all losses as the recipe says, with its warm-up and its learning rate of
-            proxies. Otherwise each has them as its paper does, with the same number of images: losses on proxies want
-            many classes and one item of each, and fail in others.
-        rates: How many learning rates each loss tries, half an order of magnitude apart around that of its recipe; the
-            one that is best on the validation classes of the first seed and fold serves all seeds and folds. 1 takes
-            rates as given; so do a `learning_rate` among the changes, and data without validation classes.
-        tune: Trials of the search for each loss's settings, the same number for each and the rates among them; 0 takes
-            the others as given. After the rates it searches the composition of batches and the options of the loss,
-            and sees the same validation classes.
-        sampler: Which sampler chooses in that search.
-        jobs: Runs at a time, among which threads are divided; by default one for each processor up to 4, and one
-            where there is a GPU.
-        ray: Address of a Ray cluster to run on ("local" starts one here); None runs them here.
-        workers: Processes that decode images, for each trial.
-        cache: Where frozen features are kept, by default the user's cache folder.
-        keep_models: Whether every run keeps its trained embedder.
-        retry_failed: Run again what failed before.
+        recipe: Shared conditions: a recipe, or its name or path; later ones of several override earlier ones. If
+            neither this nor any loss is a recipe, network and budget are chosen by the data (`vicinal.runs.draft`).
+        dims: Embedding dimensions to compare, by default the recipe's.
+        backbones: Networks to compare, by default the recipe's.
+        seeds: Number of seeds.
+        budget: Budget of each run, the same for all: "500" (steps), "64000images" or "64kimages" (each loss takes the
+            number of steps that its own batches need), "90s", "5m" or "1h" (training time). The default is the steps
+            of the recipe, or a number of images that suits the data. Without a recipe, a run of 20 or more evaluations
+            stops early after half of them in a row without improvement; `patience=` overrides this.
+        same_batches: Whether all losses use the recipe's batches, warm-up and learning rate of proxies. By default
+            each loss has the batches of its paper, with the same number of images: losses on proxies need many classes
+            with one item each, and fail with other batches.
+        rates: Number of learning rates that each loss tries, half an order of magnitude apart around that of its
+            recipe. The best one on the validation classes of the first seed and fold is used for all seeds and folds.
+            1 uses the rates of the recipes; so do `learning_rate` among the changes and data without validation
+            classes.
+        tune: Number of trials of the search for each loss's settings, the same for all and including the learning
+            rates; 0 for no search. After the rates, it searches the composition of batches and the options of the
+            loss, on the same validation classes.
+        sampler: Sampler of that search.
+        jobs: Number of parallel runs, which share the threads; by default one per core up to 4, or one with a GPU.
+        ray: Address of a Ray cluster to run on ("local" starts one here); None to run locally.
+        workers: Number of processes that decode images, for each run.
+        cache: Folder of cached frozen features, by default the user's cache folder.
+        keep_models: Whether every run saves its trained embedder.
+        retry_failed: Whether to retry runs that failed before.
         progress: Whether to show progress.
-        command: What repeats the comparison, for the records.
+        command: Command that repeats the comparison, for the records.
         allow_code: Modules or files whose code recipes may name.
         **changes: Settings of a recipe that override everything: `steps=500, protocol="reality-check", freeze=True`.
 
     Raises:
-        InputError: Listing all mistakes of all recipes, before anything runs.
-        DataError: Where the folder cannot be written to.
-        Interrupted: After Ctrl-C or SIGTERM; the same call goes on.
+        InputError: If any recipe is invalid; lists all problems of all recipes before anything runs.
+        DataError: If the folder is not writable.
+        Interrupted: After Ctrl-C or SIGTERM; the same call resumes.
 
     Example:
         >>> import tempfile
@@ -250,7 +250,7 @@ def compare(
     if tune:
         look_up("sampler", sampler, SAMPLERS)
     named = as_names(losses)
-    typed = [name for name, way in zip(named, losses or named, strict=True) if not isinstance(way, Path)]
+    typed = [name for name, loss in zip(named, losses or named, strict=True) if not isinstance(loss, Path)]
     trust = Trust.of(allow_code) | Trust.typed([*typed, *backbones, *changes.values(), data])
     planned = plan(
         data,
@@ -262,14 +262,14 @@ def compare(
         same_batches=same_batches,
         budget=Budget() if budget is None else read_budget(budget),
         changes=changes,
-        access=Access(trust, check="looks" if progress else "content"),  # looks are for the note on leaks
+        access=Access(trust, check="looks" if progress else "content"),  # looks are needed for the note on leaks
     )
     whole, splits, grid = planned.data, planned.splits, planned.grid
     how = _execution(planned.stays_here, jobs, ray, retry_failed=retry_failed, progress=progress)
     if progress:
         first = grid[0].recipe
         for line in opening_words(first, whole, splits.of(first), planned.notes, panel=losses is None):
-            say(line)  # one by one: looking for the same picture on both sides of the split takes a while
+            say(line)  # one by one: the search for duplicates across the split takes a while
     if "learning_rate" in changes or not planned.can_choose:
         rates = 1
     rungs = rungs_of(grid, min(rates, tune) if tune else rates) if rates > 1 else []
@@ -297,7 +297,7 @@ def compare(
         recipes = [contestant.recipe for contestant in grid]
         compute_features(recipes, whole, networks, splits, cache=cache, workers=workers, say=say if progress else None)
         baselines = run_baselines(grid, run, networks, splits, journal, retry_failed=retry_failed, progress=progress)
-        del networks  # whose features are on disk, or not needed any more
+        del networks  # its features are on disk, or no longer needed
         if rungs:
             grid = climb_rates(grid, rungs, run, how, journal)
         if any(contestant.tuning_trials < tune for contestant in grid):
@@ -307,11 +307,11 @@ def compare(
                 journal.append(run.failed(contestant, reason))
         tried = [record.key for record in journal.records if record.role == "rung"]
         run_grid("runs", grid, run, how, journal)
-        for key in tried:  # whose settings a search has changed
+        for key in tried:  # rungs whose settings a search has changed
             run.forget(key)
         asked_for = {*baselines, *(run.key(contestant) for contestant in grid)}
         boards = boards_of(journal.runs(grid[0].recipe.trust), [folder], progress=progress)
-        # The runs of earlier calls are rows, too: a folder has one leaderboard, whoever reads it.
+        # Runs of earlier calls are rows too: every reader of a folder sees the same leaderboard.
         board = max(boards, key=lambda board: sum(each.record.key in asked_for for each in board.runs))
         board = replace(board, data=whole)
         keep_best(board, folder)
@@ -321,7 +321,7 @@ def compare(
 def _execution(
     stays_here: Sequence[str], jobs: int | None, ray: str | None, *, retry_failed: bool, progress: bool
 ) -> Execution:
-    """Return how runs are carried out; functions that other processes cannot import keep all of them in this one."""
+    """Return how to execute runs; functions that other processes cannot import require running in this one."""
     if stays_here and (ray is not None or (jobs or 1) > 1):
         raise InputError(
             f"Other processes cannot import {', '.join(stays_here)}: put it into a file under a name of its own "
@@ -336,14 +336,14 @@ def _execution(
 
 @contextmanager
 def _stoppable(folder: Path) -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into one message that says how to go on."""
+    """Turn Ctrl-C and SIGTERM into one message that says how to resume."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     try:
         former = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not in the main thread, where signals cannot be caught
+    except ValueError:  # not the main thread: signals cannot be caught here
         former = None
     try:
         yield

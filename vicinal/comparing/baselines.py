@@ -1,4 +1,4 @@
-"""What costs no training, in every comparison: the untrained network, its principal axes, and chance."""
+"""Baselines of every comparison, without training: the untrained network, its principal components, and chance."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from vicinal.training.frozen import FrozenEmbedder, Trainee
 
 __all__ = ["UntrainedNetworks", "run_baselines"]
 
-# What an untrained network does not depend on, beside what belongs to a loss.
+# Settings that do not affect an untrained network.
 OF_TRAINING = (*OF_THE_LOSS, *DEMANDS, "training", "head_start", "images", "copies")
-PART = 1000  # items that are embedded between two words about it
-PCA_ITEMS = 20_000  # of whole training classes, from which on more move no axis that matters
+PART = 1000  # items embedded between two progress updates
+PCA_ITEMS = 20_000  # items, in whole training classes, beyond which the relevant axes no longer change
 
 
 def run_baselines(
@@ -48,41 +48,41 @@ def run_baselines(
     retry_failed: bool,
     progress: bool,
 ) -> list[str]:
-    """Score the baselines of a comparison that its journal lacks, each as a run of its own with the role "baseline".
+    """Score the baselines that a comparison's journal lacks, each as a separate run with the role "baseline".
 
-    For every backbone, seed and fold: the features of the network as they are (pretrained, or as drawn by the seed),
-    the same reduced to every length that is compared by their principal axes on the training classes, and chance.
+    For every backbone, seed and fold: the features of the network (pretrained, or randomly initialised by the seed),
+    the same reduced to every compared dimension by PCA on the training classes, and chance.
 
     Args:
-        grid: The runs of the comparison.
-        run: What runs them, which knows data and folder.
-        networks: Where they start from.
-        splits: Those of all seeds and folds.
-        journal: Of the comparison.
-        retry_failed: Run again what failed before.
+        grid: Runs of the comparison.
+        run: Runner of the comparison, which holds data and folder.
+        networks: Untrained networks.
+        splits: Splits of all seeds and folds.
+        journal: Journal of the comparison.
+        retry_failed: Whether to retry baselines that failed before.
         progress: Whether to show progress.
 
     Returns:
         The keys of all baselines.
     """
     wanted = {run.key(baseline): baseline for contestant in grid for baseline in _baselines(contestant)}
-    known = {record.key: record for record in journal.records if record.status == "done" or not retry_failed}
-    missing = [baseline for key, baseline in wanted.items() if key not in known]
+    existing = {record.key: record for record in journal.records if record.status == "done" or not retry_failed}
+    missing = [baseline for key, baseline in wanted.items() if key not in existing]
     with Shown("baselines", len(wanted), progress, completed=len(wanted) - len(missing)) as shown:
         networks.note = shown.note
         for baseline in missing:
             shown.started(baseline)
-            untrained = known.get(run.key(_named(baseline, UNTRAINED, None)))
+            untrained = existing.get(run.key(_named(baseline, UNTRAINED, None)))
             record = _record(baseline, run, networks, splits, untrained)
             if record is not None:
                 journal.append(record)
-                known[record.key] = record
+                existing[record.key] = record
             shown.ended(baseline, record)
     return list(wanted)
 
 
 def _baselines(contestant: Contestant) -> list[Contestant]:
-    """Return the baselines that a contestant is to be compared with."""
+    """Return the baselines of a contestant."""
     dim = contestant.recipe.dim
     shared = [_named(contestant, UNTRAINED, None), _named(contestant, CHANCE, None)]
     return shared if dim is None else [*shared, _named(contestant, reduced(dim), dim)]
@@ -98,7 +98,7 @@ def _named(contestant: Contestant, name: str, dim: int | None) -> Contestant:
 def _record(
     baseline: Contestant, run: RunContestant, networks: UntrainedNetworks, splits: Splits, untrained: Record | None
 ) -> Record | None:
-    """Return the record of a baseline; none of axes that a network has not, and none of chance without a network."""
+    """Return the record of a baseline; None for more axes than the network has, or for chance without a network."""
     try:
         if baseline.name == CHANCE:
             if untrained is None or untrained.status == "failed":
@@ -118,21 +118,21 @@ def _record(
         ).record
     except Interrupted:
         raise
-    except Exception as error:  # whatever it is, the others go on
+    except Exception as error:  # the others continue in any case
         return run.failed(baseline, error)
 
 
 @final
 class UntrainedNetworks:
-    """The untrained network of each backbone, built once and kept while seeds have the same one.
+    """The untrained network of each backbone, built once and cached as long as seeds share it.
 
     Args:
         data: The whole dataset.
-        cache: Where frozen features are kept.
-        workers: Processes that decode images.
+        cache: Folder of cached frozen features.
+        workers: Number of processes that decode images.
 
     Attributes:
-        note: Is told how many items are embedded.
+        note: Callback that receives progress messages.
     """
 
     def __init__(self, data: Dataset, cache: Path | None, workers: int) -> None:
@@ -141,21 +141,21 @@ class UntrainedNetworks:
         self.note: Callable[[str], None] = lambda text: None
 
     def of(self, recipe: Recipe) -> _Network:
-        """Return the network of a recipe, with the features that it has computed for former seeds and folds."""
-        kept = self._kept.get(recipe.backbone)
-        if kept is None or kept.seed != recipe.training.seed:
-            made = _untrained(recipe, self._data)
-            if kept is not None and _same_weights(kept.embedder, made):
-                kept.seed = recipe.training.seed
+        """Return the network of a recipe, with the features that it has computed for earlier seeds and folds."""
+        network = self._kept.get(recipe.backbone)
+        if network is None or network.seed != recipe.training.seed:
+            embedder = _untrained(recipe, self._data)
+            if network is not None and _same_weights(network.embedder, embedder):
+                network.seed = recipe.training.seed
             else:
-                kept = _Network(recipe, made, self._cache, self._workers, lambda text: self.note(text))
-        self._kept[recipe.backbone] = kept
-        return kept
+                network = _Network(recipe, embedder, self._cache, self._workers, lambda text: self.note(text))
+        self._kept[recipe.backbone] = network
+        return network
 
 
 @final
 class _Network:
-    """An untrained network, and its features of all classes that it was asked for."""
+    """An untrained network, and the cached features of all classes requested so far."""
 
     def __init__(
         self, recipe: Recipe, embedder: Embedder, cache: Path | None, workers: int, note: Callable[[str], None]
@@ -163,31 +163,31 @@ class _Network:
         self.seed, self._note = recipe.training.seed, note
         self.embedder = embedder
         plain = _with_head(embedder, Head(self.length, None, pooling=embedder.head.pooling, normalisation="none"))
-        self.plain = plain  # the network with a head that only pools; frozen as the recipe has it
-        stands_still = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
-        if stands_still:  # its features are kept on disk, where runs look for them, too
+        self.plain = plain  # the network with a pooling head only; frozen as in the recipe
+        is_frozen = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
+        if is_frozen:  # its features are cached on disk, where runs find them too
             plain.freeze(train_stages=0 if recipe.freeze is True else recipe.train_stages)
         self._encoder: Trainee = (
-            FrozenEmbedder(plain, cache=cache, workers=workers, progress=False) if stands_still else plain
+            FrozenEmbedder(plain, cache=cache, workers=workers, progress=False) if is_frozen else plain
         )
         self._features: dict[str, npt.NDArray[np.float32]] = {}
         self._axes: tuple[tuple[str, ...], PrincipalAxes] | None = None
 
     @property
     def length(self) -> int:
-        """Of its features."""
+        """Dimension of the features."""
         return self.embedder.backbone.channels
 
     def features(self, data: Dataset) -> npt.NDArray[np.float32]:
-        """Return the pooled features of items; those of a class are computed once."""
+        """Return the pooled features of items; each class is computed once."""
         names = {int(label): data.class_names[label] for label in data.classes}
         absent = [label for label, name in names.items() if name not in self._features]
         sizes = np.bincount(data.labels, minlength=len(data.class_names))
         done, total = 0, int(sizes[absent].sum())
-        for classes in _in_parts(absent, sizes):  # so that who waits sees it move
+        for classes in _in_parts(absent, sizes):  # to update the progress display
             part = data.of_classes(classes)
             rows = self._encoder.encode(part, engine="folded")
-            self._features |= {name: rows[part.labels == at] for at, name in enumerate(part.class_names)}
+            self._features |= {name: rows[part.labels == index] for index, name in enumerate(part.class_names)}
             done += len(part)
             self._note(f"{done:,} of {counted(total, 'item')} embedded")
         features = np.empty((len(data), self.length), dtype=np.float32)
@@ -196,23 +196,23 @@ class _Network:
         return features
 
     def as_it_is(self, split: Split) -> tuple[Embedder, FrozenEmbedder]:
-        """Return the network without a head of its own."""
+        """Return the network without an extra head."""
         return self._known(_with_head(self.embedder, self.embedder.head))
 
     def reduced(self, split: Split, dim: int) -> tuple[Embedder, FrozenEmbedder]:
-        """Return the network with a head that keeps the principal axes of the training classes' features."""
+        """Return the network with a head that projects onto the principal axes of the training classes' features."""
         if self._axes is None or self._axes[0] != split.train.class_names:
             self._axes = (split.train.class_names, principal_axes(self.features(_some_classes(split.train))))
         head = principal_head(self._axes[1], dim, pooling=self.embedder.head.pooling)
         return self._known(_with_head(self.embedder, head))
 
     def _known(self, embedder: Embedder) -> tuple[Embedder, FrozenEmbedder]:
-        """Return an embedder, and one that need not run the backbone again."""
+        """Return an embedder, and a copy that reuses the computed backbone features."""
         return embedder, FrozenEmbedder(embedder.freeze(train_stages=0), known=self.features)
 
 
 def _untrained(recipe: Recipe, data: Dataset) -> Embedder:
-    """Return the network that training starts from: its features, or the embedder that the recipe starts from."""
+    """Return the network that training starts from: the backbone without a head, or the recipe's start embedder."""
     if recipe.start is None:
         embedder = build_embedder(recipe.changed(dim=None), data)
     else:
@@ -221,18 +221,18 @@ def _untrained(recipe: Recipe, data: Dataset) -> Embedder:
 
 
 def _with_head(embedder: Embedder, head: Head) -> Embedder:
-    made = copy.deepcopy(embedder)
-    made.head = copy.deepcopy(head).to(embedder.device)
-    return made.eval()
+    result = copy.deepcopy(embedder)
+    result.head = copy.deepcopy(head).to(embedder.device)
+    return result.eval()
 
 
 def _same_weights(one: Embedder, other: Embedder) -> bool:
-    mine, theirs = one.state_dict(), other.state_dict()
-    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+    first, second = one.state_dict(), other.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def _in_parts(classes: Sequence[int], sizes: npt.NDArray[np.int64]) -> Iterator[list[int]]:
-    """Yield classes in turn, together as many as have `PART` items or more."""
+    """Yield groups of consecutive classes that hold at least `PART` items each."""
     part: list[int] = []
     for label in classes:
         part.append(label)
@@ -244,7 +244,7 @@ def _in_parts(classes: Sequence[int], sizes: npt.NDArray[np.int64]) -> Iterator[
 
 
 def _some_classes(data: Dataset) -> Dataset:
-    """Return as many whole classes, drawn at random, as hold the items that principal axes are found from."""
+    """Return random whole classes that hold enough items to compute the principal axes."""
     if len(data) <= PCA_ITEMS:
         return data
     order = np.random.default_rng(0).permutation(data.classes)
@@ -253,7 +253,7 @@ def _some_classes(data: Dataset) -> Dataset:
 
 
 def _chance(baseline: Contestant, run: RunContestant, split: Split, untrained: Record) -> Record:
-    """Return what the record of the untrained network would be, were its neighbours drawn at random."""
+    """Return the untrained network's record with the expected scores of random neighbours."""
     assert split.test is not None  # the untrained network was tested on it
     ks = recall_at(untrained.dataset)
     scores, classes = _by_chance(split.test, ks), len(split.test.class_names)

@@ -1,4 +1,4 @@
-"""What is compared: from the words of a command line to one recipe per loss, equal in all that is not the loss."""
+"""Contestants: one recipe per loss from the names on a command line, with equal conditions for all losses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vicinal.runs.recipe import Recipe, flat, laid_over, read_tables, without_ch
 
 __all__ = ["Contestant", "Draft", "demands_after_search", "described", "drafts", "is_recipe", "memory_of", "needs"]
 
-# What belongs to a loss; everything else is a condition that all losses share.
+# Settings of a loss; everything else is a condition that all losses share.
 OF_THE_LOSS = (
     "loss",
     "loss_options",
@@ -34,8 +34,8 @@ OF_THE_LOSS = (
     "proxy_multiplier",
     "ccp",
 )
-SINGLE = ("loss", "loss_options", "mining", "mining_options", "ccp")  # that cannot be given for all of them
-# Conditions that the recipe file of a loss may change for it alone; the report says so.
+SINGLE = ("loss", "loss_options", "mining", "mining_options", "ccp")  # settings that cannot be given for all losses
+# Conditions that the recipe file of a loss may change for that loss only; the report lists them.
 DEMANDS = (
     "normalisation",
     "sampler",
@@ -56,7 +56,7 @@ DEMANDS = (
     "clip_value",
 )
 MEMORY_BATCHES = 25
-# What may be added to a loss by name, and the settings that this makes.
+# Additions to a loss by name, and their settings.
 EXTRAS: dict[str, dict[str, Any]] = {
     "memory": {"memory": True},
     "cover": {"cover": 4},
@@ -68,14 +68,14 @@ EXTRAS: dict[str, dict[str, Any]] = {
 @final
 @dataclass(frozen=True)
 class Draft:
-    """A loss as it was asked for, while what nobody chose is filled in.
+    """A requested loss while its open settings are being filled in.
 
     Attributes:
-        name: What tables call it.
-        recipe: Settings so far.
-        chosen: Names of the settings that somebody chose for it, so that neither the data nor its loss does: those of
-            its own recipe, and what is given for all but for how batches are composed.
-        differences: What it asks for that others do not, beside what its recipe needs, in words.
+        name: Name in tables.
+        recipe: Recipe so far.
+        chosen: Names of the settings that the user chose, so that neither the data nor the loss decides them: those of
+            its own recipe, and those given for all losses except the composition of batches.
+        differences: Settings that differ from those of the other losses, in words, without the needs of its recipe.
     """
 
     name: str
@@ -84,34 +84,34 @@ class Draft:
     differences: tuple[str, ...] = ()
 
     def changed(self, **settings: Any) -> Draft:
-        """Return the draft with other settings, which nobody chose."""
+        """Return the draft with other settings, which do not count as chosen."""
         return replace(self, recipe=self.recipe.changed(settings))
 
     @property
     def demands(self) -> tuple[str, ...]:
-        """What it asks for that others do not, in words."""
+        """Special requirements of the loss, in words."""
         return (*needs(self.recipe), *self.differences)
 
     def contestant(self) -> Contestant:
-        """Return what is compared."""
+        """Return the finished contestant."""
         return Contestant(self.name, self.recipe, self.demands, chosen=self.chosen)
 
 
 @final
 @dataclass(frozen=True)
 class Contestant:
-    """One run of a comparison; those of all seeds and folds are a line of its leaderboard.
+    """One run of a comparison; the runs of all seeds and folds form a row of its leaderboard.
 
     Attributes:
-        name: What tables call it.
-        recipe: Its settings.
-        demands: What it asks for that others do not, in words.
-        role: "run"; "rung" for one that is tried for its learning rate alone; "baseline" for what costs no training.
-        tuning_trials: How many trials chose its settings.
-        tuning_images: Seen in those trials, beyond its own.
-        rates: The learning rates that were tried, and the validation score of each; None for one that failed.
-        curve: Steps and validation scores of its recipe, where it was tried already.
-        chosen: Names of the settings that somebody chose for it, as in `Draft`.
+        name: Name in tables.
+        recipe: Recipe of the run.
+        demands: Special requirements of the loss, in words.
+        role: "run"; "rung" for a run that only tries a learning rate; "baseline" for a run without training.
+        tuning_trials: Number of trials that chose its settings.
+        tuning_images: Number of images seen in those trials, without its own.
+        rates: Validation score of each learning rate that was tried; None for one that failed.
+        curve: Validation scores of its recipe by step, if it was already tried.
+        chosen: Names of the settings that the user chose, as in `Draft`.
     """
 
     name: str
@@ -137,16 +137,16 @@ def drafts(
     flags: Mapping[str, Any] | None = None,
     trust: Trust = NO_TRUST,
 ) -> list[Draft]:
-    """Return the draft of every loss; all mistakes of all of them are reported together.
+    """Return the draft of every loss; the problems of all losses are reported together.
 
     Args:
         losses: "triplet", "triplet+semi_hard" (with a miner), "contrastive+memory" (with past batches),
             "contrastive+cover" (with points that cover each class), "proxy_anchor+hierarchy" (with groups of classes),
             "contrastive+ccp" (with chance-constrained proxies), a recipe by its name or path, or a folder of them.
-        base: Settings that all share, as `read_tables` returns them; where there are none, those of the first recipe
-            among the losses. Those of a loss are kept for that loss alone.
-        flags: Settings that override everything, recipes of single losses included.
-        trust: The code that any of them may name.
+        base: Shared settings, as `read_tables` returns them; if empty, those of the first recipe among the losses.
+            Settings of a loss apply to that loss only.
+        flags: Settings that override everything, including recipes of single losses.
+        trust: Code that any of them may name.
 
     Example:
         >>> [draft.name for draft in drafts(["triplet+semi_hard", "proxy_anchor"])]
@@ -157,7 +157,7 @@ def drafts(
     texts = [single for text in map(str, losses) for single in (expand(text) if is_recipe(text) else [text])]
     shared, over = flat(base or {}), flat(flags or {})
     mistakes: list[str] = []
-    if not shared and is_recipe(texts[0]):  # a whole recipe states the conditions, too
+    if not shared and is_recipe(texts[0]):  # a complete recipe also states the conditions
         shared = {name: value for name, value in flat(read_tables(texts[0])).items() if name not in OF_THE_LOSS}
     mistakes += [f"{name} is a setting of single losses, and not for all of them" for name in over if name in SINGLE]
     over = {name: value for name, value in over.items() if name not in SINGLE}
@@ -174,7 +174,7 @@ def drafts(
         names.append(name)
         draft = _draft(name, own, _Layers(shared, over, common), mistakes)
         if draft is not None:
-            stated = {"mining"} if is_recipe(text) else set()  # a recipe says with the loss whether it mines
+            stated = {"mining"} if is_recipe(text) else set()  # a recipe states the miner along with the loss
             made.append(replace(draft, chosen=draft.chosen | stated))
     mistakes += [f"{name} is listed twice" for name in dict.fromkeys(names) if names.count(name) > 1]
     if mistakes:
@@ -183,7 +183,7 @@ def drafts(
 
 
 class _Layers(NamedTuple):
-    """What the settings of a loss are laid between: what all share, and what overrides everything."""
+    """Settings below and above those of a loss: shared settings, and settings that override everything."""
 
     shared: Mapping[str, Any]
     over: Mapping[str, Any]
@@ -191,27 +191,27 @@ class _Layers(NamedTuple):
 
 
 def _draft(name: str, own: Mapping[str, Any], layers: _Layers, mistakes: list[str]) -> Draft | None:
-    """Return the draft of one loss, or note what is wrong with it.
+    """Return the draft of one loss, or record what is wrong with it.
 
     Args:
-        name: What tables call it.
-        own: Settings of its description.
+        name: Name in tables.
+        own: Settings from its description.
         layers: Settings of all losses.
-        mistakes: Is added to.
+        mistakes: List that problems are appended to.
     """
     shared, over, common = layers
     inherited = {}
     if shared.get("loss") == own.get("loss"):
         inherited = {setting: shared[setting] for setting in OF_THE_LOSS if setting in shared}
-    # From the bottom to the top: conditions, what the loss usually has, what the base says of it, its own, overrides.
+    # From lowest to highest priority: conditions, defaults of the loss, the base's settings for it, its own, overrides.
     conditions = {setting: value for setting, value in shared.items() if setting not in OF_THE_LOSS}
     usual = USUAL.get(without_alias(str(own.get("loss"))), {})
     below = {**conditions, **usual, **inherited, "data": common.data}
     values = {**without_choice_on_test(laid_over(below, own), over), **over}
-    chosen = {*own, *inherited, *(over.keys() - TERMS["batch"])}  # of batches all are given their size alone
+    chosen = {*own, *inherited, *(over.keys() - TERMS["batch"])}  # shared batch settings only fix the batch size
     if values.get("memory") is True:
         values["memory"] = shared.get("memory") or memory_of(common)
-        chosen -= {"memory"}  # nobody said how large
+        chosen -= {"memory"}  # its size was not chosen
     wrong: list[str] = []
     recipe = _attempt(values, wrong, common.trust)
     draft = None
@@ -224,15 +224,15 @@ def _draft(name: str, own: Mapping[str, Any], layers: _Layers, mistakes: list[st
 
 
 def memory_of(recipe: Recipe) -> int:
-    """Return how many past embeddings a memory holds where nobody says: those of 25 batches."""
+    """Return the default number of past embeddings in a memory: those of 25 batches."""
     return MEMORY_BATCHES * recipe.classes_per_batch * recipe.samples_per_class
 
 
 def is_recipe(text: str) -> bool:
-    """Whether a person named a recipe or a folder of them, and not a loss.
+    """Whether a text names a recipe or a folder of recipes, and not a loss.
 
-    A folder that is called as a loss is not meant: with a slash (`./triplet`) it is. A name that ends in .toml is that
-    of a file, whatever else it looks like.
+    A name of a loss always means the loss; write a folder of that name with a slash (`./triplet`). A name that ends in
+    .toml is always a file.
     """
     if text.endswith(".toml"):
         return True
@@ -243,7 +243,7 @@ def is_recipe(text: str) -> bool:
 
 
 def described(text: str) -> tuple[str, dict[str, Any]]:
-    """Return the name of a contestant, and the settings that its description makes."""
+    """Return the name of a contestant, and the settings that its description implies."""
     if is_recipe(text):
         return Path(text).stem, flat(read_tables(text))
     loss, *extras = text.split("+")
@@ -261,7 +261,7 @@ def described(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _attempt(values: Mapping[str, Any], mistakes: list[str], trust: Trust) -> Recipe | None:
-    """Make a recipe, or note what is wrong with it."""
+    """Return a recipe, or record what is wrong with it."""
     try:
         return Recipe.of(values, trust)
     except InputError as error:
@@ -270,7 +270,7 @@ def _attempt(values: Mapping[str, Any], mistakes: list[str], trust: Trust) -> Re
 
 
 def _differing(recipe: Recipe, common: Recipe) -> list[str]:
-    """Return a line on each condition that a loss would change for itself."""
+    """Return a message for each shared condition that a loss would change."""
     mine, theirs = flat(recipe.model_dump()), flat(common.model_dump())
     return [
         f"{name} is {mine[name]!r} here and {theirs[name]!r} for the others; all losses are compared under the same "
@@ -281,7 +281,7 @@ def _differing(recipe: Recipe, common: Recipe) -> list[str]:
 
 
 def needs(recipe: Recipe) -> list[str]:
-    """Return in words what a loss brings along: its miner, memory or proxies."""
+    """Describe what a loss requires: its miner, memory or proxies."""
     words = []
     if recipe.mining is not None:
         words.append(f"miner {recipe.mining}")
@@ -300,14 +300,14 @@ def needs(recipe: Recipe) -> list[str]:
 
 
 def demands_after_search(contestant: Contestant, best: Recipe) -> tuple[str, ...]:
-    """What a contestant asks for after a search, which may have changed what it brings along and its batches."""
+    """Return the requirements of a contestant after a search, which may have changed its needs and its batches."""
     own = contestant.recipe
-    kept = [words for words in contestant.demands if words not in needs(own)]
+    words_left = [words for words in contestant.demands if words not in needs(own)]
     if best.batch != own.batch:
-        kept = [words for words in kept if not words.startswith(BATCHES)]
+        words_left = [words for words in words_left if not words.startswith(BATCHES)]
         shape = f"{best.classes_per_batch} classes x {best.samples_per_class}"
-        kept.append(f"{BATCHES} {shape}, which the search found better than {own.batch.replace('x', ' x ')}")
-    return (*needs(best), *kept)
+        words_left.append(f"{BATCHES} {shape}, which the search found better than {own.batch.replace('x', ' x ')}")
+    return (*needs(best), *words_left)
 
 
 def _differences(recipe: Recipe, common: Recipe) -> list[str]:

@@ -1,4 +1,4 @@
-"""Trials side by side: processes that keep their data, outlive failures, and die with their parent."""
+"""Parallel execution of tasks, in local processes that end with their parent, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["Ended", "Processes", "run_here", "run_on_ray"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-STOPPING = 60.0  # seconds that a trial has to save itself
+STOPPING = 60.0  # seconds that a run has to save its state
 
 
 @dataclass(frozen=True)
 class Ended(Generic[Task, Result]):
-    """A task that came to an end: with a result, or with the reason why there is none."""
+    """A finished task, with a result or with the reason why there is none."""
 
     task: Task
     result: Result | None
@@ -36,7 +36,7 @@ class Ended(Generic[Task, Result]):
 def run_here(
     tasks: Sequence[Task], work: Callable[[Task], Result], started: Callable[[Task], None]
 ) -> Iterator[Ended[Task, Result]]:
-    """Do one task after the other in this process."""
+    """Run tasks one after another in this process."""
     for task in tasks:
         started(task)
         yield Ended(task, work(task))
@@ -44,14 +44,14 @@ def run_here(
 
 @final
 class Processes:
-    """Processes that do tasks side by side, and wait in between: to start one takes seconds, most of them for imports.
+    """Worker processes that run tasks in parallel. They stay alive in between: starting one takes seconds of imports.
 
-    A process that dies takes only its task with it: the task ends with an error, and a new process does the rest. Who
-    was killed from outside is given a second chance, since a run goes on from its last checkpoint.
+    If a process dies, only its task ends with an error, and a new process takes its place. The task of a process that
+    was killed by a signal is retried once, since a run resumes from its last checkpoint.
 
     Args:
-        jobs: How many at most; they are started when there is something to do, or by `start`.
-        threads: Of each.
+        jobs: Largest number of processes; they are started when needed, or by `start`.
+        threads: Number of threads of each process.
     """
 
     def __init__(self, jobs: int, threads: int) -> None:
@@ -67,11 +67,11 @@ class Processes:
         self._pool = []
 
     def start(self, work: Callable[[Any], Any], tasks: int) -> None:
-        """Start processes for tasks that are to come; they get ready while this one does something else.
+        """Start processes for upcoming tasks; they prepare while this process does something else.
 
         Args:
-            work: What will be done; its `get_ready`, if it has one, is called in each of them.
-            tasks: How many there will be.
+            work: Function to run on each task; its `get_ready`, if it has one, is called in each process.
+            tasks: Number of upcoming tasks.
         """
         self._fill(tasks)
         for process in self._pool:
@@ -83,20 +83,20 @@ class Processes:
     def run(
         self, tasks: Sequence[Task], work: Callable[[Task], Result], started: Callable[[Task], None]
     ) -> Iterator[Ended[Task, Result]]:
-        """Do tasks; each process receives `work`, with all its data, once."""
+        """Run tasks; `work`, with all its data, is sent to each process once."""
         waiting = list(reversed(tasks))
         given_again: set[int] = set()
         self._fill(len(tasks))
         pool = self._pool
         try:
             while waiting or any(process.task is not None for process in pool):
-                for place, process in enumerate(pool):
+                for index, process in enumerate(pool):
                     if process.task is None and waiting:
                         task = waiting.pop()
                         started(task)
-                        if not process.takes(task, work):  # it died while it had nothing to do
-                            pool[place] = _Process(self._threads)
-                            pool[place].takes(task, work)
+                        if not process.takes(task, work):  # it died while idle
+                            pool[index] = _Process(self._threads)
+                            pool[index].takes(task, work)
                 busy = {process.connection: process for process in pool if process.task is not None}
                 for connection in wait(list(busy)):
                     process = busy[connection]  # type: ignore[index]
@@ -122,29 +122,29 @@ class Processes:
 
 
 class _Process:
-    """One worker process, the pipe to it, and the task it is at."""
+    """A worker process, the pipe to it, and its current task."""
 
     def __init__(self, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-        self.connection, theirs = context.Pipe()
+        context = multiprocessing.get_context("spawn")  # PyTorch's threads do not survive a fork
+        self.connection, child_end = context.Pipe()
         self.task: Any = None
         self._work: Any = None
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, threads))
+        self.process: SpawnProcess = context.Process(target=_serve, args=(child_end, threads))
         with _deaf_to_interrupts():
             self.process.start()
-        theirs.close()
+        child_end.close()
 
     def gets_ready(self, work: Callable[[Any], Any]) -> None:
-        """Tell it what will be done."""
+        """Send the work to the process in advance."""
         self._work = work
-        with suppress(OSError):  # one that is gone is replaced when there is a task for it
+        with suppress(OSError):  # a dead process is replaced when it gets a task
             self.connection.send((work,))
 
     def takes(self, task: Any, work: Callable[[Any], Any]) -> bool:
-        """Give it a task, and what is to be done to it unless it knows; False if it is gone."""
+        """Assign a task, and send the work unless it has it already; return False if the process is gone."""
         self.task = task
         try:
-            # Not as an argument of the process: to one that is killed while it starts, Python would write for ever.
+            # Not as an argument of the process: Python would block forever if it is killed while it starts.
             self.connection.send((None if self._work is work else work, task))
             self._work = work
         except OSError:
@@ -153,23 +153,23 @@ class _Process:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal ended it, once it has ended."""
+        """Whether the process was ended by a signal."""
         return (self.process.exitcode or 0) < 0
 
     def last_words(self) -> str:
-        """Say how the process ended."""
+        """Return how the process ended."""
         self.process.join(STOPPING)
         code = self.process.exitcode
         killed = " (killed by the system: most often for lack of memory, so give fewer --jobs)" if code == -9 else ""
         return f"Its process ended with exit code {code}{killed}."
 
     def ask_to_stop(self) -> None:
-        """Let training save itself and stop."""
+        """Ask training to save its state and stop."""
         if self.task is not None and self.process.is_alive():
             self.process.terminate()
 
     def end(self) -> None:
-        """Close the pipe, at which the process ends; one that does not is killed."""
+        """Close the pipe, which ends the process; kill it if it does not end."""
         with suppress(OSError):
             self.connection.close()
         self.process.join(STOPPING)
@@ -180,13 +180,13 @@ class _Process:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Let what is started here ignore Ctrl-C from its first moment on: the parent says when to stop.
+    """Make processes started here ignore Ctrl-C from the beginning; the parent tells them when to stop.
 
-    A process that is interrupted while it imports would print its traceback among what the parent says.
+    A process that is interrupted during its imports would print a traceback into the parent's output.
     """
     try:
         former = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:  # not in the main thread, where signals cannot be changed
+    except ValueError:  # not the main thread: signals cannot be changed here
         yield
         return
     try:
@@ -196,11 +196,11 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _serve(connection: Connection, threads: int) -> None:
-    """Receive what is to be done, and do it to tasks as they come, until the pipe closes."""
+    """Receive the work and run it on tasks as they arrive, until the pipe closes."""
     import torch
 
     warn_plainly()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says when to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent tells them when to stop
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     work = None
@@ -210,7 +210,7 @@ def _serve(connection: Connection, threads: int) -> None:
         except (EOFError, OSError):
             return
         work = other_work or work
-        assert work is not None  # which comes with the first task, or before it
+        assert work is not None  # sent with the first task or before it
         if not tasks:
             getattr(work, "get_ready", lambda: None)()
             continue
@@ -226,16 +226,16 @@ def _serve(connection: Connection, threads: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """End this process when its parent is gone, so that nothing works on in a folder that a new one may take over."""
+    """End this process when its parent is gone, so that it does not write to a folder that a new process may use."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-# Trials on a Ray cluster.
+# Execution on a Ray cluster.
 
-LOSSES = 3  # of workers or machines that a run may suffer
+LOSSES = 3  # retries of a run after lost workers or machines
 
 
 def run_on_ray(
@@ -246,17 +246,17 @@ def run_on_ray(
     address: str,
     threads: int,
 ) -> Iterator[Ended[Task, Result]]:
-    """Do tasks on a Ray cluster, as many at a time as it has room for.
+    """Run tasks on a Ray cluster, as many in parallel as it has resources for.
 
-    The data goes into Ray's object store once. All machines must see the folder of the comparison and, where the data
-    is a set of files, those files under the same paths.
+    The data goes into Ray's object store once. All machines must be able to access the folder of the comparison and, if
+    the data is a set of files, those files under the same paths.
 
     Args:
-        tasks: To be done.
-        work: Does one.
-        started: Told of each task as it is handed over.
-        address: Of the cluster; "local" starts one in this machine.
-        threads: Processors of each task.
+        tasks: Tasks to run.
+        work: Function that runs a task.
+        started: Callback that receives each task when it is submitted.
+        address: Address of the cluster; "local" starts one on this machine.
+        threads: Number of CPUs of each task.
     """
     try:
         import ray
@@ -265,8 +265,8 @@ def run_on_ray(
     mine = not ray.is_initialized()
     if mine:
         ray.init(address=address, include_dashboard=False, log_to_driver=False)
-    # Ray tries again what it lost with a worker or a machine, and the run goes on from its last checkpoint; what
-    # raises an error of its own is not tried again.
+    # Ray retries tasks that it lost with a worker or a machine, and the run resumes from its last checkpoint. Tasks
+    # that raise an exception are not retried.
     do = ray.remote(num_cpus=threads, max_retries=LOSSES)(_do)
     try:
         shared = ray.put(work)

@@ -1,4 +1,4 @@
-"""Features of frozen networks, computed once for all runs, and how long that takes."""
+"""Features of frozen networks, computed once before the runs that share them, with an estimate of the time."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ from vicinal.training.frozen import FrozenEmbedder
 __all__ = ["compute_features", "feature_seconds"]
 
 
-# Frozen features, computed before the runs that share them start.
-
-
 def compute_features(
     recipes: Sequence[Recipe],
     data: Dataset,
@@ -36,16 +33,16 @@ def compute_features(
     workers: int,
     say: Callable[[str], None] | None,
 ) -> None:
-    """Put the features that runs with a frozen backbone need in the cache, once for all of them.
+    """Compute the features that runs with a frozen backbone need, and cache them for all runs.
 
     Args:
-        recipes: Of the runs.
+        recipes: Recipes of the runs.
         data: The whole dataset.
-        networks: Where the runs start from.
-        splits: Those of all seeds and folds.
-        cache: Where features are kept.
-        workers: Processes that decode images.
-        say: Is told how long it takes; None shows no progress.
+        networks: Untrained networks that the runs start from.
+        splits: Splits of all seeds and folds.
+        cache: Folder of cached features.
+        workers: Number of processes that decode images.
+        say: Callback that receives the time estimate; None shows no progress.
     """
     for recipe in {recipe.backbone: recipe for recipe in reversed(recipes) if recipe.freeze}.values():
         network = networks.of(recipe)
@@ -62,7 +59,7 @@ def compute_features(
         frozen.features_of(data, network.plain.transform, 1)
 
 
-TIMED = 64  # images at least
+TIMED = 64  # fewest images to time
 
 
 def feature_seconds(
@@ -73,17 +70,17 @@ def feature_seconds(
     recipe: Recipe,
     cache: Path | None,
 ) -> float:
-    """Return how long the features of a frozen network take that are not kept yet; 0 where few or none are missing.
+    """Estimate the time to compute the uncached features of a frozen network; 0 if few or none are missing.
 
-    The first of them are computed, kept and timed, so that no image is opened for the estimate alone.
+    The first features are computed, cached and timed, so that no image is read only for the estimate.
 
     Args:
-        embedder: Network, frozen as the recipe has it.
-        data: All that is compared on, which goes through the embedder's own transform.
-        pool: Classes that are trained on.
-        transform: What training images go through.
-        recipe: Of any run with that network.
-        cache: Where features are kept.
+        embedder: Network, frozen as in the recipe.
+        data: Whole dataset, which goes through the embedder's own transform.
+        pool: Items of the training classes.
+        transform: Transform of training images.
+        recipe: Recipe of any run with that network.
+        cache: Folder of cached features.
     """
     stages = 0 if recipe.freeze is True else recipe.train_stages or 0
     settings: dict[str, Any] = {"cache": cache, "train_stages": stages, "precision": usual_precision(stages)}
@@ -96,7 +93,7 @@ def feature_seconds(
     if recipe.copies > 1 or describe(transform) != describe(plain):  # type: ignore[arg-type]
         missing += len(missing_features(embedder, pool, transform, copies=recipe.copies, **settings))
     seconds = 0.0
-    for classes in (first, timed):  # the first time is no measure
+    for classes in (first, timed):  # the first pass is a warm-up
         began = time.perf_counter()
         frozen_features(embedder, data.of_classes(classes), plain, progress=False, **settings)
         seconds = time.perf_counter() - began
@@ -105,6 +102,6 @@ def feature_seconds(
 
 
 def _with_items(data: Dataset, classes: Sequence[int], items: int) -> list[int]:
-    """Return the first of these classes, as many as have so many items together."""
+    """Return the first classes that together have at least `items` items."""
     sizes = np.cumsum([len(data.members(label)) for label in classes])
     return list(classes[: int(np.searchsorted(sizes, items)) + 1])

@@ -1,4 +1,4 @@
-"""The runs of a comparison: the ladder of learning rates, the search for settings, and the runs themselves."""
+"""Runs of a comparison: the ladder of learning rates, the search for settings, and the runs themselves."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ __all__ = [
 ]
 
 
-# How far a trial of a search is, for who waits for the search.
+# Progress file of a tuning trial.
 
-EVERY = 1.0  # seconds between two lines at least
+EVERY = 1.0  # shortest time between two lines, in seconds
 
 
 @final
 class TrialLog(Hook):
-    """Writes lines as the log of a run has them, and which trial of how many it is.
+    """Writes log lines like a run, with the number of the trial and of all trials.
 
     Args:
-        path: Of the file; what a former trial wrote there is gone.
-        finished: Trials before this one.
-        trials: Of the whole search.
+        path: Path of the file, which replaces that of the previous trial.
+        finished: Number of trials before this one.
+        trials: Number of trials of the whole search.
     """
 
     def __init__(self, path: Path, finished: int, trials: int) -> None:
         self._path = path
         self._trial = {"trial": finished + 1, "trials": trials}
         self._written, self._images = time.monotonic(), 0
-        with suppress(OSError):  # nobody should lose a search over the news of it
+        with suppress(OSError):  # a progress file must not stop a search
             path.write_text(json.dumps(self._trial) + "\n")
 
     def before_step(self, state: TrainingState) -> None:
-        """Say how far the trial is, unless that was said just now."""
+        """Write the progress of the trial, at most once per `EVERY` seconds."""
         now = time.monotonic()
         if now - self._written >= EVERY:
             rate = (state.images - self._images) / (now - self._written)
@@ -80,7 +80,7 @@ class TrialLog(Hook):
             self._written, self._images = now, state.images
 
     def after_evaluation(self, state: TrainingState, scores: Mapping[str, float]) -> None:
-        """Say the new score."""
+        """Write the new score."""
         self._write({"step": state.step, "score": scores[state.settings.score]}, state)
 
     def _write(self, values: Mapping[str, int | float], state: TrainingState) -> None:
@@ -90,24 +90,24 @@ class TrialLog(Hook):
             file.write(json.dumps(line) + "\n")
 
 
-# What a worker of a comparison does with a contestant; carries the data, and is sent to each process once.
+# Work of a comparison's processes; holds the data, and is sent to each process once.
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunContestant:
-    """Trains and scores; what fails becomes a record that says why. Which code may run is known by the recipe it gets.
+    """Trains and scores a contestant; a failure becomes a record with its reason. The recipe knows which code may run.
 
     Attributes:
         data: The whole dataset.
-        data_hash: Of its content.
+        data_hash: Hash of its content.
         out: Folder of the comparison.
-        cache: Where frozen features are kept.
-        workers: Processes that decode images, for each run.
-        keep_models: Whether trained embedders stay in the runs' folders.
-        command: What repeats the comparison.
-        notes: What a reader of any of its scores has to know.
-        same_batches: Whether batches are composed alike for all losses.
+        cache: Folder of cached frozen features.
+        workers: Number of processes that decode images, for each run.
+        keep_models: Whether to save trained embedders in the runs' folders.
+        command: Command that repeats the comparison.
+        notes: Notes that apply to all of its scores.
+        same_batches: Whether all losses use the same composition of batches.
     """
 
     data: Dataset
@@ -121,21 +121,21 @@ class RunContestant:
     same_batches: bool = False
 
     def get_ready(self) -> None:
-        """Import what the first run in a process of its own needs."""
+        """Import in advance what the first run in a new process needs."""
         import_fabric()
 
     def key(self, contestant: Contestant) -> str:
-        """Return what the run of a contestant is called in the journal."""
+        """Return the journal key of a contestant's run."""
         return contestant.recipe.key(self.data_hash, contestant.name)
 
     def log_of(self, contestant: Contestant) -> Path:
-        """Return the file in which the run of a contestant says how far it is."""
+        """Return the log file of a contestant's run."""
         return RunFiles(Journal(self.out).run_folder(self.key(contestant))).log
 
     def __call__(self, contestant: Contestant) -> Record:
-        """Run one contestant; a run that was interrupted goes on from its last checkpoint.
+        """Run one contestant; an interrupted run resumes from its last checkpoint.
 
-        A rung is trained and not tested. Its checkpoint stays: the run that it may become goes on from there.
+        A rung is trained but not tested. Its checkpoint is kept: if it is chosen, its run continues from there.
         """
         files = RunFiles(Journal(self.out).run_folder(self.key(contestant)))
         try:
@@ -151,24 +151,24 @@ class RunContestant:
             )
         except Interrupted:
             raise
-        except Exception as error:  # whatever it is, the others go on
+        except Exception as error:  # the others continue in any case
             return self.failed(contestant, error)
         if contestant.role != "rung":
             self.forget(run.record.key)
         return run.record
 
     def forget(self, key: str) -> None:
-        """Delete the checkpoints of a run, which only an unfinished one needs."""
+        """Delete the checkpoints of a run, which only an unfinished run needs."""
         files = RunFiles(Journal(self.out).run_folder(key))
         for checkpoint in (files.last, files.best, files.former_best):
             checkpoint.unlink(missing_ok=True)
 
     def failed(self, contestant: Contestant, error: BaseException | str) -> Record:
-        """Return the record of a run that failed, and leave the traceback in its folder."""
+        """Return the record of a failed run, and write the traceback to its folder."""
         text = error if isinstance(error, str) else str(error) or type(error).__name__
         if not isinstance(error, str):
             files = RunFiles(Journal(self.out).run_folder(self.key(contestant)))
-            with suppress(OSError, DataError):  # the disk may be what failed
+            with suppress(OSError, DataError):  # the failure may be a full disk
                 files.folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(files.error, "".join(traceback.format_exception(error)))
                 text += f" The traceback is in {files.folder.name}/{files.error.name}."
@@ -183,13 +183,13 @@ class RunContestant:
         )
 
     def again(self, contestant: Contestant, record: Record) -> Record:
-        """Return the record of a rung that failed as that of a run."""
-        # What was noted of its training stays: that the budget was next to nothing, say.
+        """Return the record of a failed rung as the record of a run."""
+        # Notes on its training still apply, such as one on a tiny budget.
         notes = tuple(dict.fromkeys([*self.notes, *record.notes]))
         return record.model_copy(update={**self.facts(contestant), "notes": notes})
 
     def facts(self, contestant: Contestant) -> dict[str, Any]:
-        """Return what is known of a contestant's record before it runs."""
+        """Return the fields of a contestant's record that are known before it runs."""
         return {
             "key": self.key(contestant),
             "name": contestant.name,
@@ -212,10 +212,10 @@ class TuneContestant:
 
     Attributes:
         data: The whole dataset.
-        out: Folder of the comparison; searches are kept in `tuning/` and go on from there.
-        trials: Of each contestant, the learning rates that it has tried among them.
-        sampler: Which sampler chooses.
-        cache: Where frozen features are kept.
+        out: Folder of the comparison; searches are stored in `tuning/` and resumed from there.
+        trials: Number of trials of each contestant, including the learning rates that it has tried.
+        sampler: Sampler of the search.
+        cache: Folder of cached frozen features.
     """
 
     data: Dataset
@@ -225,12 +225,12 @@ class TuneContestant:
     cache: Path | None = None
 
     def log_of(self, contestant: Contestant) -> Path:
-        """Return the file in which the search of a contestant says how far it is."""
+        """Return the progress file of a contestant's search."""
         name = search_name(contestant.name, contestant.recipe.backbone, contestant.recipe.dim)
         return self.out / "tuning" / f"{name}.progress.jsonl"
 
     def __call__(self, contestant: Contestant) -> Tuned | str:
-        """Return what was found, or why nothing was."""
+        """Return the result of the search, or the reason why there is none."""
         recipe = contestant.recipe
         split = recipe.split(self.data).without_test()
         log, name = self.log_of(contestant), search_name(contestant.name, recipe.backbone, recipe.dim)
@@ -239,7 +239,7 @@ class TuneContestant:
         try:
             need_validation(split)
             trials, spread = self.trials - contestant.tuning_trials, FAR
-            if contestant.curve:  # the rung that won is the first trial of the search, and is not run again
+            if contestant.curve:  # the winning rung is the first trial of the search and is not rerun
                 trials, spread = trials + 1, NEAR
             tuned = run_study(
                 split,
@@ -251,7 +251,7 @@ class TuneContestant:
             )
         except Interrupted:
             raise
-        except Exception as error:  # whatever it is, the others go on
+        except Exception as error:  # the others continue in any case
             return str(error)
         finally:
             log.unlink(missing_ok=True)
@@ -262,11 +262,11 @@ class TuneContestant:
         return tuned
 
 
-# A ladder of learning rates for each loss: what suits one ruins another, so each climbs it before it is compared.
+# Ladder of learning rates: a rate that suits one loss ruins another, so each loss tries several before the comparison.
 
 
 def rungs_of(grid: Sequence[Contestant], rungs: int) -> list[Contestant]:
-    """Return what has to be tried: with each network, every loss at every rate, on the first seed and fold."""
+    """Return the runs to try: every loss at every rate with each network, on the first seed and fold."""
     return [
         replace(first, recipe=at_rate(first.recipe, rate, multiplier_stays=_multiplier_stays(first)), role="rung")
         for first in first_of_each(grid)
@@ -277,12 +277,12 @@ def rungs_of(grid: Sequence[Contestant], rungs: int) -> list[Contestant]:
 def chosen_rates(grid: Sequence[Contestant], tried: Sequence[tuple[Contestant, Record]]) -> list[Contestant]:
     """Return the runs of a comparison at the rates whose rungs scored best on the validation classes.
 
-    A loss none of whose rungs came to an end keeps its rate, at which it will say what is wrong; its rungs count as
-    trials all the same.
+    A loss whose rungs all failed keeps its rate, at which its run will report what is wrong; its rungs still count as
+    trials.
 
     Args:
         grid: All runs.
-        tried: The rungs, and what came of them.
+        tried: Rungs and their records.
     """
     ended: dict[object, list[Record]] = {}
     for contestant, record in tried:
@@ -314,20 +314,20 @@ def _by_step(record: Record) -> dict[int, float]:
 
 
 def _multiplier_stays(contestant: Contestant) -> bool:
-    """Whether somebody said by how much the rate of proxies is higher than that of the network."""
+    """Whether the user chose the ratio of the proxies' learning rate to that of the network."""
     return "proxy_multiplier" in contestant.chosen
 
 
 def first_of_each(grid: Sequence[Contestant]) -> list[Contestant]:
-    """Return, of all that is searched apart, the contestant of the first seed and fold."""
-    found: dict[object, Contestant] = {}
+    """Return the contestant of the first seed and fold for each separate search."""
+    first: dict[object, Contestant] = {}
     for contestant in grid:
-        found.setdefault(searched_apart(contestant), contestant)
-    return list(found.values())
+        first.setdefault(searched_apart(contestant), contestant)
+    return list(first.values())
 
 
 def searched_apart(contestant: Contestant) -> tuple[str, str, int | None]:
-    """What has a ladder and a search of its own: a loss with a network, since rates and settings depend on both."""
+    """Return the key of a separate ladder and search: loss and network, since rates and settings depend on both."""
     return contestant.name, contestant.recipe.backbone, contestant.recipe.dim
 
 
@@ -337,15 +337,15 @@ Result = TypeVar("Result")
 @final
 @dataclass(frozen=True)
 class Execution:
-    """How runs are carried out, which their results do not depend on.
+    """How runs are executed; results do not depend on it.
 
     Attributes:
-        jobs: Runs at a time.
-        threads: Of each.
+        jobs: Number of parallel runs.
+        threads: Number of threads of each run.
         ray: Address of a Ray cluster; None for this machine.
-        retry_failed: Run again what failed before.
+        retry_failed: Whether to retry runs that failed before.
         progress: Whether to show progress.
-        processes: That do several at a time here; None does them in this one.
+        processes: Processes for parallel runs on this machine; None to run in this process.
     """
 
     jobs: int
@@ -357,7 +357,7 @@ class Execution:
 
 
 def get_ready(first: Sequence[Contestant], run: RunContestant, how: Execution, journal: OpenJournal) -> None:
-    """Start the processes that the first runs will need, unless the journal has those runs."""
+    """Start the processes for the first runs, unless the journal already has those runs."""
     existing = {record.key for record in journal.records}
     lacking = [contestant for contestant in first if run.key(contestant) not in existing]
     if how.processes is not None and lacking:
@@ -371,19 +371,19 @@ def climb_rates(
     how: Execution,
     journal: OpenJournal,
 ) -> list[Contestant]:
-    """Try learning rates, and return the runs at the best of them.
+    """Try learning rates, and return the runs at the best rates.
 
     Args:
         grid: All runs.
         rungs: Each loss at each rate, as `rungs_of` returns them.
-        run: Runs one.
-        how: How they are carried out.
+        run: Function that runs a contestant.
+        how: How runs are executed.
         journal: Journal of the comparison.
     """
     best: dict[object, float] = {}
 
     def forget_if_beaten(rung: Contestant, record: Record) -> None:
-        """Keep the checkpoints of what may yet be chosen alone: those of all rungs of large networks fill a disk."""
+        """Keep only checkpoints that may still be chosen: those of all rungs of large networks would fill a disk."""
         score, apart = record.validation.get(record.score, -math.inf), searched_apart(rung)
         if score < best.setdefault(apart, score):
             run.forget(record.key)
@@ -391,9 +391,9 @@ def climb_rates(
 
     tried = run_grid("learning rates", rungs, run, how, journal, ended=forget_if_beaten)
     chosen = chosen_rates(grid, [(rung, tried[run.key(rung)]) for rung in rungs])
-    kept = {run.key(contestant) for contestant in chosen}
+    keys = {run.key(contestant) for contestant in chosen}
     for rung in rungs:
-        if run.key(rung) not in kept:
+        if run.key(rung) not in keys:
             run.forget(run.key(rung))
     return chosen
 
@@ -401,9 +401,9 @@ def climb_rates(
 def search_settings(
     grid: Sequence[Contestant], search: TuneContestant, how: Execution
 ) -> tuple[list[Contestant], list[tuple[Contestant, str]]]:
-    """Search for each loss's settings once with each network; return the runs with them, and those whose search failed.
+    """Search for the settings of each loss with each network; return the updated runs, and those whose search failed.
 
-    Rates that were tried count: a loss that has had all of its trials is left as it is.
+    Learning rates that were tried count as trials: a loss that has used all of its trials is left unchanged.
     """
     wanting = [contestant for contestant in first_of_each(grid) if contestant.tuning_trials < search.trials]
     outcomes: dict[object, Tuned | str] = {}
@@ -413,16 +413,16 @@ def search_settings(
             shown.ended(ended.task)
     ready, broken = list[Contestant](), list[tuple[Contestant, str]]()
     for contestant in grid:
-        found, own = outcomes.get(searched_apart(contestant)), contestant.recipe
-        if found is None:
+        outcome, own = outcomes.get(searched_apart(contestant)), contestant.recipe
+        if outcome is None:
             ready.append(contestant)
             continue
-        if isinstance(found, str):
-            broken.append((contestant, f"The search for its settings failed: {found}"))
+        if isinstance(outcome, str):
+            broken.append((contestant, f"The search for its settings failed: {outcome}"))
             continue
-        best = found.recipe
+        best = outcome.recipe
         recipe = best.changed(seed=own.training.seed, fold=own.fold, backbone=own.backbone, dim=own.dim)
-        spent = contestant.tuning_images + found.steps * images_per_step(own)
+        spent = contestant.tuning_images + outcome.steps * images_per_step(own)
         trials = search.trials
         demands = demands_after_search(contestant, best)
         ready.append(replace(contestant, recipe=recipe, demands=demands, tuning_trials=trials, tuning_images=spent))
@@ -438,40 +438,40 @@ def run_grid(
     *,
     ended: Callable[[Contestant, Record], None] = lambda contestant, record: None,
 ) -> dict[str, Record]:
-    """Run what the journal lacks, and return all records by their keys.
+    """Run what is missing in the journal, and return all records by key.
 
-    Rungs whose learning rates were chosen are trained already, and only tested.
+    Rungs whose learning rates were chosen are already trained and are only tested.
 
     Args:
-        what: What they are called.
-        grid: All that there have to be.
-        run: Runs one.
-        how: How they are carried out.
+        what: Name of the runs in the progress display.
+        grid: All runs that must exist.
+        run: Function that runs a contestant.
+        how: How runs are executed.
         journal: Journal of the comparison.
-        ended: Told of each that ends.
+        ended: Callback that receives each finished run.
     """
-    known = {record.key: record for record in journal.records if record.status == "done" or not how.retry_failed}
+    records = {record.key: record for record in journal.records if record.status == "done" or not how.retry_failed}
     for contestant in grid:
         key = run.key(contestant)
-        if contestant.role == "run" and key in known and known[key].role == "rung":
-            if known[key].status == "failed":
-                known[key] = run.again(contestant, known[key])
-                journal.append(known[key])
+        if contestant.role == "run" and key in records and records[key].role == "rung":
+            if records[key].status == "failed":
+                records[key] = run.again(contestant, records[key])
+                journal.append(records[key])
             else:
-                del known[key]
-    missing = [contestant for contestant in grid if run.key(contestant) not in known]
+                del records[key]
+    missing = [contestant for contestant in grid if run.key(contestant) not in records]
     with Shown(what, len(grid), how.progress, completed=len(grid) - len(missing), log_of=run.log_of) as shown:
         for outcome in _ended(missing, run, shown.started, how):
             record = outcome.result or run.failed(outcome.task, outcome.error)
             journal.append(record)
-            known[record.key] = record
+            records[record.key] = record
             ended(outcome.task, record)
             shown.ended(outcome.task, record)
-    return known
+    return records
 
 
 def say(*lines: str) -> None:
-    """Show lines where progress is shown."""
+    """Print lines to standard error."""
     for line in lines:
         Console(stderr=True).print(line, highlight=False, markup=False)
 
@@ -482,7 +482,7 @@ def _ended(
     started: Callable[[Contestant], None],
     how: Execution,
 ) -> Iterator[Ended[Contestant, Result]]:
-    """Do the work on each contestant, here, in other processes or on a cluster, and yield what ends."""
+    """Run the work on each contestant, here, in other processes or on a cluster, and yield results as they finish."""
     if how.ray is not None:
         from vicinal.comparing.executor import run_on_ray
 

@@ -1,4 +1,4 @@
-"""From what was asked of a comparison to all of its runs, checked before anything runs."""
+"""Plan of a comparison: all of its runs, built from the caller's request and checked before anything runs."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ __all__ = [
 ]
 
 
-# The ways that are compared where none is named: few, and different in kind.
+# Default losses of a comparison: a few of different kinds.
 
 
 class PanelMethod(NamedTuple):
-    """A loss as `compare` takes it, what kind it is of, and what the literature says of it."""
+    """A loss as `compare` takes it, its kind, and what the literature says about it."""
 
     loss: str
     kind: str
@@ -81,23 +81,23 @@ PANEL: tuple[PanelMethod, ...] = (
 
 
 def panel_in_words() -> list[str]:
-    """A line on each way of the panel."""
-    return [f"{way.loss} ({way.kind}): {way.literature}" for way in PANEL]
+    """Return a line on each loss of the panel."""
+    return [f"{method.loss} ({method.kind}): {method.literature}" for method in PANEL]
 
 
-# What the data decides where nobody did: network, batches, groups, budget, and what a loss's paper says of itself.
+# Defaults for settings that the user did not choose: network, batches, groups, budget, and settings from the paper.
 
 
 def states_conditions(base: Mapping[str, Any], losses: Sequence[Any]) -> bool:
-    """Whether a recipe, of all or of a loss, says under what conditions is compared; else they follow the data."""
+    """Whether a recipe, shared or of a loss, states the conditions; otherwise the data determines them."""
     return bool(base) or any(is_recipe(str(loss)) for loss in losses)
 
 
 def with_settings_of_the_data(draft: Draft, suited: Mapping[str, Any], chosen: Mapping[str, Any]) -> Draft:
-    """Return a draft with the network that suits the data and how it is trained, where nobody chose them.
+    """Return a draft with the network and training settings that suit the data, unless the user chose them.
 
     Args:
-        draft: Of a loss that is named without a recipe.
+        draft: Draft of a loss that is named without a recipe.
         suited: Settings that suit the data.
         chosen: Settings that override everything.
     """
@@ -108,7 +108,7 @@ def with_settings_of_the_data(draft: Draft, suited: Mapping[str, Any], chosen: M
 
 
 def with_groups_that_fit(draft: Draft, sets: Sequence[Dataset]) -> Draft:
-    """Return a draft that asks for no more groups of classes than those of every seed and fold make."""
+    """Return a draft with no more groups of classes than the classes of every seed and fold allow."""
     if not draft.recipe.hierarchy:
         return draft
     classes = min(len(train.classes) for train in sets)
@@ -116,10 +116,10 @@ def with_groups_that_fit(draft: Draft, sets: Sequence[Dataset]) -> Draft:
 
 
 def with_batches_that_fit(draft: Draft, sets: Sequence[Dataset]) -> tuple[Draft, str | None]:
-    """Return a draft whose batches the training items of every seed and fold can fill, and a note where they shrank.
+    """Return a draft whose batches the training items of every seed and fold can fill, and a note if they shrank.
 
     Args:
-        draft: Of one loss.
+        draft: Draft of one loss.
         sets: Training items of all seeds and folds.
     """
     fitting = with_fitting_batches(draft.recipe, *sets)
@@ -127,25 +127,25 @@ def with_batches_that_fit(draft: Draft, sets: Sequence[Dataset]) -> tuple[Draft,
 
 
 def with_default_budget(draft: Draft, chosen: Mapping[str, Any], train: Dataset) -> Draft:
-    """Return a draft that sees as many images as suit the data, unless the caller says how many."""
+    """Return a draft with a number of images that suits the data, unless the caller chose a budget."""
     return replace(draft, recipe=budgeted(draft.recipe, train, chosen))
 
 
 def with_paper_settings(draft: Draft, train: Dataset) -> Draft:
-    """Return a draft that is trained as its loss declares where nobody chose, with as many images as before."""
+    """Return a draft with the settings from the paper where the user chose none, and the same number of images."""
     own = on_own_terms(draft.recipe, train, draft.chosen)
     return replace(draft, recipe=own.recipe, differences=(*draft.differences, *own.words))
 
 
 def notes_on_names(ways: Collection[str], drafts: Sequence[Draft]) -> tuple[str, ...]:
-    """What names stand for where one might think otherwise: a loss without its miner, or not the folder of its name.
+    """Return notes on ambiguous names: a loss without its usual miner, or a loss with the name of a folder.
 
     Args:
-        ways: Losses as they were asked for.
+        ways: Losses as requested.
         drafts: One of each loss.
     """
-    folders = [way for way in ways if not is_recipe(way) and Path(way).is_dir()]
-    notes = [f"{way} is the loss; the folder of that name is ./{way}." for way in folders]
+    folders = [loss for loss in ways if not is_recipe(loss) and Path(loss).is_dir()]
+    notes = [f"{loss} is the loss; the folder of that name is ./{loss}." for loss in folders]
     mined = {draft.recipe.loss for draft in drafts if draft.recipe.mining is not None}
     notes += [
         note
@@ -155,26 +155,27 @@ def notes_on_names(ways: Collection[str], drafts: Sequence[Draft]) -> tuple[str,
     return tuple(notes)
 
 
-# How long the runs of a comparison train: the same number of images, and the same patience, for all losses.
+# Training length: the same number of images, and the same patience, for all losses.
 
-# A run ends early only where it is long enough to tell a pause from the end: so many evaluations, half of them in vain.
-# Half, since rates that fall along a cosine often lift a score again after it stood still.
+# A run stops early only if it is long enough to distinguish a plateau from convergence: it has at least `LONG`
+# evaluations, and a share `IN_VAIN` of them in a row brings no improvement. The share is half, since a cosine schedule
+# often raises the score again after a plateau.
 LONG, IN_VAIN = 20, 0.5
 
 
 def with_equal_images(
     drafts: Sequence[Draft], images: int | None, chosen: Mapping[str, Any] | None = None
 ) -> list[Draft]:
-    """Return drafts all of which see the same number of images, whatever the size of their batches.
+    """Return drafts that all see the same number of images, whatever their batch sizes.
 
-    That number is the largest up to the wanted one of which every batch is a part; where batches are too different for
-    one, the numbers differ by less than a batch.
+    That number is the largest common multiple of all batch sizes up to the requested one. If there is none, the
+    numbers differ by less than a batch.
 
     Args:
         drafts: One of each loss.
-        images: Number to be seen; None for those that the steps of the first loss in shared batches see.
-        chosen: Settings that were asked for; with `evaluate_every` not among them, evaluations suit the number of
-            images. None leaves evaluations as they are.
+        images: Number of images; None for the number that the first loss with shared batches sees in its steps.
+        chosen: Requested settings; without `evaluate_every` among them, the evaluation interval is adapted to the
+            number of images. None leaves it unchanged.
     """
     sizes = [images_per_step(draft.recipe) for draft in drafts]
     shared = next((draft.recipe for draft in drafts if not TERMS["batch"] & draft.chosen), drafts[0].recipe)
@@ -188,7 +189,7 @@ def with_equal_images(
     every = shared.training.evaluate_every
     if chosen is not None and "evaluate_every" not in chosen:
         every = evaluation_interval(wanted // size)
-    ends = {} if images is None else {"seconds": None}  # images are the whole budget, whatever a recipe says
+    ends = {} if images is None else {"seconds": None}  # images are the only budget, whatever a recipe says
     return [
         draft.changed(**ends, steps=steps_that_see(wanted, own), evaluate_every=_as_often(every, size, own))
         for draft, own in zip(drafts, sizes, strict=True)
@@ -196,14 +197,14 @@ def with_equal_images(
 
 
 def _as_often(every: int, size: int, own: int) -> int:
-    """Return after how many steps of another size a run is scored as often by images; 0 stays 0, which is never."""
+    """Return the evaluation interval in steps of another batch size, equal in images; 0 (never) stays 0."""
     return max(1, round(every * size / own)) if every else 0
 
 
 def with_patience(drafts: Sequence[Draft]) -> list[Draft]:
-    """Return drafts that end early where half of all evaluations in a row bring nothing, if those are many.
+    """Return drafts that stop early after half of all evaluations in a row without improvement, if there are many.
 
-    A time is spent to its end: how many evaluations it has room for is not known before.
+    A time budget is always used up, since its number of evaluations is not known in advance.
     """
     training = drafts[0].recipe.training
     if training.steps is None or not training.evaluate_every:
@@ -215,13 +216,13 @@ def with_patience(drafts: Sequence[Draft]) -> list[Draft]:
     return [draft.changed(patience=patience) for draft in drafts]
 
 
-# A loss as it is asked for: by name or recipe, as a function, or as a loss and its miner.
+# A requested loss: a name or recipe, a function, or a pair of loss and miner.
 Method = str | Path | Callable[..., Any] | tuple[str | Callable[..., Any], str | Callable[..., Any]]
 
 
 @final
 class Splits:
-    """The splits of a dataset that a comparison uses, each made once.
+    """The splits of a dataset that a comparison uses, each computed once.
 
     Args:
         data: The whole dataset.
@@ -242,14 +243,14 @@ class Splits:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What a comparison is going to run.
+    """All runs of a comparison.
 
     Attributes:
         data: The whole dataset.
-        grid: All runs, such that every loss has its first result before any has its second.
-        shared: The recipe of one of them, for what all have in common.
-        notes: What a reader of any of the scores has to know.
-        splits: Those of all seeds and folds.
+        grid: All runs, ordered such that every loss has its first result before any has its second.
+        shared: Recipe of one of them, to read the shared settings.
+        notes: Notes that apply to all scores.
+        splits: Splits of all seeds and folds.
     """
 
     data: Dataset
@@ -260,28 +261,28 @@ class Plan:
 
     @property
     def can_choose(self) -> bool:
-        """Whether there are classes to choose learning rates by that are not tested on."""
+        """Whether there are validation classes, separate from the test classes, to choose learning rates by."""
         first = self.grid[0].recipe
         return not first.select_on_test and self.splits.of(first).chooser is not None
 
     @property
     def stays_here(self) -> list[str]:
-        """The user's own functions that no other process can import."""
+        """Custom functions that other processes cannot import."""
         return [name for name in _code_names(self.grid) if not works_elsewhere(name)]
 
 
 def as_names(losses: Sequence[Method] | None) -> list[str]:
-    """Return losses as the command line names them; none are those of the panel.
+    """Return losses as the command line names them; None stands for the panel.
 
     Example:
         >>> as_names(["triplet", ("contrastive", "hard")])
         ['triplet', 'contrastive+hard']
     """
     if losses is None:
-        return [way.loss for way in PANEL]
+        return [method.loss for method in PANEL]
     named = []
-    for way in losses:
-        loss, *miners = way if isinstance(way, tuple) else (way,)
+    for method in losses:
+        loss, *miners = method if isinstance(method, tuple) else (method,)
         parts = [str(loss) if isinstance(loss, Path) else name_of("loss", loss, OBJECTIVES)]
         named.append("+".join([*parts, *(name_of("miner", miner, MINERS) for miner in miners)]))
     return named
@@ -294,7 +295,7 @@ class Access:
 
     Attributes:
         trust: Code that may be imported.
-        check: What is remembered of image files when they are read, as `vicinal.data.checks` has it.
+        check: Information to store about image files when they are read, as in `vicinal.data.checks`.
     """
 
     trust: Trust = NO_TRUST
@@ -314,10 +315,10 @@ def plan(
     changes: Mapping[str, Any],
     access: Access | None = None,
 ) -> Plan:
-    """Return all runs of a comparison; arguments are those of `vicinal.compare`, and how names are opened.
+    """Return all runs of a comparison; arguments are those of `vicinal.compare`, and `access`.
 
     Raises:
-        InputError: Listing all mistakes of all recipes.
+        InputError: If any recipe is invalid; lists all problems of all recipes.
     """
     access = access or Access()
     trust = access.trust | (recipe.trust if isinstance(recipe, Recipe) else Trust.none())
@@ -325,7 +326,7 @@ def plan(
     backbones = [Recipe.of({"backbone": backbone}).backbone for backbone in backbones]  # as names
     base = _tables(recipe)
     changes = {**changes, **budget.settings()}
-    if "seconds" in flat(changes) and "steps" not in flat(changes):  # time is the whole budget, whatever a recipe says
+    if "seconds" in flat(changes) and "steps" not in flat(changes):  # time is the only budget, whatever a recipe says
         changes = {**changes, "steps": None}
     if flat(changes).get("fold") is not None:
         raise InputError(
@@ -345,7 +346,7 @@ def plan(
     splits = Splits(whole)
     completed, notes = complete(first, whole, splits, wishes)
     grid = _grid([draft.contestant() for draft in completed], dims, backbones, seeds)
-    ours = handed_over(_code_names(grid))  # which other processes have to import
+    ours = handed_over(_code_names(grid))  # code that other processes have to import
     grid = [replace(contestant, recipe=contestant.recipe.trusting(ours)) for contestant in grid]
     _check(grid, splits)
     return Plan(whole, grid, completed[0].recipe, (*notes, *notes_on_names(ways, completed)), splits)
@@ -354,15 +355,15 @@ def plan(
 @final
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What a caller said about all losses of a comparison.
+    """Settings of a caller for all losses of a comparison.
 
     Attributes:
         chosen: Settings that override those of all recipes.
-        backbone: The first network to compare with; None for that of the recipes, or of the data.
+        backbone: First network to compare; None for that of the recipes or the default for the data.
         images: Budget of each run in images; None for a budget in steps or time.
         seeds: Number of seeds.
-        follow_data: Whether no recipe states conditions, so that network and budget suit the data.
-        same_batches: Whether batches are composed alike for all losses.
+        follow_data: Whether network and budget follow the data, because no recipe states conditions.
+        same_batches: Whether all losses use the same composition of batches.
     """
 
     chosen: Mapping[str, Any]
@@ -374,16 +375,16 @@ class Wishes:
 
 
 def complete(first: Sequence[Draft], data: Dataset, splits: Splits, wishes: Wishes) -> tuple[list[Draft], list[str]]:
-    """Fill in what nobody chose, step by step; return the drafts with nothing left open, and notes on what shrank.
+    """Fill in the settings that the user did not choose; return complete drafts, and notes on what shrank.
 
     Args:
-        first: One draft of each loss.
+        first: Draft of each loss.
         data: The whole dataset.
         splits: Its splits.
-        wishes: What the caller said about all of them.
+        wishes: Settings of the caller for all losses.
     """
     ready = list(first)
-    # 1. The network, and how it is trained.
+    # 1. Network and training settings.
     if wishes.follow_data:
         named = {} if wishes.backbone is None else {"backbone": wishes.backbone}
         suited = suited_settings(data, {**wishes.chosen, **named})
@@ -399,7 +400,7 @@ def complete(first: Sequence[Draft], data: Dataset, splits: Splits, wishes: Wish
     ready = with_equal_images(ready, wishes.images, wishes.chosen if wishes.follow_data else None)
     if wishes.follow_data and "patience" not in wishes.chosen:
         ready = with_patience(ready)
-    # 4. What the paper of a loss says about itself.
+    # 4. Settings from the paper of each loss.
     if not wishes.same_batches:
         ready = [with_paper_settings(draft, cells[0]) for draft in ready]
     return ready, notes
@@ -428,14 +429,14 @@ def _load(recipe: Recipe, check: str) -> Dataset:
 
 
 def _code_names(grid: Sequence[Contestant]) -> list[str]:
-    """Return what the recipes of runs name that may be code."""
+    """Return the names in the recipes of runs that may refer to code."""
     recipes = [contestant.recipe for contestant in grid]
     named = [name for each in recipes for name in (each.data, each.loss, each.mining, each.backbone) if name]
     return list(dict.fromkeys(named))
 
 
 def _grid(entries: Sequence[Contestant], dims: Sequence[int], backbones: Sequence[str], seeds: int) -> list[Contestant]:
-    """Return all runs, such that every loss has its first result before any has its second."""
+    """Return all runs, ordered such that every loss has its first result before any has its second."""
     first = entries[0].recipe
     count = first.folds or PROTOCOLS[first.protocol]
     folds: Sequence[int | None] = [None] if count is None else range(count)
@@ -451,7 +452,7 @@ def _grid(entries: Sequence[Contestant], dims: Sequence[int], backbones: Sequenc
 
 
 def _check(grid: Sequence[Contestant], splits: Splits) -> None:
-    """Build every loss on the data before anything runs, and report all that is wrong at once."""
+    """Build every loss on the data before anything runs, and report all problems at once."""
     first = grid[0].recipe
     if first.select_on_test and first.protocol != "default":
         raise InputError(

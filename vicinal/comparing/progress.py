@@ -1,4 +1,4 @@
-"""How a comparison shows that it moves: what is done, how far each run is, and the time left."""
+"""Progress of a comparison: finished runs, progress of each running one, and the time left."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from vicinal.training.log import TIME_USED
 __all__ = ["Shown", "features_in_words", "opening_words"]
 
 
-LOOK = 1.0  # seconds between two looks at the logs of what is running
-TAIL = 16_384  # bytes of a log that are looked at: more than from one score to the next, most often
+LOOK = 1.0  # seconds between two reads of the logs of running runs
+TAIL = 16_384  # bytes read from the end of a log; usually more than between two scores
 
 
 @final
 class Shown:
-    """A bar with what is done, what is running and the time left; a line above it for each run that ends.
+    """A progress bar with finished and running runs and the time left, and a line for each run that ends.
 
     Args:
-        what: What there are several of.
-        total: How many.
+        what: Name of the tasks.
+        total: Number of tasks.
         progress: Whether to show anything.
-        completed: How many there were before.
-        log_of: Where a running one writes its log, whose last lines say how far it is.
+        completed: Number of tasks that were finished before.
+        log_of: Function that returns the log file of a running task, whose last lines show its progress.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Shown:
         self._bar.stop()
 
     def started(self, contestant: Contestant) -> None:
-        """Note that a run has begun."""
+        """Record that a run has started."""
         self._running.append(contestant)
         self._show()
 
     def ended(self, contestant: Contestant, record: Record | None = None) -> None:
-        """Note that a run came to its end, and say how."""
+        """Record that a run has ended, and print its result."""
         self._running.remove(contestant)
         self._ended += 1
         self._note = ""
@@ -97,7 +97,7 @@ class Shown:
         self._show()
 
     def note(self, text: str) -> None:
-        """Say how far the one that is running is, where it writes no log."""
+        """Show the progress of a running task that writes no log."""
         self._note = text
         self._show()
 
@@ -107,25 +107,27 @@ class Shown:
 
     def _show(self) -> None:
         running = list(self._running)
-        known = [{} if self._log_of is None else last_facts(self._log_of(contestant)) for contestant in running]
+        facts_of_runs = [{} if self._log_of is None else last_facts(self._log_of(contestant)) for contestant in running]
         begun = sum(
             share_done(facts, contestant.recipe.training.steps)
-            for contestant, facts in zip(running, known, strict=True)
+            for contestant, facts in zip(running, facts_of_runs, strict=True)
         )
-        told = [how_far(str(contestant), facts) for contestant, facts in zip(running, known, strict=True)]
-        told += [self._note] if self._note else []
-        self._bar.update(self._task, completed=self._ended + begun, running=", ".join(told))
+        descriptions = [
+            how_far(str(contestant), facts) for contestant, facts in zip(running, facts_of_runs, strict=True)
+        ]
+        descriptions += [self._note] if self._note else []
+        self._bar.update(self._task, completed=self._ended + begun, running=", ".join(descriptions))
 
 
 def scores_in_words(record: Record) -> str:
-    """What a run that has ended scored: while rates are still chosen, on the validation classes alone."""
+    """Describe the scores of a finished run; only the validation score for a run that tries a learning rate."""
     if record.role == "rung":
         return f"validation {record.score} {record.validation[record.score]:.4f}"
     return f"MAP@R {record.test['MAP@R']:.4f}, P@1 {record.test['P@1']:.4f}"
 
 
 def how_far(name: str, facts: Mapping[str, Any]) -> str:
-    """A run's name, and what the last lines of its log say.
+    """Describe the progress of a run: its name and the facts in the last lines of its log.
 
     Example:
         >>> how_far("triplet", {"step": 120, "loss": 0.25, "images_per_second": 812.3})
@@ -134,17 +136,17 @@ def how_far(name: str, facts: Mapping[str, Any]) -> str:
         'triplet (trial 2 of 30, step 40)'
     """
     forms = {"step": "step {}", "loss": "loss {:.4f}", "score": "score {:.4f}", "images_per_second": "{:.0f} images/s"}
-    told = [f"trial {facts['trial']} of {facts['trials']}"] if "trials" in facts else []
-    told += [form.format(facts[key]) for key, form in forms.items() if facts.get(key) is not None]
-    return f"{name} ({', '.join(told)})" if told else name
+    parts = [f"trial {facts['trial']} of {facts['trials']}"] if "trials" in facts else []
+    parts += [form.format(facts[key]) for key, form in forms.items() if facts.get(key) is not None]
+    return f"{name} ({', '.join(parts)})" if parts else name
 
 
 def share_done(facts: Mapping[str, Any], steps: int | None) -> float:
-    """How much of a run is done, or of a search, whose trials count alike.
+    """Return the finished share of a run, or of a search, whose trials count equally.
 
     Args:
-        facts: What the last lines of its log say.
-        steps: Of a run; None where time alone ends it.
+        facts: Facts in the last lines of its log.
+        steps: Number of steps of a run; None if only time limits it.
 
     Example:
         >>> share_done({"step": 25}, 100), share_done({"trial": 2, "trials": 10, "step": 50}, 100)
@@ -156,8 +158,10 @@ def share_done(facts: Mapping[str, Any], steps: int | None) -> float:
 
 
 def last_facts(log: Path) -> dict[str, Any]:
-    """What the last whole lines of a log of JSON lines say, each fact as it was told last: losses and scores have
-    lines of their own. Empty where there are none yet."""
+    """Return the latest value of each fact in the last complete lines of a JSON Lines log.
+
+    Losses and scores are on separate lines. Empty if there are no lines yet.
+    """
     facts: dict[str, Any] = {}
     try:
         with log.open("rb") as file:
@@ -166,23 +170,23 @@ def last_facts(log: Path) -> dict[str, Any]:
     except OSError:
         return {}
     for line in lines:
-        with suppress(ValueError):  # the first may be the end of one
+        with suppress(ValueError):  # the first line may be cut off
             facts |= json.loads(line)
     return facts
 
 
-# What a comparison says before it begins: what is compared, on what, what to know, and how long it takes.
+# Messages before a comparison starts: what is compared, on which data, notes, and the budget.
 
 
 def opening_words(first: Recipe, data: Dataset, split: Split, notes: Sequence[str], *, panel: bool) -> Iterator[str]:
-    """Say what is run on what, and all that a reader of the scores will have to know; a line each.
+    """Yield lines that describe the comparison, its data and budget, and all notes on the scores.
 
     Args:
-        first: The recipe of the first run.
-        data: The whole of it.
-        split: That of the first run.
-        notes: What the comparison knows already.
-        panel: Whether the ways to compare were chosen by vicinal.
+        first: Recipe of the first run.
+        data: Whole dataset.
+        split: Split of the first run.
+        notes: Notes that the comparison already has.
+        panel: Whether the losses are the default panel.
     """
     training = first.training
     sides = {"train": split.train, "validate": split.chooser, "test": split.test}
@@ -193,7 +197,7 @@ def opening_words(first: Recipe, data: Dataset, split: Split, notes: Sequence[st
         yield f"No loss is named: {len(PANEL)} are compared that differ in kind."
         yield from (f"  {line}" for line in panel_in_words())
     yield _budget(first)
-    known = [
+    own_notes = [
         leak_note(split),
         validation_note(split),
         share_note(first, split),
@@ -201,29 +205,29 @@ def opening_words(first: Recipe, data: Dataset, split: Split, notes: Sequence[st
         colour_note(first, split.train),
     ]
     if training.steps is not None:
-        known.append(budget_note(training.steps * images_per_step(first), split.train))
-    for note in dict.fromkeys([*notes, *known]):
+        own_notes.append(budget_note(training.steps * images_per_step(first), split.train))
+    for note in dict.fromkeys([*notes, *own_notes]):
         if note is not None:
             yield f"Note: {note}"
 
 
 def features_in_words(seconds: float) -> str:
-    """How long features take that have to be computed first."""
+    """Describe how long it takes to compute the features first."""
     return f"The network's features are computed first, in {_about(seconds)}, and kept for the next time."
 
 
 def _budget(recipe: Recipe) -> str:
-    """What each run may use up, and when it ends before that."""
+    """Describe the budget of each run, and when it stops early."""
     training, batch = recipe.training, images_per_step(recipe)
     limit = "" if training.seconds is None else f" for {duration(training.seconds)}"
     if training.steps is None:
-        said = f"Each run trains{limit}, in steps of {batch} images"
+        text = f"Each run trains{limit}, in steps of {batch} images"
     else:
-        said = f"Each run sees {training.steps * batch:,} images in {counted(training.steps, 'step')} of {batch}"
-        said += f", or trains{limit} if that is shorter" if limit else ""
+        text = f"Each run sees {training.steps * batch:,} images in {counted(training.steps, 'step')} of {batch}"
+        text += f", or trains{limit} if that is shorter" if limit else ""
     if training.patience is not None:
-        said += f", and ends early where {counted(training.patience, 'evaluation')} in a row bring nothing"
-    return f"{said}."
+        text += f", and ends early where {counted(training.patience, 'evaluation')} in a row bring nothing"
+    return f"{text}."
 
 
 def _network(recipe: Recipe) -> str:

@@ -1,4 +1,4 @@
-"""Leaderboards: the runs of one question, sorted, with gains, advice and how sure all of it is."""
+"""Leaderboards: comparable runs, ranked, with gains, advice and confidence intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do with a leaderboard: which run to use, and what would make the answer surer."""
+"""Advice on a leaderboard: which run to use, and what would make the result more certain."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Advice", "Need", "NextStep", "advise", "next_step"]
 
-MANY_SEEDS, MANY_CLASSES = 12, 5  # how many seeds, and how many times the classes, are worth the trouble
-SEEDS = 3  # the fewest that say how far luck goes
+MANY_SEEDS, MANY_CLASSES = 12, 5  # most seeds, and most times the classes, worth suggesting
+SEEDS = 3  # fewest seeds that show the variance over seeds
 
 Need = Literal["repair", "methods", "classes", "budget", "validation", "conditions", "seeds", "choice", "nothing"]
 
 
 class Advice(NamedTuple):
-    """One thing to know or do.
+    """A piece of advice.
 
     Attributes:
-        about: What it is about, in two words, or the question that it answers.
-        text: A sentence or two.
-        command: What to type, where there is something.
+        about: Topic in two words, or the question that it answers.
+        text: Advice in a sentence or two.
+        command: Command to run, empty if there is none.
     """
 
     about: str
@@ -45,11 +45,11 @@ class Advice(NamedTuple):
 
 
 class NextStep(NamedTuple):
-    """What would make the answer of a comparison surer.
+    """The step that would most increase the certainty of a comparison.
 
     Attributes:
-        need: Of what there is too little; "choice" where two ways are level, "nothing" where all is settled.
-        text: Why, and how to get it.
+        need: Kind of evidence that is missing; "choice" if two methods are level, "nothing" if the result is settled.
+        text: Reason, and how to get the missing evidence.
     """
 
     need: Need
@@ -57,12 +57,12 @@ class NextStep(NamedTuple):
 
 
 def advise(board: Leaderboard, number: Callable[..., str] = fraction, unit: str = "") -> list[Advice]:
-    """Say what to use, whether training was worth it and what to do next; nothing where no run was done.
+    """Return which run to use, whether training was worth it and what to do next; empty if no run has finished.
 
     Args:
-        board: What was found.
-        number: How scores are written.
-        unit: What stands behind one.
+        board: Leaderboard to advise on.
+        number: Function that formats a score.
+        unit: Unit to print after a score.
     """
     if not board.entries:
         return []
@@ -71,14 +71,14 @@ def advise(board: Leaderboard, number: Callable[..., str] = fraction, unit: str 
 
 
 def next_step(board: Leaderboard) -> NextStep:
-    """Say what the comparison needs most: what stands first here makes all that follows unsure."""
-    entries, found = board.of_network(), board.verdict()
+    """Return what the comparison needs most. Each check here undermines the conclusions of those after it."""
+    entries, verdict = board.of_network(), board.verdict()
     if board.failed:
         failed = counted(len(board.failed), "run")
         return NextStep("repair", f"mend what failed ({failed}) and give the same command with --retry-failed.")
-    if found is None:
+    if verdict is None:
         return NextStep("methods", f"compare it with other ways: {entries[0].name} is the only one here.")
-    tests = {test.second: test for test in board.pairs() if test.first == found.winner}
+    tests = {test.second: test for test in board.pairs() if test.first == verdict.winner}
     if tests and all(_beyond_proof(test, len(board.pairs())) for test in tests.values()):
         few = counted(max(test.count for test in tests.values()), "test class")
         text = f"more test classes. With {few} even a way that is better on every one of them may be so by luck."
@@ -101,32 +101,32 @@ def next_step(board: Leaderboard) -> NextStep:
     if any(test.seeds == 1 and test.unit == "class" for test in tests.values()):
         text = "more seeds. One run of each way compares these models and not the ways: give the same command with "
         return NextStep("seeds", f"{text}--seeds {SEEDS}, and only what is missing will run.")
-    return _settled(found, tests) if found.significant else _undecided(board, found, tests)
+    return _settled(verdict, tests) if verdict.significant else _undecided(board, verdict, tests)
 
 
 def _twice(records: Sequence[Record]) -> str:
-    """Twice the budget of runs, as --budget takes it."""
+    """Return twice the budget of the runs, in the format of --budget."""
     limits = [record.recipe["training"].get("seconds") for record in records if ended_by(record) == "time"]
     return f"{2 * max(limits):g}s" if limits else str(2 * max(record.steps for record in records))
 
 
 def _beyond_proof(test: PairTest, pairs: int) -> bool:
-    """Whether p could not fall below the level even if all classes had the same sign."""
+    """Whether p would stay above the significance level even if all classes had the same sign."""
     return test.seeds == 1 and pairs * 2.0 ** (1 - test.count) >= LEVEL
 
 
-def _settled(found: Verdict, tests: dict[str, PairTest]) -> NextStep:
+def _settled(verdict: Verdict, tests: dict[str, PairTest]) -> NextStep:
     rival, test = min(tests.items(), key=lambda item: item[1].difference)
     low, high = (percent(end, 1, sign=True) for end in test.interval)
     lead = f"{percent(test.difference, 1)} points ({low} to {high})"
-    text = f"nothing, it is settled: over {test.basis} {found.winner} is ahead of every rival, of {rival} by {lead}."
+    text = f"nothing, it is settled: over {test.basis} {verdict.winner} is ahead of every rival, of {rival} by {lead}."
     return NextStep("nothing", text)
 
 
-def _undecided(board: Leaderboard, found: Verdict, tests: dict[str, PairTest]) -> NextStep:
-    """Say how many seeds or classes would part the winner from its closest rival, or that hardly any number would."""
+def _undecided(board: Leaderboard, verdict: Verdict, tests: dict[str, PairTest]) -> NextStep:
+    """Say how many seeds or classes would separate the winner from its closest rival, or that it takes too many."""
     entries = {entry.name: entry for entry in board.of_network()}
-    winner, rival = entries[found.winner], entries[found.undecided[0]]
+    winner, rival = entries[verdict.winner], entries[verdict.undecided[0]]
     test = tests.get(rival.name)
     if test is None:
         text = f"the runs that are missing: {winner.name} and {rival.name} share no seed, fold or scored class."
@@ -149,11 +149,11 @@ def _undecided(board: Leaderboard, found: Verdict, tests: dict[str, PairTest]) -
 
 
 def _needed(entries: Sequence[Entry], test: PairTest, score: str) -> tuple[int | None, int | None]:
-    """How many seeds, or else how many classes, would make a lead significant if it stayed; None for very many."""
+    """Return how many seeds, or how many classes, would make the current lead significant; None if too many."""
     from scipy import stats  # slow to import
 
     shared = shared_scores(entries, score)
-    assert shared is not None  # or there were no test
+    assert shared is not None  # otherwise there would be no test
     weights = shared.queries / shared.queries.sum()
     parts = difference_variances((shared.values[0] - shared.values[1])[..., None], weights)
     of_seeds, of_classes = (float(part[0]) for part in parts)
@@ -175,7 +175,7 @@ def _needed(entries: Sequence[Entry], test: PairTest, score: str) -> tuple[int |
 
 
 def _command(board: Leaderboard) -> str:
-    """What puts the best model to work, where the comparison has kept it."""
+    """Return the command that uses the best model, if the comparison has saved it."""
     if board.best_folder is None:
         return ""
     words = ["vicinal", "embed", str(board.best_folder), board.first.dataset or "PHOTOS", "--out", "embeddings.npz"]

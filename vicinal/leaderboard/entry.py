@@ -1,4 +1,4 @@
-"""Entry: one method with one network over its seeds and folds, a line of a leaderboard."""
+"""Entry: one row of a leaderboard, that is one method with one network over its seeds and folds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vicinal.stats.intervals import class_bootstrap
 
 __all__ = ["AlignedScores", "Entry", "SharedScores", "aligned_scores", "shared_scores"]
 
-DRAWS = 2000  # of test classes, for every interval over classes
+DRAWS = 2000  # bootstrap resamples of the test classes for each interval over classes
 Cell = tuple[int, int | None]  # a seed and a fold
 
 
@@ -27,14 +27,14 @@ Cell = tuple[int, int | None]  # a seed and a fold
 class Entry:
     """The finished runs of one method with one network.
 
-    A score of a seed is the mean over its folds, and that of the entry the mean over its seeds.
+    The score of a seed is the mean over its folds. The score of the entry is the mean over its seeds.
 
     Attributes:
-        name: What tables call the method.
-        network: The backbone and the length of the embeddings.
-        runs: Done, at least one, by seed and fold.
-        joined: The folds of each seed as one model, where the protocol joins them and all of a seed are there.
-        not_joined: Of the other seeds why not, in words.
+        name: Name of the method in tables.
+        network: Backbone and embedding dimension.
+        runs: Finished runs (at least one), sorted by seed and fold.
+        joined: Folds of each seed as one model, if the protocol joins them and no fold of the seed is missing.
+        not_joined: Reasons why the folds of the other seeds were not joined.
     """
 
     name: str
@@ -49,40 +49,40 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """The name as it reads in a sentence."""
+        """The name as it is written in a sentence."""
         return in_words(self.name)
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Of its runs."""
+        """Records of the runs."""
         return tuple(run.record for run in self.runs)
 
     @property
     def method(self) -> str:
-        """The loss and what it was used with, whatever tables call it."""
+        """The loss and its additions, independent of the name in tables."""
         return self.runs[0].record.method
 
     @cached_property
     def cells(self) -> dict[Cell, tuple[Record, ...]]:
-        """The records of each seed and fold; several where runs differ in their settings alone."""
-        found: dict[Cell, tuple[Record, ...]] = {}
+        """Records of each seed and fold; several if runs differ only in their settings."""
+        records: dict[Cell, tuple[Record, ...]] = {}
         for record in self.records:
-            found[record.seed, record.fold] = (*found.get((record.seed, record.fold), ()), record)
-        return found
+            records[record.seed, record.fold] = (*records.get((record.seed, record.fold), ()), record)
+        return records
 
     def of_cells(self, cells: Collection[Cell]) -> Entry:
-        """The same with the runs of some seeds and folds alone; it must have such."""
+        """Return the entry restricted to some seeds and folds, at least one of which it must have."""
         runs = tuple(run for run in self.runs if (run.record.seed, run.record.fold) in cells)
         return Entry(self.name, self.network, runs)
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """In order."""
+        """Seeds in ascending order."""
         return tuple(sorted({seed for seed, _ in self.cells}))
 
     @property
     def scores(self) -> set[str]:
-        """The names of what every run scored on the test classes."""
+        """Names of the test scores that every run has."""
         return set.intersection(*(set(record.test) for record in self.records))
 
     @property
@@ -92,34 +92,34 @@ class Entry:
 
     @property
     def missing_folds(self) -> dict[int, tuple[int, ...]]:
-        """Of each seed that lacks some, the folds that are not done."""
+        """Unfinished folds of each seed that has any."""
         folds = range(max((record.folds or 0 for record in self.records if record.fold is not None), default=0))
         missing = {seed: tuple(fold for fold in folds if (seed, fold) not in self.cells) for seed in self.seeds}
         return {seed: which for seed, which in missing.items() if which}
 
     def by_seed(self, score: str) -> tuple[float, ...]:
-        """The test score of each seed."""
+        """Return the test score of each seed."""
         return self._by_seed(lambda record: record.test[score])
 
     def mean(self, score: str) -> float:
-        """The test score."""
+        """Return the mean test score over seeds."""
         return float(np.mean(self.by_seed(score)))
 
     def validation(self, score: str) -> float | None:
-        """The score on validation classes at the chosen steps; None where there were none."""
+        """Return the score on validation classes at the chosen steps; None if there are no validation classes."""
         if not all(_validated(record, score) for record in self.records):
             return None
         return float(np.mean(self._by_seed(lambda record: record.validation[score])))
 
     def over_seeds(self, score: str) -> Interval | None:
-        """A 95 % t interval: how sure the mean is if training is repeated. None for one seed."""
+        """Return the 95 % t interval of the mean over repeated training; None for one seed."""
         values = self.by_seed(score)
         return seed_interval(values) if len(values) > 1 else None
 
     def over_classes(self, score: str) -> Interval | None:
-        """A 95 % interval from drawing test classes anew: how sure the score of these models is on other classes.
+        """Return the 95 % bootstrap interval over test classes: the uncertainty of the models' score on other classes.
 
-        None without the scores of two classes.
+        None if fewer than two classes have scores.
         """
         own = shared_scores([self], score)
         if own is None:
@@ -128,46 +128,46 @@ class Entry:
         return class_bootstrap(sums[:, None], own.queries, draws=DRAWS)[0]
 
     def fold_deviation(self, score: str) -> float | None:
-        """The standard deviation over folds and seeds; None for a protocol without folds."""
+        """Return the standard deviation over folds and seeds; None for a protocol without folds."""
         values = [record.test[score] for record in self.records if record.fold is not None]
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
     def typical(self, score: str = "MAP@R") -> Run:
-        """The run whose test items were kept and whose score lies in the middle of its seeds and folds."""
-        kept = [run for run in self.runs if run.has_test_items] or list(self.runs)
-        ordered = sorted(kept, key=lambda run: run.record.test.get(score, 0.0))
+        """Return the run with the median score over seeds and folds, among runs whose test items were saved."""
+        candidates = [run for run in self.runs if run.has_test_items] or list(self.runs)
+        ordered = sorted(candidates, key=lambda run: run.record.test.get(score, 0.0))
         return ordered[len(ordered) // 2]
 
     def best_validated(self, score: str = "MAP@R") -> Run:
-        """The run to use: of those whose model was kept the best on validation; without validation the typical one."""
-        kept = tuple(run for run in self.runs if run.has_model) or self.runs
-        if not all(_validated(run.record, score) for run in kept):
-            return Entry(self.name, self.network, kept).typical(score)
-        return max(kept, key=lambda run: run.record.validation[score])
+        """Return the run to use: the best on validation among saved models, or the typical one without validation."""
+        candidates = tuple(run for run in self.runs if run.has_model) or self.runs
+        if not all(_validated(run.record, score) for run in candidates):
+            return Entry(self.name, self.network, candidates).typical(score)
+        return max(candidates, key=lambda run: run.record.validation[score])
 
     def class_scores(self, score: str) -> dict[Cell, dict[str, float]]:
-        """The scores of test classes by name, of each seed and fold that has any."""
+        """Return the scores of test classes by name, for each seed and fold that has any."""
         tables = {cell: [_by_class(record, score) for record in records] for cell, records in self.cells.items()}
         means = {cell: _mean_by_class(of_runs) for cell, of_runs in tables.items()}
-        return {cell: found for cell, found in means.items() if found}
+        return {cell: scores for cell, scores in means.items() if scores}
 
     def class_queries(self) -> dict[str, int]:
-        """How many queries each test class has; none where that is not known."""
+        """Return the number of queries of each test class; empty if unknown."""
         record = self.records[0]
         return dict(zip(_class_names(record), record.queries, strict=False))
 
     def _by_seed(self, value: Callable[[Record], float]) -> tuple[float, ...]:
         cells = {cell: float(np.mean([value(record) for record in records])) for cell, records in self.cells.items()}
-        return tuple(float(np.mean([one for (of, _), one in cells.items() if of == seed])) for seed in self.seeds)
+        return tuple(float(np.mean([mean for (of, _), mean in cells.items() if of == seed])) for seed in self.seeds)
 
 
 class SharedScores(NamedTuple):
-    """What several entries scored on the seeds, folds and test classes that all of them have.
+    """Scores of several entries on the seeds, folds and test classes that they all share.
 
     Attributes:
-        values: Entries by seeds by classes; a seed's scores are means over the shared folds.
-        queries: Of each class; 1 where that is not known.
-        folds: How many of all seeds together; None where there are no folds.
+        values: Scores of shape (entries, seeds, classes); a seed's scores are means over the shared folds.
+        queries: Number of queries of each class; 1 if unknown.
+        folds: Number of folds over all seeds; None if there are no folds.
     """
 
     values: npt.NDArray[np.float64]
@@ -176,12 +176,12 @@ class SharedScores(NamedTuple):
 
 
 def shared_scores(entries: Sequence[Entry], score: str) -> SharedScores | None:
-    """Align the scores of entries: the one rule by which leaderboards compare.
+    """Align the scores of entries. All comparisons of a leaderboard use this rule.
 
-    Classes are paired by name, and those that every run has scored are kept.
+    Classes are matched by name. Only those that every run has scored are used.
 
     Returns:
-        None where there is no seed and fold, or fewer than two classes, that all of them have.
+        None if the entries share no seed and fold, or fewer than two classes.
     """
     aligned = aligned_scores(entries, score)
     if aligned is None:
@@ -193,12 +193,12 @@ def shared_scores(entries: Sequence[Entry], score: str) -> SharedScores | None:
 
 
 class AlignedScores(NamedTuple):
-    """The same, with every fold by itself.
+    """Like `SharedScores`, but with separate folds.
 
     Attributes:
-        values: Entries by cells by classes.
-        queries: Of each class; 1 where that is not known.
-        cells: Seeds and folds, in order.
+        values: Scores of shape (entries, cells, classes).
+        queries: Number of queries of each class; 1 if unknown.
+        cells: Pairs of seed and fold, sorted.
     """
 
     values: npt.NDArray[np.float64]
@@ -207,7 +207,7 @@ class AlignedScores(NamedTuple):
 
 
 def aligned_scores(entries: Sequence[Entry], score: str) -> AlignedScores | None:
-    """Return what `shared_scores` takes means of."""
+    """Return the scores that `shared_scores` averages over folds."""
     tables = [entry.class_scores(score) for entry in entries]
     cells = set.intersection(*(set(table) for table in tables))
     if not cells:
@@ -223,7 +223,7 @@ def aligned_scores(entries: Sequence[Entry], score: str) -> AlignedScores | None
 
 
 def _validated(record: Record, score: str) -> bool:
-    """Whether a record has a score on classes that it was not tested on."""
+    """Whether a record has a validation score that does not come from the test classes."""
     return score in record.validation and record.selected_on != "test"
 
 
@@ -233,11 +233,11 @@ def _by_class(record: Record, score: str) -> dict[str, float]:
 
 
 def _mean_by_class(tables: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the means over runs, of the classes that all of them have scored."""
+    """Return the means over runs for the classes that all of them have scored."""
     shared = set.intersection(*(set(table) for table in tables))
     return {name: float(np.mean([table[name] for table in tables])) for name in shared}
 
 
 def _class_names(record: Record) -> Sequence[str]:
-    """Return the names of the test classes, or their numbers where a journal has none."""
+    """Return the names of the test classes, or their numbers if the journal has no names."""
     return record.classes or [str(number) for number in range(max(map(len, record.per_class.values()), default=0))]

@@ -1,4 +1,4 @@
-"""What training gained over the untrained network: the first question of a practitioner, answered with an interval."""
+"""Gain of training over the untrained network, with a confidence interval."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from vicinal.stats.verdicts import LEVEL, too_few
 
 __all__ = ["CHANCE", "UNTRAINED", "Gain", "gain_of", "reduced", "usable"]
 
-CHANCE, UNTRAINED = "chance", "untrained"  # what tables call baselines
-FIRST = "P@1"  # what the first neighbour is worth, whatever a comparison is scored by
+CHANCE, UNTRAINED = "chance", "untrained"  # names of the baselines in tables
+FIRST = "P@1"  # precision of the first neighbour, reported whatever score a comparison uses
 
 ANSWERS = {
     "yes": "Training was worth it",
@@ -27,29 +27,29 @@ ANSWERS = {
 
 
 def reduced(dim: int) -> str:
-    """What tables call the untrained network with its features reduced to so many numbers."""
+    """Return the name in tables of the untrained network with features reduced to `dim` dimensions."""
     return f"{UNTRAINED}, PCA to {dim}"
 
 
 def usable(baseline: Entry) -> bool:
-    """Whether a baseline is an embedder that can be used, which chance is not."""
+    """Whether a baseline is a usable embedder; chance is not."""
     return baseline.name != CHANCE
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """How much better a trained method is than the untrained network, on the seeds, folds and classes that both have.
+    """Improvement of a trained method over the untrained network, on the seeds, folds and classes that they share.
 
     Attributes:
-        trained: The method.
-        baseline: The untrained network, or what its principal axes make of it.
-        score: What was compared.
-        trained_score: Of the method.
-        baseline_score: Of the untrained network.
-        test: Of the difference; None where the two share no seed, fold or two scored classes.
-        first: The same for the first neighbour (P@1), where it is another score and known.
-        validated: Which of the two the validation classes prefer; None where they do not choose.
+        trained: Trained method.
+        baseline: Untrained network, with all of its features or with their principal components.
+        score: Name of the score that is compared.
+        trained_score: Score of the method.
+        baseline_score: Score of the untrained network.
+        test: Test of the difference; None if the two share no seed and fold, or fewer than two scored classes.
+        first: The same test for the first neighbour (P@1), if that is a different score and available.
+        validated: Entry that the validation classes prefer; None if there is no validation.
     """
 
     trained: Entry
@@ -66,10 +66,10 @@ class Gain:
 
     @property
     def answer(self) -> Literal["yes", "no", "unknown", "divided"]:
-        """Whether training was worth it: "yes" needs a proof, and "no" none, since the untrained network is free.
+        """Whether training was worth it. "yes" needs significance; "no" does not, since the untrained network is free.
 
-        Both need the validation classes too, which choose the model to use: a reader who is told to use a trained
-        network must not be told that training was not worth it.
+        Both also need the agreement of the validation classes, which choose the model to use: advice to use a trained
+        network must not come with the statement that training was not worth it.
         """
         if self.test is None:
             return "unknown"
@@ -82,44 +82,46 @@ class Gain:
         return "yes" if self.test.p_value < LEVEL else "unknown"
 
     def sentence(self, number: Callable[..., str] = fraction, unit: str = "") -> str:
-        """Say it, with the difference and its interval.
+        """Return the answer as a sentence, with the difference and its interval.
 
         Args:
-            number: How shares are written.
-            unit: What stands behind a score.
+            number: Function that formats a score.
+            unit: Unit to print after a score.
         """
-        one, other = self.trained.name, _network_in_words(self.baseline)
+        trained, untrained = self.trained.name, _network_in_words(self.baseline)
         if self.test is None:
-            return f"{ANSWERS['unknown']}: {one} and {other} share no seed, fold or scored classes."
-        found = self.test
-        said = (
-            f"{ANSWERS[self.answer]}: {self.score} {number(self.trained_score)}{unit} of {one} against "
-            f"{number(self.baseline_score)}{unit} of {other}, {number(found.difference, sign=True)} "
-            f"({_interval(found, number)}, over {found.basis})."
+            return f"{ANSWERS['unknown']}: {trained} and {untrained} share no seed, fold or scored classes."
+        test = self.test
+        answer = (
+            f"{ANSWERS[self.answer]}: {self.score} {number(self.trained_score)}{unit} of {trained} against "
+            f"{number(self.baseline_score)}{unit} of {untrained}, {number(test.difference, sign=True)} "
+            f"({_interval(test, number)}, over {test.basis})."
         )
-        few = too_few({one: found}, 1, LEVEL) if self.answer == "unknown" else ""
+        few = too_few({trained: test}, 1, LEVEL) if self.answer == "unknown" else ""
         if self.answer == "divided":
-            few = f"The validation classes prefer {one if self.validated is self.trained else other}."
-        return " ".join(text for text in (said, few, self._otherwise(number)) if text)
+            few = f"The validation classes prefer {trained if self.validated is self.trained else untrained}."
+        return " ".join(text for text in (answer, few, self._otherwise(number)) if text)
 
     def _otherwise(self, number: Callable[..., str]) -> str:
-        """Say where the first neighbour tells another story."""
-        found = self.first
-        if self.test is None or found is None or found.p_value >= LEVEL or found.difference * self.test.difference >= 0:
+        """Report if P@1 significantly contradicts the main score."""
+        first = self.first
+        if self.test is None or first is None or first.p_value >= LEVEL or first.difference * self.test.difference >= 0:
             return ""
-        which = "better" if found.difference > 0 else "worse"
-        shown = f"{number(found.difference, sign=True)} ({_interval(found, number)})"
+        which = "better" if first.difference > 0 else "worse"
+        shown = f"{number(first.difference, sign=True)} ({_interval(first, number)})"
         return f"By {FIRST} it is {which} than the untrained network: {shown}."
 
 
 def gain_of(trained: Entry, baseline: Entry, score: str, validated: Entry | None = None) -> Gain:
-    """Compare a method with a baseline, class by class and seed by seed, as any two methods are compared."""
-    found = _tested(trained, baseline, score)
-    if found is None:
+    """Compare a method with a baseline by class and seed, like any two methods."""
+    main = _tested(trained, baseline, score)
+    if main is None:
         return Gain(trained, baseline, score, trained.mean(score), baseline.mean(score), None)
-    test, scores = found
-    beside = None if score == FIRST else _tested(trained, baseline, FIRST)
-    return Gain(trained, baseline, score, *scores, test, None if beside is None else beside[0], validated)
+    test, scores = main
+    first_neighbour = None if score == FIRST else _tested(trained, baseline, FIRST)
+    return Gain(
+        trained, baseline, score, *scores, test, None if first_neighbour is None else first_neighbour[0], validated
+    )
 
 
 def _tested(trained: Entry, baseline: Entry, score: str) -> tuple[PairTest, tuple[float, float]] | None:
@@ -128,8 +130,10 @@ def _tested(trained: Entry, baseline: Entry, score: str) -> tuple[PairTest, tupl
         return None
     first, second = shared.values
     pair = AlignedPair(trained.name, baseline.name, first, second, shared.queries, shared.folds)
-    mine, theirs = (float(np.average(values.mean(axis=0), weights=shared.queries)) for values in shared.values)
-    return compare_aligned([pair])[0], (mine, theirs)
+    own_score, baseline_score = (
+        float(np.average(values.mean(axis=0), weights=shared.queries)) for values in shared.values
+    )
+    return compare_aligned([pair])[0], (own_score, baseline_score)
 
 
 def _interval(test: PairTest, number: Callable[..., str]) -> str:

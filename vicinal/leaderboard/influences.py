@@ -1,4 +1,4 @@
-"""What mattered: how far a score moves with the loss, its settings, the seed and the test classes."""
+"""Sources of variance: how much a score varies with the loss, its settings, the seed and the test classes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Influence", "weigh_influences"]
 
-FEWEST_TRIALS = 3  # of a search, for a variance
+FEWEST_TRIALS = 3  # trials of a search needed to estimate a variance
 
 
 class Influence(NamedTuple):
-    """One source of differences between scores.
+    """A source of variance between scores.
 
     Attributes:
-        name: "loss", "settings", "learning rate" (where it alone was chosen), "seed" or "test classes".
-        deviation: Standard deviation of the score of a run if this alone were drawn anew.
-        share: Of the variance of all sources together.
-        uneven: The part of the deviation that differs from loss to loss, and so can change their order.
-        levels: How many there were to judge by: losses, trials, rates, seeds (and folds), classes.
-        parts: For settings, each one's share of their variance, the largest first.
+        name: "loss", "settings", "learning rate" (if only the rate was chosen), "seed" or "test classes".
+        deviation: Standard deviation of a run's score if only this source were redrawn.
+        share: Share of the total variance of all sources.
+        uneven: Part of the deviation that differs between losses and can therefore change their order.
+        levels: Number of levels of the estimate: losses, trials, rates, seeds (and folds) or classes.
+        parts: For settings, the share of each in their variance, largest first.
     """
 
     name: str
@@ -40,28 +40,29 @@ class Influence(NamedTuple):
 
 
 def weigh_influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) -> list[Influence]:
-    """Split the spread of scores of the main network into its sources, the largest first.
+    """Decompose the variance of the main network's scores by source, largest first.
 
-    Scores of losses, seeds (or folds) and test classes are a crossed table, whose variances `split_variance` finds. A
-    run's score is a mean over test classes, so what varies with them counts by their number. Settings are the scores
-    of a search's trials on validation classes, which differ in settings alone, brought to the scale of test scores;
-    without a search, learning rates are those of the ladder that each loss has climbed.
+    Scores of losses, seeds (or folds) and test classes form a crossed table, whose variance components
+    `split_variance` estimates. A run's score is a mean over test classes, so components that vary with the class are
+    divided by the number of classes. The variance due to settings is that of a search's trials, which differ only in
+    their settings; their validation scores are rescaled to test scores. Without a search, the learning rates that
+    each loss tried are used instead.
 
     Args:
-        board: Whose runs.
-        searches: For the settings of its losses.
+        board: Leaderboard of the runs.
+        searches: Searches for the settings of its losses.
 
     Returns:
-        Nothing for fewer than two losses that share a seed and two test classes. A source with a single level, such
-        as one seed, is left out: what it does is in the others.
+        Empty for fewer than two losses that share a seed and two test classes. A source with a single level, such as
+        one seed, is left out: its effect is part of the others.
     """
     entries = board.of_network()
-    found = aligned_scores(entries, board.score) if len(entries) > 1 else None
-    if found is None:
+    aligned = aligned_scores(entries, board.score) if len(entries) > 1 else None
+    if aligned is None:
         return []
-    losses, cells, classes = found.values.shape
-    variance = split_variance(found.values, ("loss", "seed", "class"))
-    weight = float((found.queries**2).sum() / found.queries.sum() ** 2)  # one over the number of equal classes
+    losses, cells, classes = aligned.values.shape
+    variance = split_variance(aligned.values, ("loss", "seed", "class"))
+    weight = float((aligned.queries**2).sum() / aligned.queries.sum() ** 2)  # 1 / number of classes if equally large
     sums = {
         "loss": (variance["loss",], variance["loss",], losses),
         "seed": (
@@ -75,20 +76,22 @@ def weigh_influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) 
             classes,
         ),
     }
-    known = {entry.name for entry in entries}
+    entry_names = {entry.name for entry in entries}
     own = [
         search
         for search in searches
-        if search.name in known and search.is_of(board.main_network) and len(search.scores) >= FEWEST_TRIALS
+        if search.name in entry_names and search.is_of(board.main_network) and len(search.scores) >= FEWEST_TRIALS
     ]
     rates = [[score for score in entry.records[0].rates.values() if score is not None] for entry in entries]
     climbed = [scores for scores in rates if len(scores) >= FEWEST_TRIALS]
     tried = [search.scores for search in own] or climbed
     if tried:
-        spread = _to_test_scores(entries, board.score) ** 2 * float(np.mean([np.var(one, ddof=1) for one in tried]))
+        spread = _to_test_scores(entries, board.score) ** 2 * float(
+            np.mean([np.var(values, ddof=1) for values in tried])
+        )
         sums["settings" if own else "learning rate"] = (spread, spread, min(map(len, tried)))
     total = sum(whole for whole, _, _ in sums.values()) or 1.0
-    made = [
+    influences = [
         Influence(
             name,
             float(np.sqrt(whole)),
@@ -100,18 +103,18 @@ def weigh_influences(board: Leaderboard, searches: Sequence[SearchRecord] = ()) 
         for name, (whole, uneven, levels) in sums.items()
         if levels > 1
     ]
-    return sorted(made, key=lambda influence: -influence.share)
+    return sorted(influences, key=lambda influence: -influence.share)
 
 
 def _to_test_scores(entries: Sequence[Entry], score: str) -> float:
-    """How much larger a test score is than one on validation classes, among which there are fewer to mistake."""
+    """Return the mean ratio of test to validation scores; validation has fewer classes to confuse."""
     pairs = [(entry.mean(score), entry.validation(score)) for entry in entries]
     ratios = [test / validation for test, validation in pairs if validation]
     return float(np.mean(ratios)) if ratios else 1.0
 
 
 def _parts(searches: Sequence[SearchRecord]) -> dict[str, float]:
-    """Each setting's share of the variance of all searches whose settings were weighed."""
+    """Return each setting's share of the variance, over all searches that have importances."""
     weighed = [search for search in searches if search.importance]
     parts: dict[str, float] = {}
     for search in weighed:

@@ -1,4 +1,4 @@
-"""Leaderboard: the runs of one question, sorted, and what can be concluded from them."""
+"""Leaderboard: comparable runs, ranked, and the conclusions that they support."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ __all__ = ["Leaderboard", "boards_of", "leaderboards", "only_losses"]
 
 
 DEFAULT_SCORE = "MAP@R"
-NAMED = 3  # settings at most by which methods of one name are told apart
+NAMED = 3  # most settings shown to distinguish methods of the same name
 OPTIONS = ("loss_options", "mining_options", "backbone_options")
-FEWEST_RANKED = 5  # methods with different validation scores, for a correlation of ranks
+FEWEST_RANKED = 5  # methods with different validation scores needed for a rank correlation
 SAME_BATCHES = ", THE SAME BATCHES FOR ALL, and not each loss's own"
 SELECTED = {
     "validation": "steps selected on validation classes",
@@ -59,11 +59,11 @@ SELECTED = {
 
 
 class BestProbabilities(NamedTuple):
-    """How probable it is that each method of a network is the best.
+    """Probability of each method of a network to be the best.
 
     Attributes:
-        shares: Method -> in how many resamples of classes and seeds it came first; their sum is 1.
-        basis: The classes, seeds and folds that all of them have, in words.
+        shares: Share of resamples of classes and seeds in which each method came first; they sum to 1.
+        basis: Classes, seeds and folds that all methods share, in words.
     """
 
     shares: dict[str, float]
@@ -73,16 +73,16 @@ class BestProbabilities(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Leaderboard:
-    """The runs on the same data, under the same protocol, whose steps were chosen in the same way.
+    """The runs on the same data, under the same protocol, with the same selection of the reported step.
 
-    Methods are compared within a network. Each two of them are compared on the seeds and folds that *those two* share,
-    and on the test classes that were scored in both; whatever says so in words says on how many.
+    Methods are compared within a network. Each pair is compared on the seeds and folds that *those two* share, and on
+    the test classes that were scored in both. Every statement about a pair gives these counts.
 
     Attributes:
-        runs: Done and failed; at least one.
-        folders: Of the comparisons they belong to, where joined folds are kept.
-        progress: Whether to show how far it is with the folds, which take seconds each when they are first joined.
-        data: Dataset of the runs, where it is open; a report shows its pictures without reading it again.
+        runs: Finished and failed runs; at least one.
+        folders: Folders of the comparisons that the runs belong to; joined folds are stored there.
+        progress: Whether to show progress while folds are joined, which takes seconds per fold the first time.
+        data: Dataset of the runs, if it is already open; a report then shows its images without reading it again.
     """
 
     runs: tuple[Run, ...]
@@ -102,7 +102,7 @@ class Leaderboard:
         return f"Leaderboard({self.title}: {done} done, {len(self.failed)} failed)"
 
     def _repr_html_(self) -> str:
-        """What the terminal shows, for notebooks."""
+        """The terminal output as HTML, for notebooks."""
         console = Console(record=True, width=120, file=StringIO())
         self.print(console)
         form = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
@@ -114,7 +114,7 @@ class Leaderboard:
         return text.getvalue()
 
     def print(self, console: Console) -> None:
-        """Show the table, what can be concluded from it, what methods demanded, what is missing, and what to do."""
+        """Print the table, the conclusions, the methods' special requirements, missing runs and advice."""
         print_leaderboard(self, console)
         for advice in self.advice():
             console.print(str(advice), highlight=False, markup=False)
@@ -123,42 +123,42 @@ class Leaderboard:
 
     @property
     def first(self) -> Record:
-        """One of the records, for what all share."""
+        """One of the records, to read what they all share."""
         done = [run.record for run in self.runs if run.record.status == "done"]
         trained = [record for record in done if record.role == "run"]
         return [*trained, *done, self.runs[0].record][0]
 
     @property
     def title(self) -> str:
-        """Data, protocol, how steps were selected, and that batches were not each loss's own where they were not."""
+        """Data, protocol, how steps were selected, and whether all losses used the same batches."""
         name, chosen = Path(self.first.dataset).name, SELECTED[self.first.selected_on]
         return f"{name}, {self.first.protocol} protocol, {chosen}{SAME_BATCHES if self.first.same_batches else ''}"
 
     @property
     def records(self) -> list[Record]:
-        """Of the runs that were done, best entries first."""
+        """Records of the finished runs, best entries first."""
         return [record for entry in self.entries for record in entry.records]
 
     @property
     def failed(self) -> list[Record]:
-        """Of the runs that ended with an error."""
+        """Records of the runs that ended with an error."""
         return [run.record for run in self.runs if run.record.status == "failed"]
 
     @cached_property
     def score(self) -> str:
-        """What steps were chosen by and entries are sorted by."""
+        """Name of the score that chose the steps and sorts the entries."""
         done = [run.record for run in self.runs if run.record.status == "done"]
-        asked = self.first.score
-        return asked if all(asked in record.test for record in done) else DEFAULT_SCORE
+        requested = self.first.score
+        return requested if all(requested in record.test for record in done) else DEFAULT_SCORE
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """One for each method and network that has a finished run, best first by the mean test score."""
+        """An entry for each method and network with a finished run, sorted by the mean test score, best first."""
         return self._sorted_entries("run")
 
     @cached_property
     def baselines(self) -> list[Entry]:
-        """What costs no training, with each network, best first."""
+        """Entries without training, for each network, best first."""
         return self._sorted_entries("baseline")
 
     def _sorted_entries(self, role: str) -> list[Entry]:
@@ -181,69 +181,69 @@ class Leaderboard:
 
     @cached_property
     def networks(self) -> list[Network]:
-        """Backbones and dimensions, narrow ones first."""
+        """Backbones and dimensions, smallest dimension first."""
         return sorted({entry.network for entry in self.entries}, key=_size)
 
     @property
     def chosen_by(self) -> Literal["validation", "test"]:
-        """What `best` and the main network are chosen by: "test", which flatters, only where nothing was validated."""
+        """Scores that choose `best` and the main network; "test", which is biased upwards, only without validation."""
         return "test" if all(entry.validation(self.score) is None for entry in self.entries) else "validation"
 
     @property
     def best_trained(self) -> Entry:
-        """The trained entry to use, of whatever network: the best on validation classes, or else on the test classes.
+        """The trained entry to use, with any network: the best on validation, or on test if there is no validation.
 
         Raises:
-            InputError: Where no run was done.
+            InputError: If no run has finished.
         """
         return self._chosen(self.entries)
 
     @property
     def best_entry(self) -> Entry:
-        """The entry to use: the best trained one, if it is better than every untrained network; that one otherwise.
+        """The entry to use: the best trained one if it beats every untrained network, otherwise the best untrained one.
 
         Raises:
-            InputError: Where no run was done.
+            InputError: If no run has finished.
         """
         best = self.best_trained
         return self._chosen([*(baseline for baseline in self.baselines if usable(baseline)), best])
 
     def _chosen(self, entries: Sequence[Entry]) -> Entry:
-        """The one rule of choice: by validation where there is any, by test otherwise; of equals the first.
+        """Return the best entry by validation if there is any, otherwise by test; the first one on ties.
 
-        Folds differ in their validation classes, so those that all have are what counts, where there are any.
+        Folds differ in their validation classes, so only the folds that all entries share count, if there are any.
         """
         if not entries:
             raise InputError(f"There is no best run: {counted(len(self.failed), 'run')} failed and none was done.")
         cells = set.intersection(*(set(entry.cells) for entry in entries))
         judged = {entry: entry.of_cells(cells) if cells else entry for entry in entries}
         validated = {entry: part.validation(self.score) for entry, part in judged.items()}
-        known = {entry: value for entry, value in validated.items() if value is not None}
-        if self.chosen_by == "test" or not known:
+        scores = {entry: value for entry, value in validated.items() if value is not None}
+        if self.chosen_by == "test" or not scores:
             return max(entries, key=lambda entry: judged[entry].mean(self.score))
-        return max(known, key=lambda entry: known[entry])
+        return max(scores, key=lambda entry: scores[entry])
 
     @property
     def best(self) -> Run:
-        """The run to use: the best validated of the best entry, of those whose model was kept if any was."""
+        """The run to use: the best validated run of the best entry, among those with a saved model if there are any."""
         return self.best_entry.best_validated(self.score)
 
     @property
     def best_folder(self) -> Path | None:
-        """Where the comparison of the best run keeps its embedder; None where it keeps none."""
+        """Folder of the best run's embedder in its comparison; None if it was not saved."""
         best = self.best
         journals = [Journal(folder) for folder in self.folders]
-        kept = [journal.best for journal in journals if best.folder == journal.run_folder(best.record.key)]
-        return next((place for place in kept if place.is_dir()), None)
+        candidates = [journal.best for journal in journals if best.folder == journal.run_folder(best.record.key)]
+        return next((folder_of_best for folder_of_best in candidates if folder_of_best.is_dir()), None)
 
     @property
     def main_network(self) -> Network:
-        """The network that details are shown of: that of the best trained entry."""
+        """The network whose details are shown: that of the best trained entry."""
         return self.best_trained.network
 
     @cached_property
     def gain(self) -> Gain | None:
-        """What training gained: the best trained entry against the best baseline of its network; None without one."""
+        """Gain of the best trained entry over the best baseline of its network; None without a baseline."""
         baselines = [baseline for baseline in self.baselines_of() if usable(baseline)] if self.entries else []
         if not baselines:
             return None
@@ -253,51 +253,51 @@ class Leaderboard:
         return gain_of(trained, baseline, self.score, preferred)
 
     def baselines_of(self, network: Network | None = None) -> list[Entry]:
-        """The baselines of one network, by its features as they are or of the same length; by default the main one."""
+        """Return the baselines of a network, with all features or the same dimension; by default the main network."""
         backbone, dim = self.main_network if network is None else network
         return [baseline for baseline in self.baselines if baseline.network in ((backbone, None), (backbone, dim))]
 
     def of_network(self, network: Network | None = None) -> list[Entry]:
-        """The entries with one network, best first; by default the main one."""
+        """Return the entries of a network, best first; by default the main network."""
         wanted = self.main_network if network is None else network
         return [entry for entry in self.entries if entry.network == wanted]
 
     def pairs(self, network: Network | None = None) -> list[PairTest]:
-        """The tests of each two methods that share a seed, a fold and two classes, the better ones' first."""
+        """Return the test of each pair of methods that share a seed, a fold and two classes, better methods first."""
         return self._pairs[self.main_network if network is None else network]
 
     def verdict(self, network: Network | None = None) -> Verdict | None:
-        """Which method wins, whom it beats and whom not; None where there is but one."""
+        """Return which method wins and which others it beats; None for a single method."""
         names = [entry.name for entry in self.of_network(network)]
         return verdict(self.pairs(network), methods=names) if len(names) > 1 else None
 
     def only(self, losses: Sequence[str]) -> Leaderboard | None:
-        """Return the leaderboard with some losses and all baselines; None where no run is of these losses.
+        """Return the leaderboard with some losses and all baselines; None if no run has one of these losses.
 
         Args:
-            losses: Names as the table shows them; spaces around "+" do not count.
+            losses: Names as the table shows them; spaces around "+" are ignored.
         """
         wanted = set(map(_typed, losses))
         runs = tuple(run for run in self.runs if run.record.role == "baseline" or _typed(run.record.name) in wanted)
         return replace(self, runs=runs) if any(run.record.role != "baseline" for run in runs) else None
 
     def advice(self, number: Callable[..., str] = fraction, unit: str = "") -> list[Advice]:
-        """What to use, whether training was worth it and what to do next, with scores written by `number`."""
+        """Return which run to use, whether training was worth it and what to do next; `number` formats scores."""
         return advise(self, number, unit)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data, as `vicinal compare --json` prints it."""
+        """Return the leaderboard as plain data, as `vicinal compare --json` prints it."""
 
         return leaderboard_data(self)
 
     def best_probabilities(self, network: Network | None = None) -> BestProbabilities | None:
-        """How probable it is that each method is the best; None where they share no seed and fold, or one is alone."""
+        """Return the probability that each method is the best; None for one method or without shared seeds or folds."""
         return self._best_probabilities[self.main_network if network is None else network]
 
     def correlation(self, network: Network | None = None) -> RankCorrelation | None:
-        """How far validation ranks methods as the test does; None for fewer than five that it could rank.
+        """Return the rank correlation of validation and test scores; None for fewer than five methods to rank.
 
-        Of four methods even the same order is no more than luck: one in 24 orders is.
+        For four methods even identical orders are not significant: one of 24 orders agrees by chance.
         """
         entries = [entry for entry in self.of_network(network) if entry.validation(self.score) is not None]
         validation = {entry.name: entry.validation(self.score) or 0.0 for entry in entries}
@@ -307,7 +307,7 @@ class Leaderboard:
 
     @cached_property
     def by_experiment(self) -> dict[str, dict[str, float]]:
-        """The test score of every method in every experiment (network, seed and fold), as `tournament` takes it."""
+        """Test score of every method in every experiment (network, seed and fold), in the format of `tournament`."""
         scores: dict[str, dict[str, float]] = {}
         for entry in self.entries:
             for records in entry.cells.values():
@@ -317,40 +317,40 @@ class Leaderboard:
 
     @cached_property
     def ranks(self) -> Tournament | None:
-        """Methods ranked in every experiment that has them all; None for fewer than two such, or a single method."""
+        """Ranks of methods over experiments that have all of them; None for fewer than two experiments or methods."""
         names = {entry.name for entry in self.entries}
-        complete = [found for found in self.by_experiment.values() if set(found) == names]
+        complete = [scores for scores in self.by_experiment.values() if set(scores) == names]
         if len(complete) < 2 or len(names) < 2:
             return None
         return tournament(self.by_experiment, missing="drop experiments")
 
     @cached_property
     def _pairs(self) -> dict[Network, list[PairTest]]:
-        found = {}
+        tests = {}
         for network in self.networks:
             aligned = []
-            for one, other in combinations(self.of_network(network), 2):
-                shared = shared_scores([one, other], self.score)
+            for entry, other in combinations(self.of_network(network), 2):
+                shared = shared_scores([entry, other], self.score)
                 if shared is not None:
                     first, second = shared.values
-                    aligned.append(AlignedPair(one.name, other.name, first, second, shared.queries, shared.folds))
-            found[network] = compare_aligned(aligned)
-        return found
+                    aligned.append(AlignedPair(entry.name, other.name, first, second, shared.queries, shared.folds))
+            tests[network] = compare_aligned(aligned)
+        return tests
 
     @cached_property
     def _best_probabilities(self) -> dict[Network, BestProbabilities | None]:
-        found: dict[Network, BestProbabilities | None] = {}
+        probabilities: dict[Network, BestProbabilities | None] = {}
         for network in self.networks:
             entries = self.of_network(network)
             shared = shared_scores(entries, self.score) if len(entries) > 1 else None
             if shared is None:
-                found[network] = None
+                probabilities[network] = None
                 continue
             values = {entry.name: scores for entry, scores in zip(entries, shared.values, strict=True)}
             _, seeds, classes = shared.values.shape
             shares = probability_of_best(values, queries=shared.queries)
-            found[network] = BestProbabilities(shares, basis_in_words(classes, seeds, shared.folds))
-        return found
+            probabilities[network] = BestProbabilities(shares, basis_in_words(classes, seeds, shared.folds))
+        return probabilities
 
 
 def leaderboards(
@@ -360,19 +360,19 @@ def leaderboards(
     progress: bool = False,
     allow_code: Sequence[str] = (),
 ) -> list[Leaderboard]:
-    """Read the journals of folders and sort all of their runs into questions.
+    """Read the journals of folders and group their runs into leaderboards.
 
-    Runs are compared only where the content of the data, the protocol, its folds, what chose the reported step and
-    whose batches they are (`same_batches`) are the same.
+    Runs are compared only if they agree in the content of the data, the protocol, its folds, the selection of the
+    reported step and `same_batches`.
 
     Args:
-        folders: That `vicinal compare` wrote; those of several machines are put together.
-        runs: More of them, which belong to no comparison: what `vicinal train` made.
-        progress: Whether to show how far it is where folds are joined.
+        folders: Folders that `vicinal compare` wrote; those of several machines are merged.
+        runs: Additional runs that belong to no comparison, such as those of `vicinal train`.
+        progress: Whether to show progress while folds are joined.
         allow_code: Modules or files whose code the runs may name.
 
     Raises:
-        InputError: Where a folder holds no journal, or no run is in any.
+        InputError: If a folder holds no journal, or no journal holds a run.
     """
     if not folders and not runs:
         raise InputError("A leaderboard needs at least one folder that `vicinal compare` wrote; got none.")
@@ -382,42 +382,42 @@ def leaderboards(
 def boards_of(
     runs: Sequence[Run], folders: Sequence[str | Path], *, others: Sequence[Run] = (), progress: bool = False
 ) -> list[Leaderboard]:
-    """Sort the runs of comparisons into questions, as `leaderboards` does.
+    """Group the runs of comparisons into leaderboards, as `leaderboards` does.
 
-    - A run that was tried for its learning rate alone is left out.
-    - A run that failed is left out once the same method is done with that network, seed and fold.
-    - Runs of a method in the same network, seed and fold with different settings are rows of their own, named by what
-      differs: an edited loss is not averaged with what it was before.
+    - Runs that only tried a learning rate are left out.
+    - A failed run is left out if the same method later finished with that network, seed and fold.
+    - Runs of a method with the same network, seed and fold but different settings get separate rows, named by what
+      differs: an edited loss is not averaged with its earlier version.
 
     Args:
-        runs: In the order of their journals, the newest record of each.
-        folders: Of the comparisons.
+        runs: Newest record of each run, in the order of their journals.
+        folders: Folders of the comparisons.
         others: Runs that belong to no comparison.
-        progress: Whether to show how far it is where folds are joined.
+        progress: Whether to show progress while folds are joined.
 
     Raises:
-        InputError: Where there is no run.
+        InputError: If there is no run.
     """
     compared = _by_settings(_not_repaired([run for run in runs if run.record.role != "rung"]))
     every = [*compared, *others]
     if not every:
         raise InputError(f"No run has finished in {', '.join(map(str, folders))}: there is nothing to report yet.")
     groups: dict[tuple[object, ...], list[Run]] = {}
-    # A run that failed early may know neither the content nor what would have chosen its step: it joins the others.
+    # A run that failed early may record neither the data's hash nor how its step is selected: group it with the others.
     for run in sorted(every, key=lambda run: run.record.status == "failed"):
         question = _question(run.record)
         if run.record.status == "failed" and question not in groups:
-            alike = (known for known, members in groups.items() if _same_task(members[0].record, run.record))
+            alike = (existing for existing, members in groups.items() if _same_task(members[0].record, run.record))
             question = next(alike, question)
         groups.setdefault(question, []).append(run)
     return [Leaderboard(tuple(members), tuple(map(Path, folders)), progress) for members in groups.values()]
 
 
 def only_losses(boards: Sequence[Leaderboard], losses: Sequence[str]) -> list[Leaderboard]:
-    """Return leaderboards with some losses alone, without those that have none of them.
+    """Restrict leaderboards to some losses, and drop those that have none of them.
 
     Raises:
-        UnknownName: Where no leaderboard has a loss of that name.
+        UnknownName: If no leaderboard has a loss of that name.
     """
     methods = [run.record.name for board in boards for run in board.runs if run.record.role != "baseline"]
     available = {_typed(name): None for name in methods}
@@ -428,12 +428,12 @@ def only_losses(boards: Sequence[Leaderboard], losses: Sequence[str]) -> list[Le
 
 
 def _typed(name: str) -> str:
-    """Return the name of a method as people type it: "triplet+semi_hard"."""
+    """Return the name of a method as users type it: "triplet+semi_hard"."""
     return re.sub(r"\s*\+\s*", "+", name.strip())
 
 
 def _not_repaired(runs: Sequence[Run]) -> list[Run]:
-    """Return runs without those that failed and were done later, with other settings or other code."""
+    """Drop failed runs that finished later, with other settings or other code."""
     last_done = {_cell(run.record): number for number, run in enumerate(runs) if run.record.status == "done"}
     return [
         run
@@ -443,7 +443,7 @@ def _not_repaired(runs: Sequence[Run]) -> list[Run]:
 
 
 def _by_settings(runs: Sequence[Run]) -> list[Run]:
-    """Return runs whose names tell methods apart that differ in their settings within a network, seed and fold."""
+    """Rename runs so that methods with different settings in the same network, seed and fold have different names."""
     methods: dict[tuple[object, ...], list[Record]] = {}
     for run in runs:
         if run.record.status == "done" and run.record.role == "run":
@@ -473,7 +473,7 @@ def _by_settings(runs: Sequence[Run]) -> list[Run]:
 
 
 def _settings(record: Record) -> dict[str, object]:
-    """Return all that a method is beside its name: options by their own names, and the hashes of its code."""
+    """Return the settings of a method: options under their own names, and the hashes of its code."""
     values = {name: value for name, value in flat(record.recipe).items() if name not in ("data", "seed", "fold")}
     options = {name: value for table in OPTIONS for name, value in (values.pop(table, None) or {}).items()}
     code = {f"code of {Path(name).name}": digest[:8] for name, digest in record.code.items()}
@@ -499,16 +499,16 @@ def _size(network: Network) -> tuple[str, int]:
     return backbone, dim or 0
 
 
-# A leaderboard as plain data, for scripts: what `vicinal compare --json` prints.
+# Leaderboard as plain data: the output of `vicinal compare --json`.
 
 
 def leaderboard_data(board: Leaderboard) -> dict[str, Any]:
-    """Return what was found as JSON can hold it: entries and baselines best first, verdict, gain and advice.
+    """Return a leaderboard as JSON-compatible data: entries and baselines (best first), verdict, gain and advice.
 
-    What is not known is null: an interval over seeds where there is one seed, a validation score where none was chosen
-    by, the folder of the best model where none was kept.
+    Unknown values are None: the interval over seeds for one seed, the validation score without validation, the folder
+    of the best model if it was not saved.
     """
-    found, gain = (board.verdict(), board.gain) if board.entries else (None, None)
+    verdict, gain = (board.verdict(), board.gain) if board.entries else (None, None)
     return {
         "title": board.title if board.records or board.failed else "",
         "score": board.score,
@@ -517,13 +517,13 @@ def leaderboard_data(board: Leaderboard) -> dict[str, Any]:
         "entries": [_entry(entry, board.score) for entry in board.entries],
         "baselines": [_entry(entry, board.score) for entry in board.baselines],
         "verdict": None
-        if found is None
+        if verdict is None
         else {
-            "winner": found.winner,
-            "significant": found.significant,
-            "beaten": list(found.beaten),
-            "undecided": list(found.undecided),
-            "sentence": found.sentence,
+            "winner": verdict.winner,
+            "significant": verdict.significant,
+            "beaten": list(verdict.beaten),
+            "undecided": list(verdict.undecided),
+            "sentence": verdict.sentence,
         },
         "gain": None
         if gain is None

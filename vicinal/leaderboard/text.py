@@ -1,4 +1,4 @@
-"""Leaderboards in words and in a table of the terminal; the report uses the same words."""
+"""Leaderboards as text: a terminal table and sentences, which the report uses too."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = [
     "scored_classes",
 ]
 
-# A head and a rule above the rows, and another rule above those of baselines.
+# A header and a rule above the rows, and another rule above the baselines.
 RULED = box.Box("    \n    \n ── \n    \n ── \n    \n    \n    \n")
-GAP, NAME = 3, 24  # blanks between columns, and letters of a name before it may go on in the next line
-# What a narrow terminal does without, first what is missed least.
+GAP, NAME = 3, 24  # spaces between columns, and letters of a name before it may wrap
+# Columns that a narrow terminal omits, least important first.
 SPARED = ("s/run", "runs", "over folds", "P@1", "validation", "joined", "over seeds", "over classes")
 
 
 def print_leaderboard(board: Leaderboard, console: Console) -> None:
-    """Show the table, the verdict, how far validation can be trusted, what methods demanded, and what is missing."""
+    """Print the table, the verdict, the reliability of validation, special requirements of methods and missing runs."""
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False)
@@ -54,9 +54,9 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
             say(f"Not shown, for want of room: {listed(spared)}.")
     for network in board.networks:
         of_which = f"{network_in_words(network)}: " if len(board.networks) > 1 else ""
-        for found in (board.verdict(network), board.correlation(network)):
-            if found is not None:
-                say(f"{of_which}{found}")
+        for result in (board.verdict(network), board.correlation(network)):
+            if result is not None:
+                say(f"{of_which}{result}")
     chances = (rising_in_words(board), budget_in_words(board), rates_in_words(board))
     for text in [*notes(board), *filter(None, chances), *demands(board), *foreign_batches(board)]:
         say(text)
@@ -68,7 +68,7 @@ def print_leaderboard(board: Leaderboard, console: Console) -> None:
 
 
 def network_in_words(network: Network) -> str:
-    """A backbone and a dimension.
+    """Describe a backbone and its dimension.
 
     Example:
         >>> network_in_words(("resnet50", 128)), network_in_words(("resnet50", None))
@@ -79,7 +79,7 @@ def network_in_words(network: Network) -> str:
 
 
 def best_in_words(board: Leaderboard) -> str:
-    """Which run is best, and what chose it."""
+    """Describe the best run, and the scores that chose it."""
     record = board.best.record
     fold = "" if record.fold is None else f", fold {record.fold}"
     run = f"{record.name} with {network_in_words(record.network)}, seed {record.seed}{fold}"
@@ -98,26 +98,26 @@ def best_in_words(board: Leaderboard) -> str:
 
 
 def scored_classes(board: Leaderboard) -> list[str]:
-    """The test classes that a score is of: those with a query that has something to find."""
+    """Return the test classes that have a score: those with a query that has a relevant item."""
     record = board.first
-    known = record.per_class.get(board.score, ())
-    missing = {name for name, value in zip(record.classes, known, strict=False) if value is None}
+    values = record.per_class.get(board.score, ())
+    missing = {name for name, value in zip(record.classes, values, strict=False) if value is None}
     return [name for name in record.classes if name not in missing]
 
 
 def notes(board: Leaderboard) -> list[str]:
-    """What a reader of the scores has to know, with the methods that it is true of unless it is of all.
+    """Return the notes of the records, each with the methods that it applies to unless it applies to all.
 
-    Where it is true of some runs of a method alone, their seeds and folds are said, too.
+    If a note applies only to some runs of a method, their seeds and folds are given too.
     """
     runs: dict[str, list[str]] = {}
-    said: dict[str, dict[str, list[str]]] = {}
+    methods_of: dict[str, dict[str, list[str]]] = {}
     for record in board.records:
         which = _which_run(record, several=len(board.networks) > 1)
         runs.setdefault(record.name, []).append(which)
         for note in record.notes:
-            said.setdefault(note, {}).setdefault(record.name, []).append(which)
-    return [f"Note{_about(who, runs)}: {note}" for note, who in said.items()]
+            methods_of.setdefault(note, {}).setdefault(record.name, []).append(which)
+    return [f"Note{_about(who, runs)}: {note}" for note, who in methods_of.items()]
 
 
 def _which_run(record: Record, *, several: bool) -> str:
@@ -127,7 +127,7 @@ def _which_run(record: Record, *, several: bool) -> str:
 
 
 def _about(who: Mapping[str, list[str]], runs: Mapping[str, list[str]]) -> str:
-    """Whom a note is about, in brackets; nothing where it is about all."""
+    """Return the methods that a note is about, in parentheses; empty if it is about all."""
     if who == runs:
         return ""
     alike = {tuple(which) for which in who.values()}
@@ -138,53 +138,53 @@ def _about(who: Mapping[str, list[str]], runs: Mapping[str, list[str]]) -> str:
 
 
 def demands(board: Leaderboard) -> list[str]:
-    """What methods asked for that others did not; a line for all that asked for the same."""
-    asked: dict[str, dict[str, None]] = {}
+    """Return the special requirements of methods, one line for all methods with the same ones."""
+    requested: dict[str, dict[str, None]] = {}
     for run in board.runs:
-        asked.setdefault(run.record.name, {}).update(dict.fromkeys(run.record.demands))
+        requested.setdefault(run.record.name, {}).update(dict.fromkeys(run.record.demands))
     alike: dict[str, list[str]] = {}
-    for name, words in asked.items():
+    for name, words in requested.items():
         alike.setdefault("; ".join(words), []).append(name)
     return [f"{listed(names)} demanded: {words}" for words, names in alike.items() if words]
 
 
 def foreign_batches(board: Leaderboard) -> list[str]:
-    """Which methods ran in batches that are not those of their papers; a sentence each."""
-    said: dict[str, str] = {}
+    """Return one sentence for each method whose batches differ from those of its paper."""
+    sentences: dict[str, str] = {}
     for record in board.records:
         loss = str(record.recipe["loss"])
-        function = OBJECTIVES.get(without_alias(loss))  # a loss of the user's own may not be known here
+        function = OBJECTIVES.get(without_alias(loss))  # a custom loss may not be known here
         traits = None if function is None or record.recipe.get("ccp") is not None else traits_of(function)
         wanted = None if traits is None else traits.items_per_class
         items = int(record.recipe.get("samples_per_class", 0))
-        if any(word.startswith("batches of ") for word in record.demands):  # its own, as near as the classes allow
+        if any(word.startswith("batches of ") for word in record.demands):  # close to the paper's batches
             continue
         if wanted is not None and record.recipe.get("sampler", "classes") == "classes" and items > wanted:
-            said[record.name] = foreign_batch(record.name, int(record.recipe["classes_per_batch"]), items, wanted)
-    return list(said.values())
+            sentences[record.name] = foreign_batch(record.name, int(record.recipe["classes_per_batch"]), items, wanted)
+    return list(sentences.values())
 
 
 def gaps(board: Leaderboard) -> list[tuple[Entry, str]]:
-    """Which folds an entry lacks, and which were not joined; a sentence each."""
-    said = []
+    """Return a sentence on the missing folds and on the folds that were not joined, for each entry that has any."""
+    sentences = []
     for entry in board.entries:
         folds = max(record.folds or 0 for record in entry.records)
         for seed, missing in entry.missing_folds.items():
             which = f"fold{'s' if len(missing) > 1 else ''} {listed([str(fold) for fold in missing])}"
             done = f"{folds - len(missing)} of {folds} folds of seed {seed}"
-            said.append((entry, f"{done}; {which} missing, and its score is the mean of the others."))
-        said += [(entry, f"folds not joined, {reason}.") for reason in entry.not_joined]
-    return said
+            sentences.append((entry, f"{done}; {which} missing, and its score is the mean of the others."))
+        sentences += [(entry, f"folds not joined, {reason}.") for reason in entry.not_joined]
+    return sentences
 
 
 def run_counts(entry: Entry) -> str:
-    """How many runs there are, and of how many where folds are missing: "3 of 4"."""
+    """Return the number of runs, and the expected number if folds are missing: "3 of 4"."""
     missing = sum(map(len, entry.missing_folds.values()))
     return f"{len(entry.runs)} of {len(entry.runs) + missing}" if missing else str(len(entry.runs))
 
 
 def _table(board: Leaderboard, width: int) -> tuple[Table, list[str]]:
-    """Return the table with as many columns as fit, and the names of the others."""
+    """Return the table with as many columns as fit, and the names of the omitted columns."""
     baselines = {(entry.name, entry.network if usable(entry) else None): entry for entry in board.baselines}
     cells = [_cells(entry, board.score) for entry in (*board.entries, *baselines.values())]
     filled = [name for name in cells[0] if any(row[name] for row in cells)]
@@ -200,7 +200,7 @@ def _table(board: Leaderboard, width: int) -> tuple[Table, list[str]]:
     table = Table(box=RULED, title=board.title, title_justify="left", pad_edge=False)
     for name in filled:
         if name not in spared:
-            words = name == "loss"  # a long name goes on in the next line, a number never does
+            words = name == "loss"  # long names wrap, numbers never do
             table.add_column(
                 name.replace("over ", "over\n"),
                 justify="left" if words else "right",

@@ -1,4 +1,4 @@
-"""Reports: one self-contained page about a comparison, and its twin in Markdown."""
+"""Reports: one self-contained HTML page about a comparison, and a Markdown version of it."""
 
 from vicinal.report.blocks import Chapter, Prose, Table
 from vicinal.report.page import write_report

@@ -1,4 +1,4 @@
-"""What chapters of a report are made of: data that a page and its Markdown twin are both drawn from."""
+"""Building blocks of report chapters: plain data that both the HTML page and its Markdown version are rendered from."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Block", "Chapter", "Chart", "Code", "Panel", "Prose", "Strip", "Tabl
 @final
 @dataclass(frozen=True)
 class Prose:
-    """A paragraph; words between backticks are set as code.
+    """A paragraph; words between backticks are rendered as code.
 
     Args:
         text: Plain text.
-        kind: "warning" stands out; "note" is smaller; a "heading" parts a chapter.
+        kind: "warning" stands out, "note" is smaller, "heading" divides a chapter.
     """
 
     text: str
@@ -25,13 +25,13 @@ class Prose:
 @final
 @dataclass(frozen=True)
 class Thumbnail:
-    """A small picture of one item.
+    """A small image of one item.
 
     Args:
-        uri: The image itself, as a data URI; empty where there is none to show.
-        name: Of its class.
-        hit: Whether it has the class of the query; None for a picture that is not an answer.
-        short: The name as it stands under the picture.
+        uri: Image as a data URI; empty if there is none.
+        name: Name of its class.
+        hit: Whether it has the class of the query; None for an image that is not a search result.
+        short: Class name as shown under the image.
     """
 
     uri: str
@@ -46,14 +46,14 @@ Cell = str | tuple[Thumbnail, ...]
 @final
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head.
+    """A table with a header.
 
     Args:
-        head: One word or two per column.
-        rows: Cells; a tuple of thumbnails is a cell too, which only the page shows.
-        caption: What to see in it.
-        words: Columns of words, set to the left; the others hold numbers, set to the right.
-        best: Rows to set in bold.
+        head: Column names, one or two words each.
+        rows: Rows of cells; a cell may be a tuple of thumbnails, which only the HTML page shows.
+        caption: Explanation of the table.
+        words: Text columns, aligned left; the others hold numbers and are aligned right.
+        best: Rows to print in bold.
     """
 
     head: tuple[str, ...]
@@ -70,8 +70,8 @@ class Panel:
 
     Args:
         svg: An `<svg>` element whose colours come from the style sheet.
-        alt: What it shows, for those who cannot see it.
-        title: Above it.
+        alt: Alternative text.
+        title: Title above the drawing.
     """
 
     svg: str
@@ -82,13 +82,13 @@ class Panel:
 @final
 @dataclass(frozen=True)
 class Chart:
-    """One drawing or several of a kind.
+    """One drawing, or several of the same kind.
 
     Args:
-        name: Of its files beside the Markdown twin.
+        name: Name of its files next to the Markdown version.
         panels: Drawings.
-        caption: What to see in them.
-        size: "small" panels stand side by side.
+        caption: Explanation of the drawings.
+        size: Size of the panels; "small" ones are placed side by side.
     """
 
     name: str
@@ -100,11 +100,11 @@ class Chart:
 @final
 @dataclass(frozen=True)
 class Strip:
-    """Queries and what was found for them, in pictures.
+    """Queries and their search results, as images.
 
     Args:
-        groups: A title, and for each query its picture, its score in words and the pictures of its neighbours.
-        caption: What to see in them.
+        groups: Title of each group, and for each query its image, its score as text and the images of its neighbours.
+        caption: Explanation of the images.
     """
 
     groups: tuple[tuple[str, tuple[tuple[Thumbnail, str, tuple[Thumbnail, ...]], ...]], ...]
@@ -117,8 +117,8 @@ class Code:
     """Text to copy.
 
     Args:
-        text: As it is.
-        summary: Folded away under this line, where there is one.
+        text: Text, shown verbatim.
+        summary: Line under which the text is folded away; empty to show it.
     """
 
     text: str
@@ -131,11 +131,11 @@ Block = Prose | Table | Chart | Strip | Code
 @final
 @dataclass(frozen=True)
 class Chapter:
-    """A title and what stands under it.
+    """A titled sequence of blocks.
 
     Args:
-        title: A few words.
-        blocks: In order.
+        title: Title of a few words.
+        blocks: Blocks in reading order.
     """
 
     title: str

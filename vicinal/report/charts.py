@@ -1,4 +1,4 @@
-"""Drawings that several chapters use: dots with intervals, lines with names at their ends, scattered dots."""
+"""Charts that several chapters use: dots with intervals, labelled lines, and scatter plots."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Row:
     """A row of `dot_rows`.
 
     Args:
-        name: At its left.
-        value: Where the dot is.
+        name: Label at the left.
+        value: Position of the dot.
         thin: Ends of the thin line.
         thick: Ends of the thick line.
-        small: Small dots.
-        style: "accent" or "other"; "baseline" for a ring, below a rule, of what does not compete.
+        small: Positions of small dots.
+        style: "accent" or "other"; "baseline" for a ring below a rule, for entries without a rank.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Curve:
     """A line through points.
 
     Args:
-        points: In order.
+        points: Points in drawing order.
         style: "accent", "other" or the name of a colour.
         low: Lower edge of a band around it.
         high: Upper edge.
@@ -63,10 +63,10 @@ def dot_rows(rows: Sequence[Row], label: str, alt: str) -> str:
     drawing = Drawing(WIDTH, bottom + 36, alt)
     x = Scale(low, high, left, WIDTH - 46)
     drawing.x_axis(x, bottom, label, top=4)
-    for at, row in enumerate(rows):
-        y = 18 + 24.0 * at
+    for index, row in enumerate(rows):
+        y = 18 + 24.0 * index
         strong = {"accent": " strong", "baseline": " other"}.get(row.style, "")
-        if row.style == "baseline" and at and rows[at - 1].style != "baseline":
+        if row.style == "baseline" and index and rows[index - 1].style != "baseline":
             drawing.line([(0, y - 12), (WIDTH - 4, y - 12)], "grid")
         drawing.text(left - 10, y + 4, row.name, f"name{strong}", anchor="end")
         for span, style in ((row.thin, "thin"), (row.thick, "thick")):
@@ -89,28 +89,30 @@ def line_chart(
     log: bool = False,
     height: Real = 300,
 ) -> str:
-    """Draw lines, each with its name at its right end."""
+    """Draw lines, each labelled at its right end."""
     right = WIDTH - 14 - LETTER * 1.12 * max(len(name) for name in curves)
     x, y, drawing = _frame(curves.values(), WIDTH, height, right, log=log, alt=alt, bottom=40)
     drawing.x_axis(x, height - 40, x_label, ticks=ticks)
-    ordered = sorted(curves.items(), key=lambda item: item[1].style != "other")  # what matters is drawn last
+    ordered = sorted(
+        curves.items(), key=lambda item: item[1].style != "other"
+    )  # highlighted curves are drawn last, on top
     for name, curve in ordered:
         _curve(drawing, curve, x, y)
         if len(curve.points) <= 12:
             for value in curve.points:
                 drawing.dot(x(value[0]), y(value[1]), curve.style, radius=2.6, title=f"{name}: {value[1]:.2f}")
     wanted = [y(curve.points[-1][1]) for _, curve in ordered]
-    for (name, curve), place in zip(ordered, spread(wanted, 14.5, 10, height - 44), strict=True):
+    for (name, curve), label_y in zip(ordered, spread(wanted, 14.5, 10, height - 44), strict=True):
         end = curve.points[-1]
-        drawing.line([(x(end[0]) + 4, y(end[1])), (right + 8, place)], "grid")
-        drawing.text(right + 11, place + 4, name, f"name {curve.style}")
+        drawing.line([(x(end[0]) + 4, y(end[1])), (right + 8, label_y)], "grid")
+        drawing.text(right + 11, label_y + 4, name, f"name {curve.style}")
     return str(drawing)
 
 
 def small_lines(
     behind: Sequence[Curve], front: Sequence[Curve], *, alt: str, low: Real, high: Real, ticks: int = 3
 ) -> str:
-    """Draw a small panel: the lines of one loss before those of the others."""
+    """Draw a small panel: the lines of one loss in front of those of the others."""
     width, height = 200.0, 128.0
     every = [*behind, *front]
     points = [point for curve in every for point in curve.points]
@@ -127,7 +129,7 @@ def small_lines(
 def scatter(
     points: Sequence[tuple[str, Real, Real, str]], *, x_label: str, y_label: str, alt: str, height: Real = 320
 ) -> str:
-    """Draw named dots (name, x, y, style); the name stands beside its dot where there is room."""
+    """Draw named dots (name, x, y, style); a name is written next to its dot if there is room."""
     xs, ys = [point[1] for point in points], [point[2] for point in points]
     drawing = Drawing(WIDTH, height, alt)
     longest = LETTER * max(len(point[0]) for point in points)
@@ -139,10 +141,10 @@ def scatter(
     taken = [(x(across) - 5, x(across) + 5, y(up)) for _, across, up, _ in points]
     for name, across, up, style in sorted(points, key=lambda point: point[3] == "other"):
         px, py, wide = x(across), y(up), LETTER * len(name)
-        for start, anchor, place in ((px + 8, "start", px + 8), (px - 8 - wide, "end", px - 8)):
+        for start, anchor, label_x in ((px + 8, "start", px + 8), (px - 8 - wide, "end", px - 8)):
             free = all(abs(py - row) > 11 or start + wide < left or start > right for left, right, row in taken)
             if free and start > 40:
-                drawing.text(place, py + 4, name, f"name {style}", anchor=anchor)
+                drawing.text(label_x, py + 4, name, f"name {style}", anchor=anchor)
                 taken.append((start, start + wide, py))
                 break
         drawing.dot(px, py, style, radius=4.2, title=f"{name}: {across:.3f}, {up:.2f}")
@@ -152,7 +154,7 @@ def scatter(
 def _frame(
     curves: Iterable[Curve], width: Real, height: Real, right: Real, *, log: bool, alt: str, bottom: Real
 ) -> tuple[Scale, Scale, Drawing]:
-    """Return the scales of lines, and a drawing with the horizontal grid."""
+    """Return the scales of the lines, and a drawing with the horizontal grid."""
     every = [point for curve in curves for point in (*curve.points, *curve.low, *curve.high)]
     xs = [point[0] for point in every]
     low, high = _padded(min(point[1] for point in every), max(point[1] for point in every))
@@ -173,6 +175,6 @@ def _curve(drawing: Drawing, curve: Curve, x: Scale, y: Scale) -> None:
 
 
 def _padded(low: Real, high: Real) -> tuple[Real, Real]:
-    """Leave some room around the values."""
+    """Add some padding around the values."""
     pad = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
     return low - pad, high + pad

@@ -1,4 +1,4 @@
-"""What the winner finds: neighbours of test items, and pictures of them where the data is at hand."""
+"""Search results of the winner: neighbours of test items, and their images if the data is available."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from vicinal.runs import Run
 
 __all__ = ["Album", "Search", "evenly", "open_album", "search"]
 
-QUERIES, NEIGHBOURS = 2000, 100  # at most
-SIDE, QUALITY = 88, 76  # of pictures
-LETTERS = 28  # of a name under a picture, in four short lines
+QUERIES, NEIGHBOURS = 2000, 100  # upper limits
+SIDE, QUALITY = 88, 76  # largest side in pixels and JPEG quality of images
+LETTERS = 28  # longest name under an image, in four short lines
 
 Indices = npt.NDArray[np.int64]
 
@@ -38,13 +38,13 @@ class Search:
     """Neighbours of test items.
 
     Args:
-        embeddings: Of all test items.
-        labels: Of all test items.
-        queries: Which items were searched for.
-        found: For each its neighbours, nearest first; -1 where there are no more.
-        relevant: For each how many items there are to find, at most as many as neighbours.
+        embeddings: Embeddings of all test items.
+        labels: Labels of all test items.
+        queries: Indices of the query items.
+        found: Neighbours of each query, nearest first; -1 if there are no more.
+        relevant: Number of relevant items of each query, at most the number of neighbours.
         scores: MAP@R of each query.
-        distance: That neighbours were found by.
+        distance: Distance of the search.
     """
 
     embeddings: npt.NDArray[np.float32]
@@ -59,13 +59,13 @@ class Search:
 @final
 @dataclass(frozen=True)
 class Album:
-    """Pictures of test items.
+    """Images of test items.
 
     Args:
-        data: The test items in the order of the embeddings; None where there are no pictures.
-        names: Of the classes.
-        note: What a reader should know, or why there are no pictures.
-        roles: Of the test items, where the data has them.
+        data: Test items in the order of the embeddings; None if there are no images.
+        names: Names of the classes.
+        note: Note for the reader, or the reason why there are no images.
+        roles: Roles of the test items, if the data has them.
     """
 
     data: Dataset | None
@@ -75,11 +75,11 @@ class Album:
 
     @cached_property
     def short(self) -> list[str]:
-        """Names that fit under a picture."""
+        """Class names that fit under an image."""
         return short_names(self.names, LETTERS)
 
     def picture(self, item: int, label: int, hit: bool | None = None) -> Thumbnail:
-        """A small picture of one item."""
+        """Return a small image of one item."""
         if self.data is None:
             raise VicinalError("there are no pictures")
         if item not in self._uris:
@@ -92,27 +92,27 @@ class Album:
 
     @cached_property
     def _uris(self) -> dict[int, str]:
-        """Pictures that were shown already: many are neighbours of several items."""
+        """Cached images: many items are neighbours of several queries."""
         return {}
 
 
 def open_album(run: Run, data: Dataset | None = None) -> Album:
-    """Open the data of a run as its recipe did, and make its split again.
+    """Open the data of a run as its recipe did, and reproduce its split.
 
     Args:
-        run: Whose test items to show.
-        data: Dataset of the run, where it is open already.
+        run: Run whose test items to show.
+        data: Dataset of the run, if it is already open.
     """
     record = run.record
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # what is skipped was said when the run was made
+            warnings.simplefilter("ignore", UserWarning)  # skipped items were reported by the run itself
             if data is None:
                 data = load(record.dataset, skip_bad=run.recipe.skip_bad, allow_code=run.trust.sources)
         test = run.recipe.split(data).test
     except (VicinalError, OSError) as error:
         reason = str(error).splitlines()[0]
-        if isinstance(error, InputError) and record.dataset in READERS:  # of arrays, tables and folders
+        if isinstance(error, InputError) and record.dataset in READERS:  # readers of arrays, tables and folders
             reason = f"it was given as an object, and its name, {record.dataset!r}, opens nothing by itself."
         return Album(None, record.classes, f"No pictures: the data is not at hand ({reason})")
     if test is None or not np.array_equal(test.labels, run.test_items().labels):
@@ -133,42 +133,42 @@ def open_album(run: Run, data: Dataset | None = None) -> Album:
 
 
 def search(run: Run, roles: npt.NDArray[Any] | None = None) -> Search:
-    """Find the neighbours of test items as the run measured them; of some evenly chosen ones where there are many.
+    """Find the neighbours of test items as the run measured them, for an evenly spaced subset if there are many.
 
     Args:
-        run: Whose embeddings to use, by the distance that its record has.
-        roles: Of the test items, where queries are searched in a gallery and the run did not keep them.
+        run: Run whose embeddings to search, by the distance in its record.
+        roles: Roles of the test items, if queries are searched in a gallery and the run did not save them.
     """
-    embeddings, labels, kept = run.test_items()
-    roles = roles if kept is None else kept
-    asked, gallery = np.arange(len(labels)), np.arange(len(labels))
+    embeddings, labels, own_roles = run.test_items()
+    roles = roles if own_roles is None else own_roles
+    queries, gallery = np.arange(len(labels)), np.arange(len(labels))
     apart = roles is not None and name_a_gallery(roles)
     if apart:
-        asked, gallery = np.flatnonzero(roles == "query"), np.flatnonzero(roles == "gallery")
+        queries, gallery = np.flatnonzero(roles == "query"), np.flatnonzero(roles == "gallery")
     itself = 0 if apart else 1  # an item is among its own neighbours
     totals = np.bincount(labels[gallery], minlength=int(labels.max()) + 1) - itself
-    asked = asked[totals[labels[asked]] > 0]
-    asked = evenly(asked, QUERIES)
-    many = int(min(NEIGHBOURS, max(totals[labels[asked]].max(), 8), len(gallery) - itself))
+    queries = queries[totals[labels[queries]] > 0]
+    queries = evenly(queries, QUERIES)
+    count = int(min(NEIGHBOURS, max(totals[labels[queries]].max(), 8), len(gallery) - itself))
     distance = run.record.distance
-    nearest = find_neighbours(embeddings[asked], many + itself, gallery=embeddings[gallery], distance=distance)
+    nearest = find_neighbours(embeddings[queries], count + itself, gallery=embeddings[gallery], distance=distance)
     indices = nearest.indices.numpy()
-    found = np.where(indices >= 0, gallery[indices], -1)
+    neighbours = np.where(indices >= 0, gallery[indices], -1)
     if not apart:
-        found = _without_itself(found, asked)
-    relevant = np.minimum(totals[labels[asked]], many)
-    hits = (labels[found] == labels[asked, None]) & (found >= 0)
+        neighbours = _without_itself(neighbours, queries)
+    relevant = np.minimum(totals[labels[queries]], count)
+    hits = (labels[neighbours] == labels[queries, None]) & (neighbours >= 0)
     scores = average_precision_at_r(torch.from_numpy(hits), torch.from_numpy(relevant)).numpy()
-    return Search(embeddings, labels, asked, found, relevant, scores, distance)
+    return Search(embeddings, labels, queries, neighbours, relevant, scores, distance)
 
 
-def _without_itself(found: Indices, queries: Indices) -> Indices:
-    """Take each query out of its own neighbours, or else the last of them."""
-    own = found == queries[:, None]
+def _without_itself(neighbours: Indices, queries: Indices) -> Indices:
+    """Remove each query from its own neighbours, or the last neighbour if it is not among them."""
+    own = neighbours == queries[:, None]
     own[~own.any(axis=1), -1] = True
-    return found[~own].reshape(len(found), -1)
+    return neighbours[~own].reshape(len(neighbours), -1)
 
 
 def evenly(items: Indices, count: int) -> Indices:
-    """At most so many of them, evenly chosen."""
+    """Return at most `count` items, evenly spaced."""
     return items[np.unique(np.linspace(0, len(items) - 1, count).round().astype(np.int64))]

@@ -1,4 +1,4 @@
-"""Names on drawings: short, still different from each other, and not on top of each other."""
+"""Labels on drawings: shortened but still distinct, and placed without overlap."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from vicinal.report.drawing import Real
 
 __all__ = ["Box", "place_boxes", "short_names"]
 
-DIRECTIONS, STEP = 16, 6.0  # to look in for a free place, and how far apart two looks are
+DIRECTIONS, STEP = 16, 6.0  # directions to search for a free position, and distance between two attempts
 
 
 def short_names(names: Sequence[str], limit: int) -> list[str]:
-    """Cut names to a length, such that different names stay different.
+    """Shorten names such that different names stay different.
 
-    A name loses its end; where others begin like it, its middle; and where they end like it too, its beginning.
+    A name loses its end; if others share its beginning, its middle; if they share its end too, its beginning.
 
     Args:
-        names: In any order; equal ones stay equal.
-        limit: Letters at most, the mark of a cut included; at least 8.
+        names: Names in any order; equal ones stay equal.
+        limit: Largest number of letters, including the ellipsis; at least 8.
 
     Example:
         >>> short_names(["Laysan Albatross", "Black footed Albatross", "Black footed Alcid", "Crow"], 12)
         ['Laysan Alba…', 'Black…atross', 'Black… Alcid', 'Crow']
     """
-    found = {name: name for name in names if len(name) <= limit}
-    pending = [name for name in dict.fromkeys(names) if name not in found]
-    for way in range(4):
-        cut = {name: _cut(name, pending, way, limit) for name in pending}
-        times = Counter([*cut.values(), *found.values()])
-        found |= {name: text for name, text in cut.items() if times[text] == 1}
-        pending = [name for name in pending if name not in found]
-    for name in pending:  # which differ in several places, none of which is enough
+    shortened = {name: name for name in names if len(name) <= limit}
+    pending = [name for name in dict.fromkeys(names) if name not in shortened]
+    for attempt in range(4):
+        cut = {name: _cut(name, pending, attempt, limit) for name in pending}
+        times = Counter([*cut.values(), *shortened.values()])
+        shortened |= {name: text for name, text in cut.items() if times[text] == 1}
+        pending = [name for name in pending if name not in shortened]
+    for name in pending:  # names that differ in several positions, none of which suffices
         endings = (f"…{number}" for number in count(1))
         numbered = (f"{name[: limit - len(ending)]}{ending}" for ending in endings)
-        found[name] = next(text for text in numbered if text not in found.values())
-    return [found[name] for name in names]
+        shortened[name] = next(text for text in numbered if text not in shortened.values())
+    return [shortened[name] for name in names]
 
 
-def _cut(name: str, others: Sequence[str], way: int, limit: int) -> str:
-    if way == 0:
+def _cut(name: str, others: Sequence[str], attempt: int, limit: int) -> str:
+    if attempt == 0:
         return f"{name[: limit - 1]}…"
-    if way < 3:
-        ending = limit // 2 if way == 1 else limit - 4
+    if attempt < 3:
+        ending = limit // 2 if attempt == 1 else limit - 4
         return f"{name[: limit - 1 - ending]}…{name[-ending:]}"
     alike = max((_alike(name, other) for other in others if other != name), default=0)
     shown = name[max(0, alike - 2) :][: limit - 2]
@@ -54,19 +54,19 @@ def _cut(name: str, others: Sequence[str], way: int, limit: int) -> str:
 
 
 def _alike(name: str, other: str) -> int:
-    """How many letters two names begin with alike."""
+    """Return the length of the common prefix of two names."""
     pairs = zip(name, other, strict=False)
-    return next((place for place, (one, two) in enumerate(pairs) if one != two), min(len(name), len(other)))
+    return next((index for index, (first, second) in enumerate(pairs) if first != second), min(len(name), len(other)))
 
 
 class Box(NamedTuple):
-    """Where a name stands.
+    """Position and size of a label.
 
     Attributes:
-        x: Of its middle.
-        y: Of its middle.
-        width: Of all of it.
-        height: Of all of it.
+        x: Horizontal position of its centre.
+        y: Vertical position of its centre.
+        width: Full width.
+        height: Full height.
     """
 
     x: Real
@@ -75,7 +75,7 @@ class Box(NamedTuple):
     height: Real
 
     def overlaps(self, other: Box) -> bool:
-        """Whether two boxes share any room."""
+        """Whether two boxes overlap."""
         return (
             2 * abs(self.x - other.x) < self.width + other.width
             and 2 * abs(self.y - other.y) < self.height + other.height
@@ -83,12 +83,12 @@ class Box(NamedTuple):
 
 
 def place_boxes(wanted: Sequence[Box], width: Real, height: Real) -> list[Box]:
-    """Move boxes as little as need be until they are on the drawing and none lies on another.
+    """Move boxes as little as needed until they are inside the drawing and do not overlap.
 
     Args:
-        wanted: Where each would like to be; the first ones are moved least.
-        width: Of the drawing.
-        height: Of the drawing.
+        wanted: Preferred box of each label; the first ones are moved least.
+        width: Width of the drawing.
+        height: Height of the drawing.
 
     Example:
         >>> place_boxes([Box(50, 50, 40, 12), Box(52, 50, 40, 12)], 100, 100)[1].y
@@ -97,13 +97,13 @@ def place_boxes(wanted: Sequence[Box], width: Real, height: Real) -> list[Box]:
     placed: list[Box] = []
     for box in wanted:
         inside = _inside(box, width, height)
-        free = (moved for moved in _around(inside, width, height) if not any(moved.overlaps(one) for one in placed))
+        free = (moved for moved in _around(inside, width, height) if not any(moved.overlaps(other) for other in placed))
         placed.append(next(free, inside))
     return placed
 
 
 def _around(box: Box, width: Real, height: Real) -> Iterator[Box]:
-    """The box, then moved further and further, first up and down, where names are low and need the least room."""
+    """Yield the box, then moved further and further; up and down first, since labels are wider than high."""
     yield box
     for look in range(1, math.ceil(math.hypot(width, height) / STEP)):
         for turn in range(DIRECTIONS):

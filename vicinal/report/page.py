@@ -1,4 +1,4 @@
-"""One page that says what a comparison found."""
+"""The report page: headline, summary and chapters, written as HTML and Markdown."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from vicinal.report.chapters import CHAPTERS
 __all__ = ["facts", "headline", "lede", "write_report"]
 
 
-# The answer in a headline and a few sentences.
+# Headline and summary.
 
-# What a headline adds, by whether training was worth it.
+# Ending of the headline, by whether training was worth it.
 WORTH = {
     "yes": "; training was worth it",
     "no": "; training was not worth it",
@@ -40,7 +40,7 @@ WORTH = {
 
 
 def headline(board: Leaderboard) -> str:
-    """Who won, or that nobody did."""
+    """Return which loss won, or that none did."""
     data = Path(board.first.dataset).name
     if not board.entries:
         return f"No run on {data} was done"
@@ -51,48 +51,50 @@ def headline(board: Leaderboard) -> str:
 
 
 def _winner(board: Leaderboard, data: str) -> str:
-    found = board.verdict()
-    if found is None:
+    verdict = board.verdict()
+    if verdict is None:
         return f"{capitalised(board.of_network()[0].label)} scores highest on {data}"
-    winner = capitalised(in_words(found.winner))
-    if found.significant:
+    winner = capitalised(in_words(verdict.winner))
+    if verdict.significant:
         return f"{winner} wins on {data}"
-    return f"{winner} leads on {data}, but not every rival is beaten" if found.beaten else f"No clear winner on {data}"
+    return (
+        f"{winner} leads on {data}, but not every rival is beaten" if verdict.beaten else f"No clear winner on {data}"
+    )
 
 
 def lede(board: Leaderboard) -> str:
-    """The score of the winner, whom it beats and whom not, and what to be careful about."""
+    """Return the winner's score, which others it beats, and caveats."""
     if not board.entries:
         return f"{counted(len(board.failed), 'run')} failed; their errors are below."
     score, entries = board.score, board.of_network()
     first = f"On classes that no training run had seen, {entries[0].label} reaches a {score} of"
     ahead = f", ahead of {entries[1].label} with {percent(entries[1].mean(score))} %" if len(entries) > 1 else ""
-    said = [f"{first} {percent(entries[0].mean(score))} %{ahead}."]
-    found = board.verdict()
-    if found is not None:
-        said.append(capitalised(in_words(str(found))))
+    sentences = [f"{first} {percent(entries[0].mean(score))} %{ahead}."]
+    verdict = board.verdict()
+    if verdict is not None:
+        sentences.append(capitalised(in_words(str(verdict))))
     if len(board.networks) > 1:
-        said.append(
+        sentences.append(
             f"All of this is for {network_in_words(board.main_network)}: the best network by {board.chosen_by} scores."
         )
     if board.first.selected_on == "test":
-        said.append("Steps were selected on test, so every score here is too high.")
+        sentences.append("Steps were selected on test, so every score here is too high.")
     if board.failed:
-        said.append(f"{counted(len(board.failed), 'run')} failed.")
-    return " ".join(said)
+        sentences.append(f"{counted(len(board.failed), 'run')} failed.")
+    return " ".join(sentences)
 
 
 def facts(board: Leaderboard) -> str:
-    """What was compared."""
+    """Return what was compared, briefly."""
     records, networks = board.records, board.networks
-    said = [
+    parts = [
         counted(len({entry.name for entry in board.entries}), "loss"),
         counted(len({record.seed for record in records}), "seed"),
         network_in_words(networks[0]) if len(networks) == 1 else counted(len(networks), "network"),
         counted(len(records), "run"),
         counted(len(scored_classes(board)), "test class"),
     ]
-    return " · ".join(said)
+    return " · ".join(parts)
 
 
 @final
@@ -102,12 +104,12 @@ class Part:
 
     Args:
         title: Data and protocol.
-        anchor: Of links to it.
-        headline: Who won.
-        lede: The same in a few sentences.
-        advice: What to use and what to do next.
-        facts: What was compared, briefly.
-        chapters: What is said about it.
+        anchor: Anchor of links to it.
+        headline: Headline with the winner.
+        lede: Summary in a few sentences.
+        advice: Advice on what to use and what to do next.
+        facts: Short list of what was compared.
+        chapters: Chapters about the comparison.
     """
 
     title: str
@@ -128,28 +130,28 @@ def write_report(
     progress: bool = True,
     allow_code: Sequence[str] = (),
 ) -> Path:
-    """Write one self-contained page about comparisons, and its twin in Markdown beside it.
+    """Write one self-contained HTML page about comparisons, with a Markdown version next to it.
 
     Args:
-        results: A leaderboard, as `vicinal.compare` returns it, or several; or folders that `vicinal compare` wrote, of
-            which several machines' journals of one comparison are put together. Results of different data or protocols
-            get parts of their own.
-        out: Where the page goes, by default `report.html` in the first folder. The twin has the same name and ends
-            in `.md`; its figures are in a folder beside it.
+        results: One or several leaderboards, as `vicinal.compare` returns them, or folders that `vicinal compare`
+            wrote. Journals of one comparison from several machines are merged. Results of different data or protocols
+            get separate parts.
+        out: Path of the page, by default `report.html` in the first folder. The Markdown version has the same name
+            with the suffix `.md`; its figures are in a folder next to it.
         losses: Names of the losses to report, as the leaderboard shows them ("triplet+semi_hard"); by default all.
             Baselines are always reported.
-        chapters: More of them at the end, after those of installed packages: functions from a leaderboard to a list of
-            `vicinal.report.Chapter`, or "my_module:my_chapter".
-        progress: Whether to show a bar.
+        chapters: Additional chapters at the end, after those of installed packages: functions from a leaderboard to a
+            list of `vicinal.report.Chapter`, or "my_module:my_chapter".
+        progress: Whether to show a progress bar.
         allow_code: Modules or files whose code the runs may name.
 
     Returns:
-        Where the page is.
+        Path of the page.
 
     Raises:
-        InputError: Where a folder holds no comparison, or leaderboards belong to no folder and `out` is not given.
-        UnknownName: Where no leaderboard has a loss of that name.
-        DataError: Where the page cannot be written.
+        InputError: If a folder holds no comparison, or leaderboards belong to no folder and `out` is not given.
+        UnknownName: If no leaderboard has a loss of that name.
+        DataError: If the page cannot be written.
     """
     boards = _boards(results, progress=progress, allow_code=allow_code)
     if losses is not None:
@@ -159,7 +161,7 @@ def write_report(
     names = [name_of("chapter", chapter, CHAPTERS) for chapter in chapters]
     named = {name: find("chapter", name, CHAPTERS, trust) for name in names}
     every: dict[str, Callable[[Leaderboard], list[Chapter]]] = CHAPTERS | brought_along("chapter") | named
-    scored = [bool(board.entries) for board in boards]  # joins folds, under a bar of its own
+    scored = [bool(board.entries) for board in boards]  # joins folds, with its own progress bar
     bar = Progress(console=Console(stderr=True), disable=not progress, transient=True)
     parts = []
     with bar:
@@ -168,7 +170,7 @@ def write_report(
             written: list[Chapter] = []
             for name, chapter in every.items():
                 bar.update(task, description=name)
-                # Without a single score there is nothing to say but what went wrong.
+                # Without any score, only the failures can be reported.
                 written += chapter(board) if has_scores or name == "failed runs" else []
                 bar.advance(task)
             parts.append(_part(number, board, written))
@@ -193,7 +195,7 @@ def _boards(
     progress: bool,
     allow_code: Sequence[str],
 ) -> list[Leaderboard]:
-    """Return leaderboards as they are, and read those of folders."""
+    """Return leaderboards unchanged, or read those of folders."""
     several = [results] if isinstance(results, Leaderboard | str | Path) else list(results)
     boards = [result for result in several if isinstance(result, Leaderboard)]
     folders = [result for result in several if not isinstance(result, Leaderboard)]
@@ -239,19 +241,19 @@ def _environment(*, html: bool) -> Environment:
 
 
 def _plain(value: object) -> object:
-    """Markdown passes HTML on: a class called <script> must not be one, nor [this](https://elsewhere) a link."""
-    if not isinstance(value, str) or isinstance(value, Markup):  # what a macro made of such values is done
+    """Escape HTML and links in Markdown: a class called <script> must not run, nor [x](https://elsewhere) be a link."""
+    if not isinstance(value, str) or isinstance(value, Markup):  # the output of macros is already escaped
         return value
     return value.replace("<", "&lt;").replace("](", "]\\(")
 
 
 def _anchor(title: str) -> str:
-    """A title as part of a link or of a file's name."""
+    """Return a title as part of a link or a file name."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 def _prose(text: str) -> Markup:
-    """Escape a text, set what stands between backticks as code, and keep per cent on the line of its number."""
+    """Escape a text, render words between backticks as code, and keep a percent sign on the line of its number."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))).replace(" %", "&nbsp;%"))
 
 
@@ -260,7 +262,7 @@ def _style(name: str) -> Markup:
 
 
 def _write_figures(parts: Sequence[Part], folder: Path) -> None:
-    """Write each drawing as a file that has the style in it."""
+    """Write each drawing as a file with embedded style."""
     style = f"<style>{_style('figures.css')}</style>"
     for part in parts:
         for chapter in part.chapters:

@@ -1,4 +1,4 @@
-"""Tuning: the settings of a loss, searched on validation classes alone."""
+"""Tuning: search for the settings of a loss, using only validation classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search for the settings of a loss on the validation classes alone: the learning rate first, then the rest near it."""
+"""Search for the settings of a loss on validation classes only: first the learning rate, then the rest near it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ RATE = "learning_rate"
 @final
 @dataclass(frozen=True)
 class SearchOptions:
-    """What a search rarely has to be told.
+    """Options of a search that are rarely needed.
 
     Attributes:
         seed: Seed of the search.
-        fix: Names of settings in the space that are left as they are.
-        rates: How many of the trials are learning rates, half an order of magnitude apart around the recipe's, which
-            are tried before anything else; the rest is searched near the best of them, as a comparison does. 1 searches
-            the rate with the rest, and so does a `space` of one's own.
-        prune: Whether to give up trials whose score stays below the median of the others at the same step.
-        watch: From the number of finished trials and that of all to a hook that takes part in the next trial.
+        fix: Names of settings in the space that are not varied.
+        rates: Number of trials that try learning rates first, half an order of magnitude apart around the recipe's. The
+            rest is searched near the best rate, as in a comparison. With 1 or a custom `space`, the rate is searched
+            together with the rest.
+        prune: Whether to stop trials whose score stays below the median of the others at the same step.
+        watch: Function from the number of finished trials and of all trials to a hook for the next trial.
     """
 
     seed: int = 0
@@ -62,29 +62,29 @@ def tune(
 ) -> Tuned:
     """Search for the settings of a recipe that score best on the validation classes of a split.
 
-    The test classes are taken away first: nothing that happens here can see them. The first trial is the recipe as it
-    is, and all trials are trained with its seed, so they differ in the settings alone.
+    The test classes are removed first, so the search cannot see them. The first trial is the unchanged recipe, and all
+    trials are trained with its seed, so they differ only in their settings.
 
     Args:
         split: Classes to train on and to score by.
-        recipe: What is not varied, and where the search starts; by default one that suits the data.
-        trials: Number of settings to try, those of earlier calls with the same storage included.
-        sampler: "tpe" (tree-structured Parzen estimators), "gp" (a Gaussian process), "random", or "grid": one setting
+        recipe: Recipe that the search starts from, with the fixed settings; by default one that suits the data.
+        trials: Number of settings to try, including those of earlier calls with the same storage.
+        sampler: "tpe" (tree-structured Parzen estimator), "gp" (Gaussian process), "random", or "grid": one setting
             after the other goes through its levels and keeps the best.
-        storage: Where trials are kept: a path for an SQLite file, or the address of a database. The same call goes on
-            where it stopped, and several processes or machines may work on it together. None keeps them in memory.
+        storage: Storage of the trials: the path of an SQLite file, or the address of a database. The same call resumes
+            where it stopped, and several processes or machines can share it. None keeps trials in memory.
         space: Settings to vary, by default `search_space(recipe)` with the composition of batches.
-        options: Learning rates to try first, settings to leave as they are, seed of the search and pruning.
+        options: Learning rates to try first, settings not to vary, seed of the search and pruning.
         progress: Whether to show progress.
         cache: Folder of frozen features, by default the user's cache folder.
         allow_code: Modules or files whose code the recipe may name.
-        **changes: Names of a recipe on top of it, as `fit` takes them: `loss=my_loss, steps=500`; `score="P@1"` says
-            which validation score to raise.
+        **changes: Settings that override the recipe, as in `fit`: `loss=my_loss, steps=500`; `score="P@1"` chooses the
+            validation score to maximise.
 
     Raises:
-        InputError: Where the split has fewer than three validation classes, or every trial failed.
-        DataError: Where the storage cannot be used.
-        Interrupted: After Ctrl-C or SIGTERM; what is finished is in the storage.
+        InputError: If the split has fewer than three validation classes, or every trial failed.
+        DataError: If the storage cannot be used.
+        Interrupted: After Ctrl-C or SIGTERM; finished trials are in the storage.
     """
     view = split.without_test()
     del split
@@ -114,7 +114,7 @@ def tune(
     if climbed.best is not None:
         searched = search_space(climbed.recipe, classes=classes, spread=NEAR)
         curve = next(rung.curve for rung in rungs if rung.values[RATE] == climbed.best)
-        left += 1  # the rung that won is the first trial of the search, and is not run again
+        left += 1  # the winning rung is the first trial of the search and is not rerun
     if not left:
         raise NoTrialEnded(rungs)
     rest = replace(wanted, count=left, before=trials - left)
@@ -129,7 +129,7 @@ def _without(space: Space, names: Collection[str]) -> Space:
 def _climbed(
     view: Split, recipe: Recipe, how: TrialRuns, rates: Sequence[float], seed: int, *, multiplier_stays: bool
 ) -> tuple[Climbed, list[Attempt]]:
-    """Return what a ladder of learning rates came to, and its trials, that of the recipe's own rate first."""
+    """Return the result of a ladder of learning rates, and its trials, the recipe's own rate first."""
     attempts: list[Attempt] = []
 
     def run(rungs: Mapping[float, Recipe]) -> dict[float, float | None]:
@@ -147,7 +147,7 @@ def _climbed(
 
 
 def _with_all_settings(rungs: Sequence[Attempt], recipe: Recipe, space: Space, multiplier_stays: bool) -> list[Attempt]:
-    """Return rungs with the values of everything that was searched after them."""
+    """Return rungs with the values of all settings that were searched after them."""
     return [
         replace(rung, values=start_of(at_rate(recipe, rung.values[RATE], multiplier_stays=multiplier_stays), space))
         for rung in rungs

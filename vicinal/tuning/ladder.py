@@ -1,4 +1,4 @@
-"""A ladder of learning rates: what suits one loss ruins another, so the rate is found first, and the rest near it."""
+"""Ladder of learning rates: a rate that suits one loss ruins another, so it is chosen first and the rest near it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from vicinal.runs.recipe import Recipe
 
 __all__ = ["FAR", "NEAR", "RUNGS", "Climbed", "at_rate", "climb", "ladder"]
 
-RUNGS = 3  # of each loss, unless told otherwise
-NEAR, FAR = 2.0, 10.0  # how far a search goes from the learning rate, after a ladder of them and without one
+RUNGS = 3  # default number of learning rates per loss
+NEAR, FAR = 2.0, 10.0  # factor around the learning rate that a search covers, after a ladder and without one
 
 
 def ladder(rate: float, rungs: int = RUNGS) -> list[float]:
-    """Return learning rates around one, half an order of magnitude apart; of an even number more are below it.
+    """Return learning rates around a rate, half an order of magnitude apart; for an even number, more are below it.
 
     Example:
         >>> ladder(3e-4), ladder(1e-3, rungs=2)
         ([9.49e-05, 0.0003, 0.000949], [0.000316, 0.001])
     """
-    halves = [place - rungs // 2 for place in range(rungs)]
+    halves = [index - rungs // 2 for index in range(rungs)]
     return [float(f"{rate * 10 ** (half / 2):.3g}") if half else rate for half in halves]
 
 
 @final
 @dataclass(frozen=True)
 class Climbed:
-    """What a ladder of learning rates came to.
+    """Result of a ladder of learning rates.
 
     Attributes:
-        recipe: Recipe at the best rate; as it was where no rung has a score.
-        best: Rate of the best rung; None where no rung has a score.
+        recipe: Recipe at the best rate; unchanged if no rung has a score.
+        best: Rate of the best rung; None if no rung has a score.
         scores: Validation score at each rate, lowest rate first; None for a rung that failed.
     """
 
@@ -48,14 +48,14 @@ def climb(
     *,
     multiplier_stays: bool = False,
 ) -> Climbed:
-    """Try a recipe at several learning rates and choose the one that scores best on the validation classes.
+    """Try a recipe at several learning rates and choose the best one on the validation classes.
 
-    Of equals the recipe's own rate is chosen, and then the lowest.
+    Ties are resolved in favour of the recipe's own rate, then the lowest.
 
     Args:
-        recipe: What is tried.
+        recipe: Recipe to try.
         rates: Learning rates of the network.
-        run: From the recipe at each rate to the score at each rate; None for one that failed.
+        run: Function from the recipe at each rate to the score at each rate; None for one that failed.
         multiplier_stays: Whether the rate of proxies follows that of the network, as in `at_rate`.
 
     Example:
@@ -73,14 +73,14 @@ def climb(
 
 
 def at_rate(recipe: Recipe, rate: float, *, multiplier_stays: bool = False) -> Recipe:
-    """Return a recipe with another learning rate of the network; its proxies keep theirs.
+    """Return a recipe with another learning rate of the network; the proxies keep their rate.
 
     Args:
-        recipe: What is tried.
-        rate: Of the network.
-        multiplier_stays: Let proxies follow the network, since somebody said by how much their rate is higher.
+        recipe: Recipe to change.
+        rate: Learning rate of the network.
+        multiplier_stays: Whether the proxies' rate follows that of the network, because the user chose their ratio.
     """
     if recipe.traits.usual != "proxies" or recipe.ccp is not None or multiplier_stays:
         return recipe.changed(learning_rate=rate)
-    kept = recipe.proxy_multiplier * recipe.training.learning_rate
-    return recipe.changed(learning_rate=rate, proxy_multiplier=float(f"{kept / rate:.6g}"))
+    proxy_rate = recipe.proxy_multiplier * recipe.training.learning_rate
+    return recipe.changed(learning_rate=rate, proxy_multiplier=float(f"{proxy_rate / rate:.6g}"))

@@ -1,4 +1,4 @@
-"""Samplers: what to try next, given what came of what was tried."""
+"""Samplers: choose the next settings from the results so far."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vicinal.tuning.spaces import Space
 __all__ = ["PLACE", "SAMPLERS", "InTurn", "grid_plan", "places"]
 
 PLACE = "place"
-RANDOM_FIRST = 6  # how many trials the models of TPE and GP start from
+RANDOM_FIRST = 6  # random trials before TPE and GP use their models
 
 SAMPLERS: dict[str, Callable[[int], BaseSampler] | None] = {
     "tpe": lambda seed: TPESampler(seed=seed, n_startup_trials=RANDOM_FIRST),
@@ -29,16 +29,16 @@ SAMPLERS: dict[str, Callable[[int], BaseSampler] | None] = {
 
 @final
 class InTurn(BaseSampler):
-    """Draws for each place in the search from its own seed, so that a search that was killed goes on as it would have.
+    """Draws each position in the search from its own seed, so that a killed search continues as if uninterrupted.
 
-    The place of a trial is its number, but a trial that is run again keeps its place. Place 0 is the recipe as it is.
+    The position of a trial is its number, but a retried trial keeps its position. Position 0 is the unchanged recipe.
 
     Args:
         name: One of `SAMPLERS`.
-        space: What is varied.
-        start: The values of the recipe.
-        seed: Of the search.
-        trials: How many there will be; a grid is made to fit.
+        space: Settings to vary.
+        start: Values of the recipe.
+        seed: Seed of the search.
+        trials: Number of trials; a grid is adapted to it.
     """
 
     def __init__(self, name: str, space: Space, start: Mapping[str, Any], *, seed: int, trials: int) -> None:
@@ -50,35 +50,35 @@ class InTurn(BaseSampler):
 
     @property
     def places(self) -> int | None:
-        """How many places there are; None for as many as you like."""
+        """Number of positions; None if unlimited."""
         return None if self._plan is None else 1 + len(self._plan)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return the whole space: what is searched never depends on what was found."""
+        """Return the whole space, which never depends on results."""
         return self._space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return the values of all settings for a trial."""
-        place = places(study.get_trials(deepcopy=False))[trial.number]
-        if place == 0:
+        position = places(study.get_trials(deepcopy=False))[trial.number]
+        if position == 0:
             return self._start
         if self._plan is not None:
-            return self._on_the_grid(study, place)
+            return self._on_the_grid(study, position)
         assert self._make is not None
-        digest = hashlib.sha256(f"{self._seed} {place}".encode()).digest()
+        digest = hashlib.sha256(f"{self._seed} {position}".encode()).digest()
         sampler = self._make(int.from_bytes(digest[:4], "big"))
-        found = sampler.sample_relative(study, trial, search_space)
+        values = sampler.sample_relative(study, trial, search_space)
         return {
-            name: found[name] if name in found else sampler.sample_independent(study, trial, name, distribution)
+            name: values[name] if name in values else sampler.sample_independent(study, trial, name, distribution)
             for name, distribution in search_space.items()
         }
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Never needed: every setting is drawn with the others."""
+        """Never called: all settings are drawn together."""
         raise NotImplementedError(param_name)
 
     def _on_the_grid(self, study: Study, place: int) -> dict[str, Any]:
@@ -95,13 +95,13 @@ class InTurn(BaseSampler):
 
 
 def grid_plan(space: Space, start: Mapping[str, Any], trials: int) -> list[tuple[int, str, Any]]:
-    """Plan a coordinate grid: one setting after the other goes through its levels, the best one is kept.
+    """Plan a coordinate grid: one setting after another goes through its levels, and the best level is kept.
 
-    It costs the sum of the numbers of levels where a full grid costs their product. Levels are left out evenly where
+    It costs the sum of the numbers of levels; a full grid costs their product. Levels are thinned out evenly if
     there are more than the trials allow.
 
     Returns:
-        For each place after the first: the first place of its setting, the setting, and its level.
+        For each position after the first: the first position of its setting, the setting, and its level.
 
     Example:
         >>> from vicinal.tuning.spaces import Choice, Range
@@ -121,13 +121,13 @@ def _thinned(levels: Sequence[Any], count: int) -> list[Any]:
     if len(levels) <= count:
         return list(levels)
     middles = (np.arange(count) + 0.5) * len(levels) / count
-    return [levels[int(at)] for at in middles]
+    return [levels[int(middle)] for middle in middles]
 
 
 def places(trials: Sequence[FrozenTrial]) -> list[int]:
-    """Return the place of each trial in the search: its number, not counting trials that ran others again."""
-    found, again = [], 0
+    """Return the position of each trial in the search: its number, not counting retries of other trials."""
+    positions, again = [], 0
     for number, trial in enumerate(trials):
-        found.append(int(trial.user_attrs.get(PLACE, number - again)))
+        positions.append(int(trial.user_attrs.get(PLACE, number - again)))
         again += PLACE in trial.user_attrs
-    return found
+    return positions

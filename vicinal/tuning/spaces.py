@@ -1,9 +1,9 @@
-"""The search spaces that come with vicinal: the options of every loss and miner, and what else is worth a search.
+"""Default search spaces: the options of every loss and miner, and other settings worth searching.
 
-Steps are those of a coordinate grid. For multi_similarity, soft_triple and proxy_anchor they and the ranges are
-those of the thesis "Metric learning: a deep dive", Table 15, except that the pooling of centres is a temperature here
-and a factor there. The other ranges hold the settings of the losses' papers and the optima found by Musgrave et al.,
-"A metric learning reality check", 2020, with room on both sides.
+Steps are those of a coordinate grid. For multi_similarity, soft_triple and proxy_anchor, steps and ranges are those of
+the thesis "Metric learning: a deep dive", Table 15, except that the pooling of centres is a temperature here and a
+factor there. The other ranges include the settings from the losses' papers and the optima found by Musgrave et al.,
+"A metric learning reality check", 2020, with a margin on both sides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vicinal.sampling import compositions
 __all__ = ["LOSS_SPACES", "MINER_SPACES", "Choice", "Range", "Space", "flat_space", "search_space", "start_of"]
 
 
-# What a search may vary: ranges and choices under the names of a recipe.
+# Ranges and choices of a search, under the names of a recipe.
 
 POINTS = 9
 Scalar = str | int | float | bool | None
@@ -33,13 +33,13 @@ Scalar = str | int | float | bool | None
 @final
 @dataclass(frozen=True)
 class Range:
-    """All numbers from one to another; whole numbers where both ends are.
+    """A range of numbers; integers if both ends are.
 
     Attributes:
-        low: The smallest.
-        high: The largest.
-        log: Whether to draw evenly over the orders of magnitude instead of the numbers.
-        step: Between two points of a grid; nine points without it. Other samplers draw between the points, too.
+        low: Smallest value.
+        high: Largest value.
+        log: Whether to draw on a logarithmic scale.
+        step: Distance between two points of a grid; nine points by default. Other samplers draw between the points too.
 
     Example:
         >>> Range(0.0, 1.0, step=0.25).levels()
@@ -66,30 +66,30 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether it holds whole numbers only."""
+        """Whether it holds only integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def levels(self) -> tuple[int | float, ...]:
-        """The points of a grid, from low to high."""
+        """Return the points of a grid, from low to high."""
         if self.step is not None:
             points = self.low + self.step * np.arange(int((self.high - self.low) / self.step + 1e-9) + 1)
         else:
             points = (np.geomspace if self.log else np.linspace)(self.low, self.high, POINTS)
-        numbers = [float(f"{point:.12g}") for point in points]  # without the dust of adding steps
+        numbers = [float(f"{point:.12g}") for point in points]  # removes rounding errors of the steps
         return tuple(dict.fromkeys(map(round, numbers))) if self.whole else tuple(numbers)
 
     def including(self, value: Any) -> Range:
-        """The same range, widened where a value lies outside."""
+        """Return the range, widened if a value is outside."""
         return replace(self, low=min(self.low, value), high=max(self.high, value))
 
     def distribution(self) -> BaseDistribution:
-        """As Optuna has it."""
+        """Return the Optuna distribution."""
         if self.whole:
             return IntDistribution(int(self.low), int(self.high), log=self.log)
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def suggest(self, trial: Trial, name: str) -> int | float:
-        """Ask a trial of Optuna for its value."""
+        """Return the value that an Optuna trial suggests."""
         if self.whole:
             return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
         return trial.suggest_float(name, self.low, self.high, log=self.log)
@@ -101,7 +101,7 @@ class Choice:
     """One of several values.
 
     Attributes:
-        values: At least two.
+        values: Values to choose from; at least two.
 
     Example:
         >>> Choice(("all", "semi_hard")).levels()
@@ -118,19 +118,19 @@ class Choice:
         return ", ".join(map(str, self.values))
 
     def levels(self) -> tuple[Scalar, ...]:
-        """The points of a grid: all of them."""
+        """Return the points of a grid: all values."""
         return self.values
 
     def including(self, value: Any) -> Choice:
-        """The same choice with one value more, where it is not there."""
+        """Return the choice, with a value added if it is missing."""
         return self if value in self.values else Choice((*self.values, value))
 
     def distribution(self) -> BaseDistribution:
-        """As Optuna has it."""
+        """Return the Optuna distribution."""
         return CategoricalDistribution(self.values)
 
     def suggest(self, trial: Trial, name: str) -> Scalar:
-        """Ask a trial of Optuna for its value."""
+        """Return the value that an Optuna trial suggests."""
         return trial.suggest_categorical(name, self.values)
 
 
@@ -138,24 +138,24 @@ Space = Mapping[str, Range | Choice]
 
 
 def flat_space(tables: Mapping[str, Any]) -> dict[str, Range | Choice]:
-    """Make a space from nested tables, as a TOML file has them.
+    """Return a space from nested tables, as in a TOML file.
 
     Example:
         >>> flat_space({"dim": [32, 64], "loss_options": {"margin": {"low": 0.0, "high": 1.0}}})
         {'dim': Choice(values=(32, 64)), 'loss_options.margin': Range(low=0.0, high=1.0, log=False, step=None)}
     """
-    found: dict[str, Range | Choice] = {}
+    space: dict[str, Range | Choice] = {}
     wrong: list[str] = []
     for name, entry in tables.items():
         try:
             if isinstance(entry, Range | Choice):
-                found[name] = entry
+                space[name] = entry
             elif isinstance(entry, list | tuple):
-                found[name] = Choice(tuple(entry))
+                space[name] = Choice(tuple(entry))
             elif isinstance(entry, Mapping) and {"low", "high"} & set(entry):
-                found[name] = Range(**entry)
+                space[name] = Range(**entry)
             elif isinstance(entry, Mapping):
-                found |= {f"{name}.{inner}": value for inner, value in flat_space(entry).items()}
+                space |= {f"{name}.{inner}": value for inner, value in flat_space(entry).items()}
             else:
                 wrong.append(f"{name} must be {{low = 0.0, high = 1.0}} or a list of values; got {entry!r}")
         except TypeError:
@@ -164,11 +164,11 @@ def flat_space(tables: Mapping[str, Any]) -> dict[str, Range | Choice]:
             wrong.append(f"{name}: {error}")
     if wrong:
         raise InputError("The search space has mistakes:\n" + "\n".join(f"  - {text}" for text in wrong))
-    return found
+    return space
 
 
 MARGIN = Range(0.0, 1.0, step=0.1)
-DISTANCE = Range(0.0, 1.5, step=0.1)  # on the sphere distances end at 2
+DISTANCE = Range(0.0, 1.5, step=0.1)  # distances on the unit sphere are at most 2
 SCALE = Range(2.0, 100.0, log=True, step=2.0)
 WIDE_SCALE = Range(1.0, 256.0, log=True)
 TEMPERATURE = Range(0.005, 1.0, log=True)
@@ -223,7 +223,7 @@ MINER_SPACES: dict[str, Space] = {
     "valid_triplets": {"margin": MARGIN},
 }
 
-# For losses that compare with proxies; several of them make sense where the loss pools them.
+# For losses on proxies; several proxies per class make sense if the loss pools them.
 PROXY_SPACE: Space = {"proxy_multiplier": Range(1.0, 1000.0, log=True)}
 SEVERAL_PROXIES: dict[str, Range] = {"soft_triple": Range(1, 10)}
 
@@ -234,12 +234,12 @@ CCP_SPACE: Space = {
 
 
 def search_space(recipe: Recipe, *, classes: int | None = None, spread: float = 10.0) -> dict[str, Range | Choice]:
-    """Return what is worth a search in a recipe: learning rate, composition of batches, options of loss and miner.
+    """Return the default search space of a recipe: learning rate, composition of batches, options of loss and miner.
 
     Args:
-        recipe: Where the search starts.
-        classes: How many there are to train on; with it, the composition of batches of the same number of images.
-        spread: The learning rate may be this many times lower or higher than in the recipe, as what is usual depends on
+        recipe: Recipe that the search starts from.
+        classes: Number of training classes; if given, the space includes the composition of batches of the same size.
+        spread: Factor by which the learning rate may be lower or higher than in the recipe; typical rates depend on
             the network.
 
     Example:
@@ -263,35 +263,35 @@ def search_space(recipe: Recipe, *, classes: int | None = None, spread: float = 
 
 
 def _batches(recipe: Recipe, classes: int) -> dict[str, Range | Choice]:
-    """Return the choice among batches of as many images as the recipe has, where there is one."""
+    """Return the choice among compositions of batches with the recipe's number of images, if there are several."""
     if recipe.sampler != "classes":
         return {}
     fewest = 1 if recipe.traits.items_per_class == 1 and recipe.ccp is None else 2
-    found = compositions(recipe.classes_per_batch * recipe.samples_per_class, fewest, classes)
-    written = dict.fromkeys([recipe.batch, *(f"{count}x{items}" for count, items in found)])
+    shapes = compositions(recipe.classes_per_batch * recipe.samples_per_class, fewest, classes)
+    written = dict.fromkeys([recipe.batch, *(f"{count}x{items}" for count, items in shapes)])
     return {"batch": Choice(tuple(written))} if len(written) > 1 else {}
 
 
 def start_of(recipe: Recipe, space: Space) -> dict[str, Any]:
-    """Return the values that a recipe has for the names of a space.
+    """Return a recipe's values for the names of a space.
 
-    Every name that is no setting, or whose value is None, is reported at once.
+    All names that are not settings, or whose value is None, are reported at once.
     """
-    found, wrong = {}, []
+    values, wrong = {}, []
     for name in space:
         try:
-            found[name] = recipe.value(name)
+            values[name] = recipe.value(name)
         except UnknownName as error:
             wrong.append(f"{name}: {error}")
             continue
         entry = space[name]
-        if found[name] is None and isinstance(entry, Range):
+        if values[name] is None and isinstance(entry, Range):
             wrong.append(f"{name} is None in the recipe: give it a number to start from")
-        elif isinstance(entry, Range) and entry.log and not found[name] > 0:
+        elif isinstance(entry, Range) and entry.log and not values[name] > 0:
             wrong.append(
-                f"{name} is {found[name]:g} in the recipe, which a range over orders of magnitude cannot reach: give "
+                f"{name} is {values[name]:g} in the recipe, which a range over orders of magnitude cannot reach: give "
                 "it a number above 0 to start from, or a list of values as its space"
             )
     if wrong:
         raise InputError("The search space does not fit the recipe:\n" + "\n".join(f"  - {text}" for text in wrong))
-    return found
+    return values

@@ -1,4 +1,4 @@
-"""Where trials are kept: in memory, in a file, or in a database that many machines share."""
+"""Storage of trials: in memory, in a file, or in a database that several machines share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vicinal.tuning.samplers import PLACE, places
 __all__ = ["ERROR", "LostTrials", "claim", "explained", "open_storage", "running", "signs_of_life", "unclaimed"]
 
 
-LOCKED = 60  # seconds to wait for another worker that writes to the same file
+LOCKED = 60  # seconds to wait while another worker writes to the same file
 
 
 def open_storage(where: str | Path | None) -> BaseStorage:
@@ -38,13 +38,13 @@ def open_storage(where: str | Path | None) -> BaseStorage:
     while True:
         try:
             return RDBStorage(address, engine_kwargs=options)
-        except ValueError as error:  # a port that is no number, say
+        except ValueError as error:  # such as a port that is not a number
             raise DataError(
                 f"{masked(where)} is not the address of a database: {without_secrets(error, where)}.",
                 hint="Give a file, or an address such as postgresql://user:password@host/name.",
             ) from None
         except _database_errors() as error:
-            # Of workers that start together each makes the tables, and all but the first find them made.
+            # Workers that start together all create the tables; all but the first find that they exist.
             patience -= 1
             if not patience or not re.search("already exists|UNIQUE|duplicate", str(error)):
                 raise
@@ -53,7 +53,7 @@ def open_storage(where: str | Path | None) -> BaseStorage:
 
 @contextmanager
 def explained(where: str | Path | None) -> Iterator[None]:
-    """Turn what a database complains of into one sentence."""
+    """Turn database errors into one sentence."""
     try:
         yield
     except _database_errors() as error:
@@ -78,51 +78,51 @@ def _innermost(error: BaseException) -> str:
 
 
 def _database_errors() -> tuple[type[Exception], ...]:
-    from sqlalchemy.exc import SQLAlchemyError  # half a second that `import vicinal` need not wait
+    from sqlalchemy.exc import SQLAlchemyError  # takes half a second to import
 
     return (SQLAlchemyError, StorageInternalError, ImportError)
 
 
-# Who runs which trial: a place in the search is claimed in one write, and given up when its worker is gone.
+# Claims: a position in the search is claimed in one write, and released when its worker is gone.
 #
-# A trial appears in the storage together with the name of its worker, so that there is no moment at which a kill
-# leaves one that nobody answers for. A worker on this machine is known to be gone at once; one elsewhere when its sign
-# of life has not changed for as long as `GRACE` while somebody watched, whatever the clocks of the two machines say.
+# A trial is stored together with the name of its worker, so that a kill can never leave a trial without an owner. On
+# this machine, a dead worker is detected at once. A worker on another machine counts as gone when its heartbeat has not
+# changed for `GRACE` seconds while this process watched; the clocks of the two machines need not agree.
 
 WORKER, CLAIM, ALIVE, ERROR = "worker", "claim", "alive", "error"
-HEARTBEAT, GRACE = 20.0, 120.0  # seconds between two signs of life, and without one until a worker counts as gone
+HEARTBEAT, GRACE = 20.0, 120.0  # seconds between two heartbeats, and without one until a worker counts as gone
 NEW = -1
-_ours: set[str] = set()  # claims that this process is at work on
+_ours: set[str] = set()  # claims that this process is working on
 
 
 def unclaimed(study: Study, limit: int) -> int | None:
-    """Return a place that nobody has run or is running, the lost ones first; `NEW` for the next; None if all are taken.
+    """Return a free position, lost ones first; `NEW` for the next new one; None if all are taken.
 
     Args:
         study: The search.
-        limit: How many places there are.
+        limit: Number of positions.
     """
     latest = _latest(study)
-    for place, trial in sorted(latest.items()):
+    for position, trial in sorted(latest.items()):
         lost = trial.state == TrialState.FAIL and ERROR not in trial.user_attrs
-        if place < limit and (lost or trial.state == TrialState.WAITING):
-            return place
+        if position < limit and (lost or trial.state == TrialState.WAITING):
+            return position
     return NEW if len(latest) < limit else None
 
 
 def running(study: Study, limit: int) -> bool:
-    """Return whether a place of the search is being run."""
-    return any(place < limit and trial.state == TrialState.RUNNING for place, trial in _latest(study).items())
+    """Return whether any position of the search is running."""
+    return any(position < limit and trial.state == TrialState.RUNNING for position, trial in _latest(study).items())
 
 
 @contextmanager
 def claim(study: Study, place: int) -> Iterator[optuna.Trial]:
-    """Claim a place and yield its trial; how it ends is for the caller to tell, and a trial left open is lost."""
+    """Claim a position and yield its trial. The caller must report how it ends; a trial left open counts as lost."""
     token = secrets.token_hex(8)
     attributes = {WORKER: this_process(), CLAIM: token, ALIVE: 0} | ({} if place == NEW else {PLACE: place})
     _ours.add(token)
     try:
-        # One transaction: the trial, its worker and its place are all there, or nothing is.
+        # One transaction: trial, worker and position are written together or not at all.
         study.add_trial(optuna.create_trial(state=TrialState.RUNNING, user_attrs=attributes))
         trials = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         (own,) = (trial for trial in trials if trial.user_attrs.get(CLAIM) == token)
@@ -133,14 +133,14 @@ def claim(study: Study, place: int) -> Iterator[optuna.Trial]:
 
 @contextmanager
 def signs_of_life(trial: optuna.Trial) -> Iterator[None]:
-    """Show workers elsewhere that a trial is being run."""
+    """Send heartbeats, so that workers on other machines see that a trial is running."""
     ended = threading.Event()
 
     def beat() -> None:
         count = 0
         while not ended.wait(HEARTBEAT):
             count += 1
-            with suppress(Exception):  # the training loop meets the same storage, and says what is wrong with it
+            with suppress(Exception):  # the training loop uses the same storage and reports its errors
                 trial.set_user_attr(ALIVE, count)
 
     thread = threading.Thread(target=beat, daemon=True)
@@ -154,13 +154,13 @@ def signs_of_life(trial: optuna.Trial) -> Iterator[None]:
 
 @final
 class LostTrials:
-    """Gives up trials whose workers are gone, so that their places are free again."""
+    """Releases trials whose workers are gone, so that their positions are free again."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[object, float]] = {}
 
     def give_up(self, study: Study) -> None:
-        """Mark every trial as failed whose worker is gone."""
+        """Mark every trial whose worker is gone as failed."""
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if self._is_lost(trial):
                 with suppress(UpdateFinishedTrialError, ValueError):  # another worker was faster
@@ -181,6 +181,6 @@ class LostTrials:
 
 
 def _latest(study: Study) -> dict[int, FrozenTrial]:
-    """Return the last word on every place."""
+    """Return the latest trial of every position."""
     trials = study.get_trials(deepcopy=False)
     return dict(zip(places(trials), trials, strict=True))

@@ -1,4 +1,4 @@
-"""One search in one storage: its trials, run one after the other, by one worker or many."""
+"""A search in a storage: its trials, run one after another by one or several workers."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from vicinal.tuning.tuned import Attempt, State, Tuned, best_of
 
 __all__ = ["Made", "NoTrialEnded", "TrialRuns", "Trials", "need_validation", "run_study"]
 
-POLL = 0.5  # seconds between two looks at what other workers do
-FEWEST = 5  # complete trials before anything is called hopeless, or important
+POLL = 0.5  # seconds between two checks of other workers
+FEWEST = 5  # complete trials needed for pruning and for importances
 STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "complete",
     TrialState.PRUNED: "pruned",
@@ -47,7 +47,7 @@ class NoTrialEnded(InputError):
     """Every trial of a search failed.
 
     Args:
-        trials: All of them.
+        trials: All trials.
     """
 
     def __init__(self, trials: Sequence[Attempt]) -> None:
@@ -63,14 +63,14 @@ class _Failed(Exception):
 @final
 @dataclass(frozen=True)
 class TrialRuns:
-    """How the trials of a search are carried out.
+    """How the trials of a search are executed.
 
     Attributes:
-        storage: Where they are kept; None for memory.
-        prune: Whether to give up those whose score stays below the median of the others at the same step.
+        storage: Storage of the trials; None for memory.
+        prune: Whether to stop trials whose score stays below the median of the others at the same step.
         progress: Whether to show progress.
-        cache: Where frozen features are kept.
-        watch: From the number of finished trials and that of all to a hook that takes part in the next one.
+        cache: Folder of cached frozen features.
+        watch: Function from the number of finished trials and of all trials to a hook for the next trial.
     """
 
     storage: str | Path | None = None
@@ -83,14 +83,14 @@ class TrialRuns:
 @final
 @dataclass(frozen=True)
 class Trials:
-    """Which settings a search tries.
+    """Number and choice of the settings that a search tries.
 
     Attributes:
         count: Number of trials.
         sampler: One of `SAMPLERS`.
         seed: Seed of the search.
-        title: What progress calls the trials.
-        before: Number of trials that were run already, and count.
+        title: Name of the trials in the progress display.
+        before: Number of earlier trials, which count towards the total.
     """
 
     count: int
@@ -103,11 +103,11 @@ class Trials:
 @final
 @dataclass(frozen=True)
 class Made:
-    """How a recipe follows from values of a space.
+    """How values of a space become a recipe.
 
     Attributes:
-        recipe: From values of the space to the recipe that is trained.
-        name: A word for it, by which the search is known in its storage.
+        recipe: Function from values of the space to the recipe that is trained.
+        name: Short name, which is part of the search's name in its storage.
     """
 
     recipe: Callable[[Mapping[str, Any]], Recipe]
@@ -115,10 +115,10 @@ class Made:
 
 
 def need_validation(view: Split) -> None:
-    """Check that there are classes to choose settings by.
+    """Check that there are validation classes to choose settings by.
 
     Raises:
-        InputError: Where the split has fewer than three validation classes.
+        InputError: If the split has fewer than three validation classes.
     """
     if view.chooser is None:
         held = 0 if view.validation is None else len(view.validation.classes)
@@ -138,16 +138,16 @@ def run_study(
     start_curve: Mapping[int, float] | None = None,
     made: Made | None = None,
 ) -> Tuned:
-    """Try settings of a space, on a split without test classes; see `tune` for what is said of them there.
+    """Try settings of a space on a split without test classes; see `tune`.
 
     Args:
         view: Classes to train on and to score by.
-        recipe: What is not varied, and where the search starts.
-        space: What to vary.
-        trials: Which settings are tried.
-        how: How trials are carried out.
-        start_curve: Steps and validation scores of the recipe as it is, where they are known.
-        made: How recipes follow from values of the space; by default they are the recipe with those values.
+        recipe: Recipe that the search starts from, with the settings that are not varied.
+        space: Settings to vary.
+        trials: Number and choice of the settings to try.
+        how: How trials are executed.
+        start_curve: Validation scores of the unchanged recipe by step, if known.
+        made: How values of the space become a recipe; by default the recipe with those values.
     """
     storage = how.storage
     made = Made(recipe.changed) if made is None else made
@@ -156,7 +156,7 @@ def run_study(
     chooser = InTurn(trials.sampler, space, start, seed=trials.seed, trials=trials.count)
     limit = trials.count if chooser.places is None else chooser.places
     name = _name(view, recipe, space, trials, made.name)
-    steps = recipe.training.steps  # without a number of them there is no telling when trials can be compared
+    steps = recipe.training.steps  # without a number of steps, trials cannot be compared midway
     pruner = MedianPruner(FEWEST, steps // 3) if how.prune and steps is not None else NopPruner()
     watch = None if how.watch is None else partial(_watched, how.watch, limit)
     attempt = _attempt(view, recipe, space, made.recipe, how.cache, watch, start_curve or {})
@@ -173,24 +173,24 @@ def run_study(
         try:
             _search(study, attempt, limit, show)
         except (Interrupted, KeyboardInterrupt):
-            kept = f"are kept in {masked(storage)}: start the same search to go on" if storage else "are lost"
-            raise Interrupted(f"The search was stopped. Its finished trials {kept}.") from None
+            message = f"are kept in {masked(storage)}: start the same search to go on" if storage else "are lost"
+            raise Interrupted(f"The search was stopped. Its finished trials {message}.") from None
         return _tuned(study, recipe, space, made.recipe, trials.sampler, limit)
 
 
 def _search(study: Study, attempt: Callable[[optuna.Trial], float], limit: int, show: Callable[[Study], None]) -> None:
-    """Run what no worker has run or is running, and wait for the others: one of them may not come to its end."""
+    """Run all free trials, then wait for other workers: one of their trials may get lost and become free."""
     lost = LostTrials()
     while True:
         lost.give_up(study)
         show(study)
-        place = unclaimed(study, limit)
-        if place is None:
+        position = unclaimed(study, limit)
+        if position is None:
             if not running(study, limit):
                 return
             time.sleep(POLL)
             continue
-        with claim(study, place) as trial, signs_of_life(trial):
+        with claim(study, position) as trial, signs_of_life(trial):
             try:
                 study.tell(trial, attempt(trial), skip_if_finished=True)
             except optuna.TrialPruned:
@@ -212,14 +212,14 @@ def _attempt(
     watch: Callable[[optuna.Trial], Hook] | None,
     start_curve: Mapping[int, float],
 ) -> Callable[[optuna.Trial], float]:
-    """Return the function of a trial that is maximised; all it knows of the data is a split without test classes."""
+    """Return the objective of a trial, to be maximised; it only sees a split without test classes."""
     score = recipe.training.score
 
     def attempt(trial: optuna.Trial) -> float:
         values = {name: entry.suggest(trial, name) for name, entry in space.items()}
         if start_curve and places(trial.study.get_trials(deepcopy=False))[trial.number] == 0:
-            for step, known in start_curve.items():
-                trial.report(known, step)
+            for step, start_score in start_curve.items():
+                trial.report(start_score, step)
             return max(start_curve.values())
         scores: list[float] = []
 
@@ -243,8 +243,8 @@ def _attempt(
 
 
 def _name(view: Split, recipe: Recipe, space: Space, trials: Trials, made_how: str) -> str:
-    """Name a search by all that defines it, so that different ones never mix in a storage."""
-    # A grid is made to fit the number of trials; the others can go on.
+    """Return a name from everything that defines a search, so that different searches never mix in a storage."""
+    # A grid depends on the number of trials; other samplers can be continued with more.
     count = trials.count if trials.sampler == "grid" else None
     parts = [view.hash(), recipe.toml(), repr(space), trials.sampler, trials.seed, count]
     parts += [recipe.code()] if recipe.code() else []
@@ -253,10 +253,14 @@ def _name(view: Split, recipe: Recipe, space: Space, trials: Trials, made_how: s
 
 
 def _finished(study: Study, limit: int) -> dict[int, FrozenTrial]:
-    """Return the last word on every place in the search."""
+    """Return the latest finished trial of every position in the search."""
     trials = study.get_trials(deepcopy=False)
     latest = dict(zip(places(trials), trials, strict=True))
-    return {place: latest[place] for place in sorted(latest) if place < limit and latest[place].state in STATES}
+    return {
+        position: latest[position]
+        for position in sorted(latest)
+        if position < limit and latest[position].state in STATES
+    }
 
 
 def _tuned(
@@ -267,7 +271,7 @@ def _tuned(
     sampler: str,
     limit: int,
 ) -> Tuned:
-    trials = tuple(_attempted(place, trial) for place, trial in _finished(study, limit).items())
+    trials = tuple(_attempted(position, trial) for position, trial in _finished(study, limit).items())
     best = best_of(trials)
     if best is None:
         raise NoTrialEnded(trials)
@@ -304,7 +308,7 @@ def _importance(study: Study) -> Mapping[str, float]:
 
 @contextmanager
 def _bar(title: str, before: int, limit: int, progress: bool) -> Iterator[Callable[[Study], None]]:
-    """Show how many trials are finished and the best score so far."""
+    """Show the number of finished trials and the best score so far."""
     columns: list[Any] = [TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn()]
     columns += [TextColumn("{task.fields[best]}"), TimeRemainingColumn()]
     with LiveBar(*columns, shown=progress) as bar:
@@ -320,7 +324,7 @@ def _bar(title: str, before: int, limit: int, progress: bool) -> Iterator[Callab
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Optuna from narrating."""
+    """Silence Optuna's log messages."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""What a search came to."""
+"""Result of a search, as data, text and figure."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ State = Literal["complete", "pruned", "failed"]
 @final
 @dataclass(frozen=True)
 class Attempt:
-    """One setting that was tried.
+    """One trial of a search.
 
     Attributes:
-        place: Its place in the search, from 0: the recipe as it was given.
-        state: "complete"; "pruned", given up as hopeless; or "failed".
-        values: The settings that were varied.
-        score: The best validation score on the way; None where there was none.
-        curve: The steps that were scored and their scores.
-        seconds: How long it took.
-        error: Why it failed.
+        place: Position in the search, from 0, which is the unchanged recipe.
+        state: "complete", "pruned" (stopped early) or "failed".
+        values: Values of the varied settings.
+        score: Best validation score of the trial; None if there is none.
+        curve: Validation scores by step.
+        seconds: Duration in seconds.
+        error: Reason of a failure.
     """
 
     place: int
@@ -48,7 +48,7 @@ class Attempt:
 
 
 def best_of(trials: Sequence[Attempt]) -> Attempt | None:
-    """Return the trial with the highest score of those that came to their end, the first of equals."""
+    """Return the complete trial with the highest score, the first one on ties."""
     complete = [trial for trial in trials if trial.state == "complete"]
     return max(complete, key=lambda trial: trial.score or 0.0, default=None)
 
@@ -56,20 +56,20 @@ def best_of(trials: Sequence[Attempt]) -> Attempt | None:
 @final
 @dataclass(frozen=True)
 class Tuned:
-    """The best setting of a search, and all the others.
+    """The best settings of a search, and all trials.
 
     Attributes:
-        recipe: The recipe with the best values, ready for `fit`.
-        value: Its validation score. It is the best of many on the same classes, so new classes will score lower.
-        score: Which one.
-        trials: In the order of their places; the first is the recipe as it was given.
-        best: The trial that won.
-        space: What was varied.
-        sampler: Which sampler chose.
-        importance: Share of each setting in how much the scores differ; empty where too few trials are complete.
+        recipe: Recipe with the best values, ready for `fit`.
+        value: Validation score of the recipe. It is the best of many on the same classes; new classes will score lower.
+        score: Name of the score.
+        trials: Trials in the order of their positions; the first is the unchanged recipe.
+        best: Best trial.
+        space: Settings that were varied.
+        sampler: Sampler that chose the settings.
+        importance: Share of each setting in the variance of the scores; empty if too few trials are complete.
         study_name: Name of the search in its storage.
-        rates: The learning rates that were tried first and the score of each, None for one that failed; empty where
-            the rate was searched with the rest.
+        rates: Score of each learning rate that was tried first, None for one that failed; empty if the rate was
+            searched with the rest.
     """
 
     recipe: Recipe
@@ -85,24 +85,24 @@ class Tuned:
 
     @property
     def steps(self) -> int:
-        """Of all trials together, as far as they were scored, without the recipe's own."""
+        """Total number of scored steps of all trials, without the recipe's own trial."""
         return sum(max(trial.curve, default=0) for trial in self.trials[1:])
 
     def after(self, rungs: Sequence[Attempt]) -> Tuned:
         """Return the search together with the learning rates that were tried before it.
 
         Args:
-            rungs: The one of the given recipe first. Where one of them came to its end, the first trial of the search
-                is the best of them once more, and counts once.
+            rungs: Trials of the learning rates, that of the given recipe first. If any of them is complete, the first
+                trial of the search repeats the best of them and counts once.
         """
         first = self.trials[0]
         again = best_of(rungs)
         later = self.trials if again is None else self.trials[1:]
-        tried = [replace(rung, place=place) for place, rung in enumerate(rungs)]
-        tried += [replace(trial, place=place) for place, trial in enumerate(later, start=len(rungs))]
-        place = rungs.index(again) if again is not None and self.best is first else len(rungs) + later.index(self.best)
+        tried = [replace(rung, place=index) for index, rung in enumerate(rungs)]
+        tried += [replace(trial, place=index) for index, trial in enumerate(later, start=len(rungs))]
+        index = rungs.index(again) if again is not None and self.best is first else len(rungs) + later.index(self.best)
         rates = {float(rung.values["learning_rate"]): rung.score for rung in rungs}
-        return replace(self, trials=tuple(tried), best=tried[place], rates=dict(sorted(rates.items())))
+        return replace(self, trials=tuple(tried), best=tried[index], rates=dict(sorted(rates.items())))
 
     def to_toml(self) -> str:
         """Return the best recipe as TOML, for `vicinal train --recipe`."""
@@ -126,7 +126,7 @@ class Tuned:
         }  # fmt: skip
 
     def summary(self, name: str) -> SearchRecord:
-        """Return what a comparison keeps of the search, under the name that its tables call the method."""
+        """Return the summary of the search that a comparison stores, under the method's name in its tables."""
         scores = [trial.score for trial in self.trials if trial.state == "complete" and trial.score is not None]
         return SearchRecord(
             name=name,
@@ -153,7 +153,7 @@ class Tuned:
         name, given, best, share = (max(map(len, column)) for column in list(zip(*rows, strict=True))[:4])
         table = [f"{a:<{name}}  {b:>{given}}  {c:>{best}}  {d:>{share}}  {e}" for a, b, c, d, e in rows]
         states = Counter(trial.state for trial in self.trials)
-        told = ", ".join(f"{count} {state}" for state, count in states.items())
+        counts = ", ".join(f"{count} {state}" for state, count in states.items())
         before = "failed" if first.score is None else f"{first.score:.4f}"
         failures = [f"Note: trial {t.place} failed: {t.error}" for t in self.trials if t.state == "failed"]
         return "\n".join(
@@ -162,7 +162,7 @@ class Tuned:
                 "",
                 f"{self.recipe.method}: {self.score} {self.value:.4f} on the validation classes in trial "
                 f"{self.best.place}; as given {before}. "
-                f"{counted(len(self.trials), 'trial')} by {self.sampler}: {told}.",
+                f"{counted(len(self.trials), 'trial')} by {self.sampler}: {counts}.",
                 *self._rungs_in_words(),
                 *failures,
             ]
@@ -171,29 +171,29 @@ class Tuned:
     def _rungs_in_words(self) -> list[str]:
         if not self.rates:
             return []
-        told = [f"{rate:g} ({'failed' if score is None else f'{score:.4f}'})" for rate, score in self.rates.items()]
+        rates = [f"{rate:g} ({'failed' if score is None else f'{score:.4f}'})" for rate, score in self.rates.items()]
         best = best_of(self.trials[: len(self.rates)])
         near = "far around the given one" if best is None else f"around {best.values['learning_rate']:g}"
-        return [f"Learning rates were tried first: {', '.join(told)}; the rest was searched {near}."]
+        return [f"Learning rates were tried first: {', '.join(rates)}; the rest was searched {near}."]
 
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-# A search as a figure: how it went, and the score over every setting.
+# Figure of a search: the score over trials and over every setting.
 
 COMPLETE, PRUNED, BEST = ACCENT, OTHER, CONTRAST
 
 
 def plot_search(tuned: Tuned, *, columns: int = 3) -> Figure:
-    """Draw the score of every trial in turn, and over each setting that was varied.
+    """Draw the score of every trial in order, and over each varied setting.
 
-    Later trials are darker; the red star is the best and the diamond the recipe as it was given.
+    Later trials are darker. The red star is the best trial, and the diamond the unchanged recipe.
 
     Args:
         tuned: A finished search.
-        columns: Panels side by side.
+        columns: Number of panels per row.
 
     Returns:
         A figure; save it with `figure.savefig("search.png")`.

@@ -1,6 +1,6 @@
-"""The chapters of a report: functions from a leaderboard to what is to be said about it, in the order of reading.
+"""Chapters of a report: functions from a leaderboard to a list of chapters, in reading order.
 
-A chapter that has nothing to say returns nothing; another one is added by a line in `CHAPTERS`.
+A function with nothing to report returns an empty list. To add a chapter, add a line to `CHAPTERS`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from vicinal.report.chapters.winner import pictures
 __all__ = ["CHAPTERS"]
 
 CHAPTERS: dict[str, Callable[[Leaderboard], list[Chapter]]] = {
-    # The answer in numbers, and in pictures.
+    # The result in numbers and images.
     "leaderboard": leaderboard_tables,
     "failed runs": failures,
     "pictures": pictures,
-    # How sure it is.
+    # How certain the result is.
     "significance": significance,
     "what mattered": influence_chapter,
     "conditions": conditions,
-    # The science behind it.
+    # Analysis.
     "training": training_curves,
     "recall": recall_curves,
     "same or different": verification_chapter,

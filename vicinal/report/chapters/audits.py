@@ -1,4 +1,4 @@
-"""What each loss measures with: whether it is a metric, and what that proves about the items of a run."""
+"""Chapter on the distance of each loss: whether it is a metric, and what that proves about the items of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def distance_audits(board: Leaderboard) -> list[Chapter]:
     for entry in board.of_network():
         try:
             verdicts[entry.label] = _verdict(entry.records[0].recipe)
-        except VicinalError:  # a loss of the user's own, which this installation does not know
+        except VicinalError:  # a custom loss that this installation does not know
             continue
     if not verdicts:
         return []
@@ -44,7 +44,7 @@ def _verdict(recipe: Mapping[str, Any]) -> MetricVerdict:
 
 
 def _verdicts(verdicts: Mapping[str, MetricVerdict]) -> Table:
-    """One row for each distance, with the losses that measure with it."""
+    """Return a table with one row per distance and the losses that use it."""
     losses: dict[tuple[str, ...], list[str]] = {}
     for name, verdict in verdicts.items():
         row = (_distance(verdict), verdict.kind, _because(verdict), _detour(verdict))
@@ -83,7 +83,7 @@ def _detour(verdict: MetricVerdict) -> str:
 
 
 def _region(entries: Sequence[Entry]) -> Chart:
-    """Where k and p of each loss lie beside the largest p of a metric."""
+    """Draw k and p of each loss against the largest p of a metric."""
     metrics = {entry.label: _metric_of(entry) for entry in entries}
     smoothing = max(metric.smoothing for metric in metrics.values())
     limit = [(float(k), p_max(float(k), smoothing)) for k in np.linspace(0.02, 0.98, 97)]
@@ -101,8 +101,8 @@ def _region(entries: Sequence[Entry]) -> Chart:
 
 
 def _bounds(entries: Sequence[Entry]) -> list[Block]:
-    """What the triangle inequality proves about the training items of one run of each loss, and what is true."""
-    found: dict[str, RunAudit] = {}
+    """Compare the triangle inequality's bounds on the training items of one run per loss with the actual distances."""
+    audits: dict[str, RunAudit] = {}
     without = []
     for entry in entries:
         run = entry.typical()
@@ -110,34 +110,34 @@ def _bounds(entries: Sequence[Entry]) -> list[Block]:
             without.append(f"{entry.label} (its model was not kept)")
             continue
         try:
-            found[entry.label] = audit_run(run.folder, data=run.record.dataset, triples=TRIPLES)
+            audits[entry.label] = audit_run(run.folder, data=run.record.dataset, triples=TRIPLES)
         except VicinalError as error:
             without.append(f"{entry.label} ({str(error).rstrip('.')})")
     blocks: list[Block] = []
-    if found:
-        blocks += [_bound_table(found), _score_table(found)]
+    if audits:
+        blocks += [_bound_table(audits), _score_table(audits)]
     if without:
         blocks.append(Prose(f"No bounds for {'; '.join(without)}.", kind="note"))
     return blocks
 
 
-def _bound_table(found: Mapping[str, RunAudit]) -> Table:
+def _bound_table(audits: Mapping[str, RunAudit]) -> Table:
     rows = []
-    for name, run in found.items():
-        known = run.bounds
-        assert known is not None  # of a loss on class probabilities
-        inter = "nothing" if known.inter_bound is None else f"{known.inter_bound:.2f}"
+    for name, run in audits.items():
+        bounds = run.bounds
+        assert bounds is not None  # always set for a loss on class probabilities
+        inter = "nothing" if bounds.inter_bound is None else f"{bounds.inter_bound:.2f}"
         rows.append(
             (
                 name,
-                f"{known.epsilon:.2f}",
-                f"{known.metric.between_labels:.2f}",
-                f"{known.largest_intra:.2f}",
-                f"{known.intra_bound:.2f}",
-                f"{known.smallest_inter:.2f}",
+                f"{bounds.epsilon:.2f}",
+                f"{bounds.metric.between_labels:.2f}",
+                f"{bounds.largest_intra:.2f}",
+                f"{bounds.intra_bound:.2f}",
+                f"{bounds.smallest_inter:.2f}",
                 inter,
-                "yes" if known.holds else "no",
-                f"{float(known.certified.double().mean()):.1%}",
+                "yes" if bounds.holds else "no",
+                f"{float(bounds.certified.double().mean()):.1%}",
             )
         )
     return Table(
@@ -150,10 +150,10 @@ def _bound_table(found: Mapping[str, RunAudit]) -> Table:
     )
 
 
-def _score_table(found: Mapping[str, RunAudit]) -> Table:
+def _score_table(audits: Mapping[str, RunAudit]) -> Table:
     rows = tuple(
         (name, f"{classes} classes", by, f"{100 * score:.1f}", f"{100 * first:.1f}")
-        for name, run in found.items()
+        for name, run in audits.items()
         for classes, by, score, first in run.scores
     )
     caption = "The same runs, with neighbours by the loss's own distance, by cosine, and by cosine of the features."

@@ -1,4 +1,4 @@
-"""What it cost, and how to do it again."""
+"""Chapters on cost, reproduction, and bytes per item."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["cost", "repeat", "size_chapter"]
 
 
 def cost(board: Leaderboard) -> list[Chapter]:
-    """Time, steps and memory of each loss."""
+    """Report time, steps and memory of each loss."""
     rows = []
     for entry in board.entries:
         records = entry.records
@@ -44,7 +44,7 @@ def cost(board: Leaderboard) -> list[Chapter]:
 
 
 def repeat(board: Leaderboard) -> list[Chapter]:
-    """Commands, the recipes of the best run of each loss, and versions."""
+    """Report the commands, the recipe of the best run, and the versions."""
     commands = list(dict.fromkeys(record.command for record in board.records if record.command))
     versions = list(
         dict.fromkeys(tuple(sorted(record.versions.items())) for record in board.records if record.versions)
@@ -54,11 +54,11 @@ def repeat(board: Leaderboard) -> list[Chapter]:
         blocks.append(Code("\n".join(commands)))
     blocks += _recipe(board)
     if versions:
-        together = {name: sorted({dict(found).get(name, NONE) for found in versions}) for name, _ in versions[0]}
+        together = {name: sorted({dict(values).get(name, NONE) for values in versions}) for name, _ in versions[0]}
         blocks.append(
             Table(
                 ("", "version"),
-                tuple((name, ", ".join(found)) for name, found in together.items()),
+                tuple((name, ", ".join(values)) for name, values in together.items()),
                 words=frozenset({0, 1}),
             )
         )
@@ -71,22 +71,22 @@ def repeat(board: Leaderboard) -> list[Chapter]:
 
 
 def _recipe(board: Leaderboard) -> list[Block]:
-    """How to train the best trained run again: with the recipe file in its folder."""
+    """Show how to repeat the best trained run with the recipe file in its folder."""
     run = board.best_trained.best_validated(board.score)
     if run.folder is None or not run.files.recipe.is_file():
         return []
     words = ["vicinal", "train", "--recipe", str(run.files.recipe), "--out", "runs/again"]
-    said = f"Every run keeps its recipe in its folder. To train {run.record.name} alone once more:"
-    return [Prose(said), Code(shlex.join(words))]
+    text = f"Every run keeps its recipe in its folder. To train {run.record.name} alone once more:"
+    return [Prose(text), Code(shlex.join(words))]
 
 
-# How many bytes an item needs: shorter prefixes and fewer bits of the winner's embeddings, and what they score.
+# Bytes per item: scores of shorter prefixes and fewer bits of the winner's embeddings.
 
-MOST = 3000  # test items that are scored, whole classes of them
+MOST = 3000  # largest number of test items to score, in whole classes
 
 
 def size_chapter(board: Leaderboard) -> list[Chapter]:
-    """MAP@R of the winner against the bytes per item that a search reads."""
+    """Plot MAP@R of the winner against the bytes per item that a search reads."""
     entry = board.of_network()[0]
     run = entry.typical(board.score)
     if not run.has_test_items or run.record.distance != "cosine" or run.record.gallery:
@@ -119,7 +119,7 @@ def size_chapter(board: Leaderboard) -> list[Chapter]:
 
 
 def _whole_classes(labels: np.ndarray) -> np.ndarray:
-    """Places of the items of as many classes as fit, the same ones every time."""
+    """Return the indices of the items of as many classes as fit, always the same ones."""
     if len(labels) <= MOST:
         return np.arange(len(labels))
     codes, counts = np.unique(labels, return_counts=True)

@@ -1,4 +1,4 @@
-"""Scores over k, over dimensions and over images seen."""
+"""Chapters with curves: scores over k, dimensions, images seen and proxy instances, and spectral decay."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from vicinal.runs import Record
 __all__ = ["dimension_curves", "proxy_instances", "recall_curves", "spectral", "training_curves"]
 
 
-POINTS = 120  # of a line in a small panel
+POINTS = 120  # most points of a line in a small panel
 
 
 def recall_curves(board: Leaderboard) -> list[Chapter]:
-    """R@k against k."""
+    """Plot R@k against k."""
     entries = board.of_network()
     shared = set.intersection(*(entry.scores for entry in entries))
     ks = sorted(int(name[2:]) for name in shared if name.startswith("R@") and name[2:].isdigit())
     if len(ks) < 2:
         return []
     curves = {
-        entry.label: Curve([(k, 100 * entry.mean(f"R@{k}")) for k in ks], "accent" if at == 0 else "other")
-        for at, entry in enumerate(entries)
+        entry.label: Curve([(k, 100 * entry.mean(f"R@{k}")) for k in ks], "accent" if rank == 0 else "other")
+        for rank, entry in enumerate(entries)
     }
     alt = "; ".join(
         f"{name}: {curve.points[0][1]:.1f} at 1, {curve.points[-1][1]:.1f} at {ks[-1]}"
@@ -42,7 +42,7 @@ def recall_curves(board: Leaderboard) -> list[Chapter]:
 
 
 def dimension_curves(board: Leaderboard) -> list[Chapter]:
-    """The score against the length of the embeddings, one drawing per backbone."""
+    """Plot the score against the embedding dimension, one drawing per backbone."""
     panels = []
     winner = board.of_network()[0].name
     for backbone in dict.fromkeys(backbone for backbone, _ in board.networks):
@@ -73,7 +73,7 @@ def dimension_curves(board: Leaderboard) -> list[Chapter]:
 
 
 def training_curves(board: Leaderboard) -> list[Chapter]:
-    """Validation score and training loss over images seen, one small panel per loss."""
+    """Plot validation score and training loss over images seen, one small panel per loss."""
     charts = []
     scores = {entry.label: _over_runs(entry, "score", 100.0) for entry in board.of_network()}
     scores = {name: curve for name, curve in scores.items() if curve is not None}
@@ -119,23 +119,23 @@ def training_curves(board: Leaderboard) -> list[Chapter]:
 
 
 def _over_runs(entry: Entry, name: str, factor: float) -> Curve | None:
-    """The mean over runs at each step that most of them logged, and a band from the least to the largest."""
-    found: dict[int, list[tuple[float, float]]] = {}
+    """Return the mean over runs at each step that most of them logged, with a band from minimum to maximum."""
+    logged: dict[int, list[tuple[float, float]]] = {}
     for run in entry.runs:
         per_step = _images_per_step(run.record)
         for line in run.log:
-            # Lines about a whole instance of proxies repeat scores of earlier steps.
+            # Lines about a whole proxy instance repeat scores of earlier steps.
             if "instance" not in line and isinstance(line.get(name), int | float):
                 seen = float(line.get("images", per_step * line["step"]))
-                found.setdefault(int(line["step"]), []).append((seen, factor * line[name]))
-    most = max((len(values) for values in found.values()), default=0)
-    steps = sorted(step for step, values in found.items() if len(values) > most / 2)
+                logged.setdefault(int(line["step"]), []).append((seen, factor * line[name]))
+    most = max((len(values) for values in logged.values()), default=0)
+    steps = sorted(step for step, values in logged.items() if len(values) > most / 2)
     if len(steps) < 2:
         return None
-    steps = [steps[at] for at in np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))]
+    steps = [steps[index] for index in np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))]
 
-    images = [float(np.mean([before for before, _ in found[step]])) for step in steps]
-    runs = [[value for _, value in found[step]] for step in steps]
+    images = [float(np.mean([before for before, _ in logged[step]])) for step in steps]
+    runs = [[value for _, value in logged[step]] for step in steps]
     mean, low, high = (
         list(zip(images, [float(of(values)) for values in runs], strict=True)) for of in (np.mean, np.min, np.max)
     )
@@ -143,7 +143,7 @@ def _over_runs(entry: Entry, name: str, factor: float) -> Curve | None:
 
 
 def _images_per_step(record: Record) -> float:
-    """How many images a step saw; as many as a batch has where an earlier version did not count them."""
+    """Return the number of images per step; the batch size for records of earlier versions, which lack the count."""
     if record.images and record.steps:
         return record.images / record.steps
     batch = record.recipe.get("classes_per_batch", 1) * record.recipe.get("samples_per_class", 1)
@@ -162,23 +162,24 @@ def _said(name: str, curve: Curve, what: str) -> str:
     return f"{what} of {name}: {ends}, highest {best[1]:.3g} at {best[0]:,.0f} images"
 
 
-# Chance-constrained proxies: what changed from one instance to the next.
+# Chance-constrained proxies: changes from one instance to the next.
 
 FIELDS = ("covering radius", "inter-class distance", "proxy radius", "proxy spread", "MAP@R")
 
 
 def proxy_instances(board: Leaderboard) -> list[Chapter]:
-    """Draw what runs with alternating proxy problems logged at the end of each."""
+    """Plot the values that runs with alternating proxy problems logged at the end of each problem."""
     panels = []
     for field in FIELDS:
-        found = {entry.label: _by_instance(entry, field) for entry in board.of_network()}
-        drawn = {name: points for name, points in found.items() if len(points) > 1}
+        values = {entry.label: _by_instance(entry, field) for entry in board.of_network()}
+        drawn = {name: points for name, points in values.items() if len(points) > 1}
         if drawn:
             alt = f"{field} by instance: " + "; ".join(
                 f"{name} from {points[0][1]:.3g} to {points[-1][1]:.3g}" for name, points in drawn.items()
             )
             curves = {
-                name: Curve(points, "accent" if at == 0 else "other") for at, (name, points) in enumerate(drawn.items())
+                name: Curve(points, "accent" if rank == 0 else "other")
+                for rank, (name, points) in enumerate(drawn.items())
             }
             ticks = sorted({x for points in drawn.values() for x, _ in points})
             svg = line_chart(curves, x_label="instance", alt=alt, ticks=ticks[:: -(-len(ticks) // 10)], height=220)
@@ -194,28 +195,28 @@ def proxy_instances(board: Leaderboard) -> list[Chapter]:
 
 
 def _by_instance(entry: Entry, field: str) -> list[tuple[float, float]]:
-    found: dict[int, list[float]] = {}
+    values: dict[int, list[float]] = {}
     for run in entry.runs:
         for line in run.log:
             if "instance" in line and isinstance(line.get(field), int | float):
-                found.setdefault(int(line["instance"]), []).append(float(line[field]))
-    return [(float(instance), float(np.mean(found[instance]))) for instance in sorted(found)]
+                values.setdefault(int(line["instance"]), []).append(float(line[field]))
+    return [(float(instance), float(np.mean(values[instance]))) for instance in sorted(values)]
 
 
-# How losses use the space.
+# Spectral decay: how evenly losses use the directions of the space.
 
 NAME = "spectral decay"
-FEWEST = 5  # losses, for a correlation that says more than their number
+FEWEST = 5  # losses needed for a meaningful correlation
 
 
 def spectral(board: Leaderboard) -> list[Chapter]:
-    """Spectral decay against R@1."""
+    """Plot spectral decay against R@1."""
     points = []
-    for at, entry in enumerate(board.of_network()):
+    for rank, entry in enumerate(board.of_network()):
         decay = _decay(entry)
         name = "R@1" if "R@1" in entry.scores else "P@1"
         if decay is not None and name in entry.scores:
-            points.append((entry.label, decay, 100 * entry.mean(name), "accent" if at == 0 else "other"))
+            points.append((entry.label, decay, 100 * entry.mean(name), "accent" if rank == 0 else "other"))
     if len(points) < 3:
         return []
     _, decays, recalls, _ = zip(*points, strict=True)
@@ -237,5 +238,5 @@ def spectral(board: Leaderboard) -> list[Chapter]:
 def _decay(entry: Entry) -> float | None:
     if NAME in entry.scores:
         return entry.mean(NAME)
-    kept = [run for run in entry.runs if run.has_test_items]
-    return float(np.mean([spectral_decay(run.test_items().embeddings) for run in kept])) if kept else None
+    saved = [run for run in entry.runs if run.has_test_items]
+    return float(np.mean([spectral_decay(run.test_items().embeddings) for run in saved])) if saved else None

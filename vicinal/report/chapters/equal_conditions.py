@@ -1,4 +1,4 @@
-"""What every loss had alike, what some had differently, and what went wrong."""
+"""Chapters on the conditions that all losses shared, on the exceptions, and on failed runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHOSEN = {
     "too high. Use them only beside papers that do the same.",
     "last": "The reported step is the last one; nothing was chosen.",
 }
-# What the demands of a loss say in words, or the tables elsewhere.
+# Settings that the demands of a loss or other tables already show.
 SAID = (
     "learning_rate",
     "backbone",
@@ -35,13 +35,13 @@ SAID = (
     "samples_per_class",
     "fold",
 )
-# What names a loss or a run rather than the conditions it ran under.
+# Settings that identify a loss or a run rather than its conditions.
 OWN = ("loss", "loss_options", "seed")
-NAMED = 5  # classes at most, of those left out
+NAMED = 5  # most unscored classes to list
 
 
 def conditions(board: Leaderboard) -> list[Chapter]:
-    """Data, protocol and settings; then a table of what losses demanded."""
+    """Report data, protocol and settings, then a table of the losses' special requirements."""
     first, records = board.first, board.records
     settings = {record.key: flat(record.recipe) for record in records}
     names = list(dict.fromkeys(name for values in settings.values() for name in values))
@@ -75,7 +75,7 @@ def conditions(board: Leaderboard) -> list[Chapter]:
 
 
 def failures(board: Leaderboard) -> list[Chapter]:
-    """Trials that ended with an error, and losses that have fewer runs for it."""
+    """Report the runs that ended with an error, and the losses that they belong to."""
     failed = board.failed
     if not failed:
         return []
@@ -129,7 +129,7 @@ def _demands(board: Leaderboard, settings: dict[str, dict[str, Any]], differing:
 
 
 def _search(record: Record) -> str:
-    """How many trials chose the settings, and what they cost beyond the run."""
+    """Describe how many trials chose the settings, and their cost relative to a run."""
     if not record.tuning_trials:
         return "as given"
     cost = f", {record.tuning_images / record.images:.1f} times the images of a run" if record.images else ""
@@ -137,7 +137,7 @@ def _search(record: Record) -> str:
 
 
 def _unusual(name: str, values: dict[str, Any], settings: dict[str, dict[str, Any]]) -> bool:
-    """Whether a setting is not what most runs had."""
+    """Whether a setting differs from the most common value."""
     common = Counter(repr(other.get(name)) for other in settings.values()).most_common(1)[0][0]
     return repr(values.get(name)) != common
 
@@ -158,11 +158,11 @@ def _splits(records: list[Record]) -> str:
 
 
 def _batch(settings: dict[str, dict[str, Any]]) -> str:
-    found = Counter(
+    batches = Counter(
         f"{values.get('classes_per_batch')} classes {TIMES} {counted(int(values.get('samples_per_class', 0)), 'item')}"
         for values in settings.values()
     )
-    return "; ".join(found)
+    return "; ".join(batches)
 
 
 def _range(values: list[int]) -> str:

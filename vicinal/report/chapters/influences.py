@@ -1,4 +1,4 @@
-"""What mattered: how far the score moves with the loss, its settings, the seed and the test classes."""
+"""Chapter on the sources of variance: the loss, its settings, the seed and the test classes."""
 
 from __future__ import annotations
 
@@ -20,90 +20,93 @@ WORDS = {
     "seed": "another seed",
     "test classes": "other classes",
 }
-PARTS = 4  # settings that are drawn by themselves
+PARTS = 4  # most settings that get their own bar
 
 
 def influence_chapter(board: Leaderboard) -> list[Chapter]:
-    """One drawing of all sources of differences, and a table of the settings that searches found to matter."""
+    """Draw all sources of variance, and list the importance of the searched settings."""
     searches = read_searches(board.folders)
-    found = weigh_influences(board, searches)
-    if not found:
+    influences = weigh_influences(board, searches)
+    if not influences:
         return []
-    first = found[0]
-    said = f"{WORDS[first.name].capitalize()} would move the {board.score} of a run most, by {_points(first.deviation)}"
+    first = influences[0]
+    text = f"{WORDS[first.name].capitalize()} would move the {board.score} of a run most, by {_points(first.deviation)}"
     blocks: list[Block] = [
-        Prose(f"{said} points: {percent(first.share, 0)} % of all that moves it."),
-        _chart(board, found),
+        Prose(f"{text} points: {percent(first.share, 0)} % of all that moves it."),
+        _chart(board, influences),
         *_table([search for search in searches if search.importance and search.is_of(board.main_network)]),
     ]
     return [Chapter("What mattered?", tuple(blocks))]
 
 
-def _chart(board: Leaderboard, found: list[Influence]) -> Chart:
+def _chart(board: Leaderboard, influences: list[Influence]) -> Chart:
     rows: list[tuple[str, float, float, str, bool]] = []
-    for one in found:
-        value = f"{_points(one.deviation)} points · {percent(one.share, 0)} %"
-        rows.append((WORDS[one.name], one.deviation, one.uneven, value, True))
-        for name, share in list(one.parts.items())[:PARTS]:
-            part = one.deviation * math.sqrt(share)
+    for influence in influences:
+        value = f"{_points(influence.deviation)} points · {percent(influence.share, 0)} %"
+        rows.append((WORDS[influence.name], influence.deviation, influence.uneven, value, True))
+        for name, share in list(influence.parts.items())[:PARTS]:
+            part = influence.deviation * math.sqrt(share)
             rows.append((_setting(name), part, part, f"{percent(share, 0)} % of it", False))
     left = 16 + 1.1 * LETTER * max(len(name) for name, *_ in rows)
     right = WIDTH - 1.15 * LETTER * max(len(value) for *_, value, _ in rows) - 6
     bottom = 6 + 24.0 * len(rows)
-    alt = "; ".join(f"{WORDS[one.name]}: {_points(one.deviation)} points, {percent(one.share, 0)} %" for one in found)
+    alt = "; ".join(
+        f"{WORDS[influence.name]}: {_points(influence.deviation)} points, {percent(influence.share, 0)} %"
+        for influence in influences
+    )
     drawing = Drawing(WIDTH, bottom + 36, alt)
     x = Scale(0, 100 * max(deviation for _, deviation, *_ in rows) or 1.0, left, right)
     drawing.x_axis(x, bottom, f"how far it moves {board.score}, points", top=2, ticks=x.ticks(4))
-    for at, (name, whole, uneven, value, main) in enumerate(rows):
-        y, high = 18 + 24.0 * at, 12 if main else 6
+    for index, (name, whole, uneven, value, main) in enumerate(rows):
+        y, high = 18 + 24.0 * index, 12 if main else 6
         drawing.text(left - 10, y + 4, name, "name strong" if main else "label", anchor="end")
         drawing.box(left, y - high / 2, x(100 * whole) - left, high, "whole", title=f"{name}: {value}")
         drawing.box(left, y - high / 2, x(100 * uneven) - left, high, "own", opacity=1 if main else 0.6)
         drawing.text(WIDTH - 2, y + 4, value, "value" if main else "label", anchor="end")
-    return Chart("what-mattered", (Panel(str(drawing), alt),), _caption(board, found))
+    return Chart("what-mattered", (Panel(str(drawing), alt),), _caption(board, influences))
 
 
-def _caption(board: Leaderboard, found: list[Influence]) -> str:
-    levels = {one.name: one.levels for one in found}
+def _caption(board: Leaderboard, influences: list[Influence]) -> str:
+    levels = {influence.name: influence.levels for influence in influences}
     folds = len({record.fold for record in board.records}) > 1
     units = {"loss": "loss", "seed": "run of each" if folds else "seed", "test classes": "class"}
-    many = "runs of each (seeds and folds)" if folds else ""
+    plural = "runs of each (seeds and folds)" if folds else ""
     basis = ", ".join(
-        counted(levels[name], unit, many if name == "seed" else "") for name, unit in units.items() if name in levels
+        counted(levels[name], unit, plural if name == "seed" else "") for name, unit in units.items() if name in levels
     )
-    said = [
+    sentences = [
         "How far the score of a run would move (one standard deviation) if one thing alone were drawn anew, from an "
         f"analysis of variance over {basis}. The blue part differs from loss to loss and can change their order; the "
         "grey part raises or lowers all alike."
     ]
     if "settings" in levels:
-        said.append(
+        sentences.append(
             f"Settings are those that the search tried for each loss ({levels['settings']} trials or more) on "
             "validation classes, brought to the scale of test scores; Optuna's importances divide them, and are rough "
             "for so few."
         )
     if "learning rate" in levels:
-        said.append(
+        sentences.append(
             f"Rates are the {levels['learning rate']} that each loss tried on validation classes, brought to the scale "
             "of test scores."
         )
     if "seed" not in levels:
-        said.append("There is one seed, so its luck is in the bar of the loss.")
-    return " ".join(said)
+        sentences.append("There is one seed, so its luck is in the bar of the loss.")
+    return " ".join(sentences)
 
 
 def _table(searches: list[SearchRecord]) -> list[Block]:
     rows = tuple(
         (
-            in_words(search.name) if place == 0 else "",
+            in_words(search.name) if rank == 0 else "",
             _setting(name),
             percent(share, 0),
             short(search.given.get(name, "")),
             short(search.best.get(name, "")),
-            f"{percent(min(search.scores), 1)} to {percent(max(search.scores), 1)}" if place == 0 else "",
+            f"{percent(min(search.scores), 1)} to {percent(max(search.scores), 1)}" if rank == 0 else "",
         )
         for search in searches
-        for place, (name, share) in enumerate(sorted(search.importance.items(), key=lambda item: -item[1]))
+        for rank, (name, share) in enumerate(sorted(search.importance.items(), key=lambda item: -item[1]))
     )
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""What each loss does to a pair of items."""
+"""Chapter on the pair weights of each loss."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ POINTS = 101
 
 
 def pair_weight_curves(board: Leaderboard) -> list[Chapter]:
-    """The weight of a pair over its similarity, one small panel per loss."""
+    """Plot the weight of a pair over its similarity, one small panel per loss."""
     panels, without = [], []
     for entry in board.of_network():
         try:
             curves, mined = _traced(entry.runs[0])
-        except VicinalError:  # a loss of the user's own, which this installation does not know
+        except VicinalError:  # a custom loss that this installation does not know
             without.append(entry.label)
             continue
         if not mined:
@@ -53,7 +53,7 @@ def pair_weight_curves(board: Leaderboard) -> list[Chapter]:
 
 
 def _traced(run: Run) -> tuple[WeightCurves, bool]:
-    """Return the curves of a recipe's loss, and whether its miner is in them."""
+    """Return the curves of a run's loss, and whether they include its miner."""
     recipe = run.record.recipe
     name = str(recipe.get("loss", run.record.name))
     function = find_objective(name, run.trust)
@@ -61,13 +61,13 @@ def _traced(run: Run) -> tuple[WeightCurves, bool]:
     mining = recipe.get("mining")
     miner: Callable[..., tuple[Tensor, Tensor]] | None = None
     if mining is not None and mining not in RANDOM:
-        known: dict[str, Any] = recipe.get("mining_options", {})
-        miner = partial(find_miner(mining, run.trust), **known)
+        mining_options: dict[str, Any] = recipe.get("mining_options", {})
+        miner = partial(find_miner(mining, run.trust), **mining_options)
     return weight_curves(function, mining=miner, points=POINTS, **options), mining not in RANDOM
 
 
 def _panel(name: str, curves: WeightCurves) -> Panel:
-    # The slope of a distance over the cosine grows without bound at 1: that spike is left out of the scale.
+    # The derivative of a distance by the cosine is unbounded at 1: exclude that spike from the scale.
     inner = curves.similarity.abs() < 0.97
     shown = [*curves.positive[inner].tolist(), *curves.negative[inner].tolist()]
     pad = 0.06 * (max(shown) - min(shown) or 1.0)

@@ -1,4 +1,4 @@
-"""What papers report under the same protocol."""
+"""Chapter on published scores under the same protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["published_numbers"]
 
 
 def published_numbers(board: Leaderboard) -> list[Chapter]:
-    """Published scores of the same methods on the same data beside ours."""
+    """List published scores of the same methods on the same data next to ours."""
     first, entries = board.first, board.of_network()
     joins = any(entry.joined is not None for entry in entries)
     rows = []
@@ -47,14 +47,14 @@ def published_numbers(board: Leaderboard) -> list[Chapter]:
     return [Chapter("Published numbers", (Table(head, tuple(rows), caption, words=words),))]
 
 
-def _of_method(entries: list[Entry], theirs: str) -> list[Entry]:
-    """The entries of a published method; those that are spelled like it, if there are any."""
-    alike = [entry for entry in entries if same_method(entry.method, theirs)]
-    return [entry for entry in alike if entry.method == theirs] or alike
+def _of_method(entries: list[Entry], method: str) -> list[Entry]:
+    """Return the entries of a published method; only those with exactly the same spelling, if there are any."""
+    alike = [entry for entry in entries if same_method(entry.method, method)]
+    return [entry for entry in alike if entry.method == method] or alike
 
 
 def _known_name(dataset: str) -> str:
-    """The name of a published set, also where it was given as a folder."""
+    """Return the name of a published dataset, even if it was given as a folder."""
     if dataset in READERS:
         return dataset
     try:

@@ -1,4 +1,4 @@
-"""Who won, by how much, and how sure that is."""
+"""Chapter with the leaderboard: scores of all losses, with intervals."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ BESIDE = ("P@1", "P@R", "MAP@R", "mAP", "NMI")
 
 
 def leaderboard_tables(board: Leaderboard) -> list[Chapter]:
-    """One table and drawing for each backbone and dimension, what the folds come to together, what a reader of the
-    scores has to know, and what is missing."""
+    """Show a table and a chart for each backbone and dimension, the scores of joined folds, notes and missing runs."""
     blocks: list[Block] = []
     several = len(board.networks) > 1
     for network in sorted(board.networks, key=lambda network: network != board.main_network):
@@ -38,7 +37,7 @@ def leaderboard_tables(board: Leaderboard) -> list[Chapter]:
 
 
 def _chart(board: Leaderboard, trained: list[Entry], baselines: list[Entry], network: Network) -> Chart:
-    """Draw all losses, and below a rule the untrained network; chance, far to the left, would crowd them together."""
+    """Draw all losses, and the untrained network below a rule; chance is omitted, since it would compress the scale."""
     score, entries = board.score, [*trained, *baselines]
     intervals = [(entry.over_classes(score), entry.over_seeds(score)) for entry in entries]
     rows = [
@@ -57,17 +56,19 @@ def _chart(board: Leaderboard, trained: list[Entry], baselines: list[Entry], net
         ranking += "; without training "
         ranking += ", ".join(f"{entry.label} {percent(entry.mean(score))} %" for entry in baselines)
     svg = dot_rows(rows, f"test {score}, per cent", f"Test {score} of each loss, best first: {ranking}.")
-    said = [f"The large dot is the mean test {score}; further right is better."]
+    sentences = [f"The large dot is the mean test {score}; further right is better."]
     if baselines:
-        said.append("Rings below the rule are the network without training: what a loss has to beat.")
+        sentences.append("Rings below the rule are the network without training: what a loss has to beat.")
     if any(over_seeds for _, over_seeds in intervals):
-        said.append(
+        sentences.append(
             "Small rings are single seeds, and the thick bar is where the mean over many seeds would lie (95 %)."
         )
     if any(over_classes for over_classes, _ in intervals):
-        said.append("The thin line says how far the score would move had other classes been drawn to test on (95 %).")
+        sentences.append(
+            "The thin line says how far the score would move had other classes been drawn to test on (95 %)."
+        )
     name = "-".join(("leaderboard", network[0], str(network[1])))
-    return Chart(name, (Panel(svg, f"Ranking by test {score}: {ranking}."),), " ".join(said))
+    return Chart(name, (Panel(svg, f"Ranking by test {score}: {ranking}."),), " ".join(sentences))
 
 
 def _table(board: Leaderboard, trained: list[Entry], baselines: list[Entry]) -> Table:
@@ -102,7 +103,7 @@ def _table(board: Leaderboard, trained: list[Entry], baselines: list[Entry]) -> 
 
 
 def _joined(board: Leaderboard, entries: list[Entry]) -> list[Block]:
-    """The folds of each seed as one joined model, beside the mean of the separate ones."""
+    """Compare the joined model of each seed's folds with the mean of the separate models."""
     score = board.score
     both = [(entry, entry.joined) for entry in entries if entry.joined is not None]
     if not both:

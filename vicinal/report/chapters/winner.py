@@ -1,4 +1,4 @@
-"""The winner in pictures: neighbours, confusions of classes, and a map of its embeddings."""
+"""Chapters with images of the winner: neighbours, class confusions, and a map of its embeddings."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from vicinal.runs import Run
 __all__ = ["embedding_map", "pictures"]
 
 
-# Which classes are taken for each other.
+# Class confusions.
 
 PAIRS, CLASSES, LETTERS = 8, 12, 18
 
 
 def confusion(found: Search, album: Album, whose: str) -> list[Chapter]:
-    """A table of the pairs of classes most often taken for each other, and a heat map of the classes in it."""
+    """Show a table of the most confused pairs of classes, and a heat map of these classes."""
     shares = _shares(found)
     both = (shares + shares.T).tocoo()
     pairs = [
-        (float(value) / 2, int(one), int(other))
-        for one, other, value in zip(both.row, both.col, both.data, strict=True)
-        if one < other and value > 0
+        (float(value) / 2, int(first), int(second))
+        for first, second, value in zip(both.row, both.col, both.data, strict=True)
+        if first < second and value > 0
     ]
     if not pairs:
         return [Chapter("Confusion", (Prose("No class was ever taken for another.", kind="note"),))]
@@ -44,7 +44,7 @@ def confusion(found: Search, album: Album, whose: str) -> list[Chapter]:
 
 
 def _shares(found: Search) -> coo_array:
-    """For queries of each class, how much of what should be their class is each other class."""
+    """Return, for queries of each class, the share of each class among their R nearest neighbours."""
     within = np.arange(found.found.shape[1]) < found.relevant[:, None]
     rows, columns = np.nonzero(within & (found.found >= 0))
     of_query = found.labels[found.queries]
@@ -64,14 +64,14 @@ def _table(pairs: list[tuple[float, int, int]], shares: csr_array, found: Search
         return tuple(album.picture(int(item), label) for item in items)
 
     rows = []
-    for _, one, other in pairs:
-        names = (album.names[one], album.names[other])
+    for _, first, second in pairs:
+        names = (album.names[first], album.names[second])
         numbers = (
-            f"{100 * shares[one, other]:.1f}",
-            f"{100 * shares[other, one]:.1f}",
-            f"{100 * shares[one, one]:.1f}",
+            f"{100 * shares[first, second]:.1f}",
+            f"{100 * shares[second, first]:.1f}",
+            f"{100 * shares[first, first]:.1f}",
         )
-        shown = (names[0], examples(one), names[1], examples(other)) if album.data is not None else names
+        shown = (names[0], examples(first), names[1], examples(second)) if album.data is not None else names
         rows.append((*shown, *numbers))
     head = ("class", "", "taken for", "") if album.data is not None else ("class", "taken for")
     words = frozenset(range(len(head)))
@@ -85,26 +85,29 @@ def _table(pairs: list[tuple[float, int, int]], shares: csr_array, found: Search
 def _heat_map(chosen: list[int], shares: csr_array, album: Album) -> Chart:
     full = [album.names[label] for label in chosen]
     names = short_names(full, LETTERS)
-    longest = 1.12 * LETTER * max(map(len, names))  # as wide as on a phone
-    slant = 0.72 * longest  # of names that are turned by 45 degrees
+    longest = 1.12 * LETTER * max(map(len, names))  # width on a phone
+    slant = 0.72 * longest  # extent of names rotated by 45 degrees
     left, top = longest + 10, slant + 14
-    side = min(30.0, (WIDTH - left - slant) / (len(chosen) - 0.5))  # the last column's name leans out
+    side = min(30.0, (WIDTH - left - slant) / (len(chosen) - 0.5))  # the last column's name extends beyond its column
     alt = "Heat map of confusion. " + "; ".join(
         f"{full[row]}: {100 * shares[label, label]:.0f} % right" for row, label in enumerate(chosen)
     )
     drawing = Drawing(WIDTH, top + side * len(chosen) + 6, alt)
-    strongest = max(float(shares[one, other]) for one in chosen for other in chosen if one != other) or 1.0
-    for row, one in enumerate(chosen):
+    strongest = (
+        max(float(shares[label_of_row, other]) for label_of_row in chosen for other in chosen if label_of_row != other)
+        or 1.0
+    )
+    for row, label_of_row in enumerate(chosen):
         drawing.text(left - 6, top + side * (row + 0.5) + 4, names[row], "name", anchor="end")
         drawing.text(left + side * (row + 0.5), top - 5, names[row], "name", turn=-45)
         for column, other in enumerate(chosen):
-            share = float(shares[one, other])
+            share = float(shares[label_of_row, other])
             title = f"{full[row]} → {full[column]}: {100 * share:.1f} %"
-            place = (left + side * column + 0.5, top + side * row + 0.5, side - 1, side - 1)
-            drawing.box(*place, "empty", title=title)
+            area = (left + side * column + 0.5, top + side * row + 0.5, side - 1, side - 1)
+            drawing.box(*area, "empty", title=title)
             if share > 0:
-                opacity = min(1.0, share / (strongest if one != other else 1.0))
-                drawing.box(*place, "own" if one == other else "", opacity=opacity, title=title)
+                opacity = min(1.0, share / (strongest if label_of_row != other else 1.0))
+                drawing.box(*area, "own" if label_of_row == other else "", opacity=opacity, title=title)
     caption = (
         "The classes of the table against each other: rows are queries, columns what was found. The stronger the "
         "orange, the more neighbours are of the wrong class; blue on the diagonal is right."
@@ -112,15 +115,15 @@ def _heat_map(chosen: list[int], shares: csr_array, album: Album) -> Chart:
     return Chart("confusion", (Panel(str(drawing), alt),), caption)
 
 
-# The space on a page: t-SNE of some test classes.
+# Map of the embeddings: t-SNE of some test classes.
 
 MAP_CLASSES, PER_CLASS, COLOURS = 12, 40, 6
-MAP_LETTERS, BOLD = 22, 1.2 * LETTER  # of a name at most, and the width of one on a phone
-FAR = 20  # from its heap, so that a name needs a line to it
+MAP_LETTERS, BOLD = 22, 1.2 * LETTER  # longest name, and width of a letter on a phone
+FAR = 20  # distance from its cluster at which a name gets a connecting line
 
 
 def embedding_map(found: Search, album: Album, whose: str) -> list[Chapter]:
-    """Draw items of classes from the worst to the best, each class named at its middle."""
+    """Draw items of classes from the worst to the best, each class named at its densest point."""
     of_query = found.labels[found.queries]
     present = np.unique(of_query)
     score = np.array([found.scores[of_query == label].mean() for label in present])
@@ -129,28 +132,28 @@ def embedding_map(found: Search, album: Album, whose: str) -> list[Chapter]:
     if len(items) < 12 or len(chosen) < 2:
         return []
     rows = found.embeddings[items].astype(np.float64)
-    if found.distance == "cosine":  # among unit vectors the nearest by angle are the nearest in space
+    if found.distance == "cosine":  # for unit vectors, nearest by angle is nearest by distance
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     perplexity = min(30.0, (len(items) - 1) / 3)
-    places = TSNE(perplexity=perplexity, init="random", random_state=0).fit_transform(rows)
+    points = TSNE(perplexity=perplexity, init="random", random_state=0).fit_transform(rows)
     names = [album.names[label] for label in chosen]
     alt = f"Map of {len(items)} test items of {len(chosen)} classes: {', '.join(names)}."
     drawing = Drawing(WIDTH, WIDTH * 0.82, alt)
-    (left, bottom), (right, top) = places.min(axis=0).tolist(), places.max(axis=0).tolist()
+    (left, bottom), (right, top) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
     x, y = Scale(left, right, 10, WIDTH - 10), Scale(bottom, top, WIDTH * 0.82 - 10, 10)
     labels = found.labels[items]
-    for at, label in enumerate(chosen):
-        for across, up in places[labels == label].tolist():
-            drawing.dot(x(across), y(up), f"c{at % COLOURS}", radius=2.4, title=names[at])
-    heaps = [_densest(places[labels == label]) for label in chosen]
+    for index, label in enumerate(chosen):
+        for across, up in points[labels == label].tolist():
+            drawing.dot(x(across), y(up), f"c{index % COLOURS}", radius=2.4, title=names[index])
+    heaps = [_densest(points[labels == label]) for label in chosen]
     shown = short_names(names, MAP_LETTERS)
     wanted = [Box(x(across), y(up), BOLD * len(name) + 6, 15) for (across, up), name in zip(heaps, shown, strict=True)]
     placed = place_boxes(wanted, drawing.width, drawing.height)
-    for at, (box, own) in enumerate(zip(placed, wanted, strict=True)):
+    for index, (box, own) in enumerate(zip(placed, wanted, strict=True)):
         if abs(box.y - own.y) > FAR or abs(box.x - own.x) > FAR:
-            drawing.line([(own.x, own.y), (box.x, box.y)], f"lead c{at % COLOURS}")
-    for at, box in enumerate(placed):
-        drawing.text(box.x, box.y + 4, shown[at], f"on-map c{at % COLOURS}", anchor="middle")
+            drawing.line([(own.x, own.y), (box.x, box.y)], f"lead c{index % COLOURS}")
+    for index, box in enumerate(placed):
+        drawing.text(box.x, box.y + 4, shown[index], f"on-map c{index % COLOURS}", anchor="middle")
     caption = (
         f"Test items as {whose} places them, flattened to a page by t-SNE: {len(chosen)} classes from the worst to the "
         "best scored. A class in one tight heap is found easily; names that lie in one heap are confused. Distances "
@@ -159,18 +162,18 @@ def embedding_map(found: Search, album: Album, whose: str) -> list[Chapter]:
     return [Chapter("Map of the space", (Chart("map", (Panel(str(drawing), alt),), caption),))]
 
 
-def _densest(places: np.ndarray) -> tuple[float, float]:
-    """The item of a class that is nearest to the others, so that a name stands on its heap even if there are two."""
-    distances = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=-1))
+def _densest(points: np.ndarray) -> tuple[float, float]:
+    """Return the point nearest to the others, so that a name is on a cluster even if its class forms two."""
+    distances = np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=-1))
     middle = int(np.median(distances, axis=1).argmin())
-    return float(places[middle, 0]), float(places[middle, 1])
+    return float(points[middle, 0]), float(points[middle, 1])
 
 
 ROWS, SHOWN = 3, 8
 
 
 def pictures(board: Leaderboard) -> list[Chapter]:
-    """Open the data and the embeddings of the winner once, for three chapters."""
+    """Open the data and embeddings of the winner once for three chapters: neighbours, map and confusion."""
     winner = board.of_network()[0]
     run = winner.typical(board.score)
     if not run.has_test_items:
@@ -178,12 +181,12 @@ def pictures(board: Leaderboard) -> list[Chapter]:
     album = open_album(run, board.data)
     if run.record.gallery and run.test_items().roles is None and album.roles is None:
         return [Chapter("What it finds", (Prose(album.note, kind="note"),))]
-    found = search(run, album.roles)
+    results = search(run, album.roles)
     which = f"seed {run.record.seed}" + ("" if run.record.fold is None else f", fold {run.record.fold}")
     return [
-        Chapter("What it finds", tuple(_neighbours(run, found, album, f"{winner.label} ({which})"))),
-        *embedding_map(found, album, winner.label),
-        *confusion(found, album, winner.label),
+        Chapter("What it finds", tuple(_neighbours(run, results, album, f"{winner.label} ({which})"))),
+        *embedding_map(results, album, winner.label),
+        *confusion(results, album, winner.label),
     ]
 
 
@@ -195,7 +198,7 @@ def _neighbours(run: Run, found: Search, album: Album, whose: str) -> list[Block
     best, worst = order[::-1], order
     middle = order[np.argsort(np.abs(np.arange(len(order)) - len(order) // 2), kind="stable")]
     groups = tuple(
-        (title, tuple(_row(found, album, int(at)) for at in _of_different_classes(found, ranked)))
+        (title, tuple(_row(found, album, int(query)) for query in _of_different_classes(found, ranked)))
         for title, ranked in (("Among the best", best), ("In the middle", middle), ("Among the worst", worst))
     )
     caption = (
@@ -209,18 +212,18 @@ def _neighbours(run: Run, found: Search, album: Album, whose: str) -> list[Block
 
 def _of_different_classes(found: Search, ranked: np.ndarray) -> list[int]:
     chosen: dict[int, int] = {}
-    for at in ranked.tolist():
-        chosen.setdefault(int(found.labels[found.queries[at]]), at)
+    for query in ranked.tolist():
+        chosen.setdefault(int(found.labels[found.queries[query]]), query)
         if len(chosen) == ROWS:
             break
     return list(chosen.values())
 
 
-def _row(found: Search, album: Album, at: int) -> tuple[Thumbnail, str, tuple[Thumbnail, ...]]:
-    item = int(found.queries[at])
+def _row(found: Search, album: Album, query: int) -> tuple[Thumbnail, str, tuple[Thumbnail, ...]]:
+    item = int(found.queries[query])
     label = int(found.labels[item])
-    answers = [int(other) for other in found.found[at, :SHOWN] if other >= 0]
+    answers = [int(other) for other in found.found[query, :SHOWN] if other >= 0]
     shown = tuple(
         album.picture(other, int(found.labels[other]), bool(found.labels[other] == label)) for other in answers
     )
-    return album.picture(item, label), f"MAP@R {found.scores[at]:.2f}", shown
+    return album.picture(item, label), f"MAP@R {found.scores[query]:.2f}", shown
