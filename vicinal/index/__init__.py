@@ -1,4 +1,4 @@
-"""The index: items, their embeddings and the embedder, in one folder or in a store, searched exactly."""
+"""The index: items, their embeddings and the embedder, in a folder or in a database, searched exactly."""
 
 from vicinal.index._classify import Naming, classify
 from vicinal.index.client import RemoteIndex, connect

@@ -1,4 +1,7 @@
-"""Names for new pictures by the items of an index, or none: classes that no training has seen need only be in it."""
+"""Classify new pictures by the nearest labelled item of an index, or as none of its classes.
+
+Classes unseen in training need only be in the index.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ __all__ = ["Naming", "classify", "naming_rule"]
 
 @dataclass(frozen=True)
 class Naming:
-    """What a picture is, by the item of the index that is nearest to it.
+    """Class of a picture, taken from the nearest item of the index.
 
     Attributes:
-        label: The class of that item; None if it is not near enough: none of these.
-        similarity: To that item; None if there was nothing to compare with.
-        probability: Of being of its class, where the embedder is calibrated.
-        nearest: The id of that item.
-        nearest_label: Its class, near enough or not.
+        label: Class of the nearest item; None if it is below the threshold (none of the known classes).
+        similarity: Similarity to the nearest item; None if there was nothing to compare with.
+        probability: Probability of belonging to that class, if the embedder is calibrated.
+        nearest: Id of the nearest item.
+        nearest_label: Class of the nearest item, above the threshold or not.
     """
 
     label: Value | None
@@ -36,7 +39,7 @@ class Naming:
     nearest_label: Value | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Its fields, for JSON."""
+        """Return the fields as a dict, for JSON."""
         return asdict(self)
 
 
@@ -48,14 +51,14 @@ def classify(
     threshold: float | None = None,
     where: Where | None = None,
 ) -> list[Naming]:
-    """Name pictures by the nearest labelled item of an index; below the threshold the answer is none of these.
+    """Classify pictures by the nearest labelled item of an index; below the threshold the label is None.
 
     Args:
-        index: What is known: items with labels.
+        index: Index with labelled items.
         query: An image, a folder or a sequence of images.
-        vector: An embedding, or several, in place of a query.
-        threshold: The similarity that is near enough; by default that of the calibrated embedder.
-        where: A filter on the items of the index.
+        vector: One or more embeddings instead of a query.
+        threshold: Lowest similarity that counts as a match; by default that of the calibrated embedder.
+        where: Filter on the items of the index.
 
     Example:
         >>> import tempfile
@@ -64,16 +67,16 @@ def classify(
         >>> [naming.label for naming in classify(index, vector=[[0.9, 0.1], [-1.0, -1.0]], threshold=0.8)]
         ['wren', None]
     """
-    threshold, known = naming_rule(index, threshold, where)
-    answers = index.search(query, k=1, where=known, vector=vector)
+    threshold, labelled = naming_rule(index, threshold, where)
+    answers = index.search(query, k=1, where=labelled, vector=vector)
     return [_named(hits, threshold) for hits in ([answers] if isinstance(answers, Hits) else answers)]
 
 
 def naming_rule(index: Index, threshold: float | None, where: Where | None) -> tuple[float, Condition]:
-    """The similarity that is near enough, and which items may give a name; see `classify`.
+    """Return the threshold and the condition on items that may provide a label; see `classify`.
 
     Raises:
-        InputError: If nothing could be named by them.
+        InputError: If there is no threshold, or no item has a label.
     """
     if threshold is None:
         if index.calibration is None:
@@ -85,10 +88,10 @@ def naming_rule(index: Index, threshold: float | None, where: Where | None) -> t
     else:
         check_threshold(threshold, index.distance)
     labelled: Condition = Not(Null("label"))
-    known = labelled if where is None else And((labelled, as_condition(where)))
-    if not index.count(known):
+    condition = labelled if where is None else And((labelled, as_condition(where)))
+    if not index.count(condition):
         raise InputError(f"No item of {index.path} that passes the filter has a label: there is nothing to name by.")
-    return threshold, known
+    return threshold, condition
 
 
 def _named(hits: Hits, threshold: float) -> Naming:

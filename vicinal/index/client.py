@@ -1,7 +1,7 @@
-"""An index behind HTTP, with the methods of an index that is at hand.
+"""Client for an index behind HTTP, with the same methods as a local `Index`.
 
-Written on `http.client` of the standard library: a client needs nothing but vicinal, a few connections are kept open
-for whichever thread asks next, and what is sent and received is a few lines of JSON.
+It uses `http.client` of the standard library, so a client needs nothing but vicinal. A few connections stay open and
+are shared by all threads; requests and replies are a few lines of JSON.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from vicinal.neighbours.reranking import as_reranking
 __all__ = ["RemoteIndex", "connect", "form_body"]
 
 
-# Connections to a server that are kept open for whichever thread asks next: a few, however many ask.
+# A small pool of open connections to a server, shared by all threads.
 
 
 @final
 class KeptConnections:
-    """Connections to one server.
+    """Pool of connections to one server.
 
     Args:
-        parts: Of its address.
-        timeout: Seconds that an answer may take.
-        most: That are kept while nobody uses them.
+        parts: Parts of the server's address.
+        timeout: Timeout of a request, in seconds.
+        most: Largest number of idle connections to keep.
     """
 
     def __init__(self, parts: SplitResult, timeout: float, most: int) -> None:
@@ -59,7 +59,7 @@ class KeptConnections:
         self._lock = threading.Lock()
 
     def take(self) -> http.client.HTTPConnection:
-        """One that nobody uses, or a new one, which is not open yet."""
+        """Return an idle connection, or a new one that is not open yet."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
@@ -69,7 +69,7 @@ class KeptConnections:
         return http.client.HTTPConnection(host, port, timeout=self._timeout)
 
     def give_back(self, connection: http.client.HTTPConnection) -> None:
-        """Leave one that has been answered to whoever asks next; close it if there are enough."""
+        """Return a connection to the pool after its reply was read; close it if the pool is full."""
         with self._lock:
             if len(self._idle) < self._most:
                 self._idle.append(connection)
@@ -77,18 +77,18 @@ class KeptConnections:
         connection.close()
 
     def close(self) -> None:
-        """Close those that nobody uses; the others when they are given back."""
+        """Close idle connections now, and the others when they are given back."""
         with self._lock:
             idle, self._idle, self._most = self._idle, [], 0
         for connection in idle:
             connection.close()
 
 
-# Pictures as they are sent to a server: the bytes of their files, in a body of their own or in a form.
+# Pictures as request bodies: the bytes of a file, alone or as part of a form.
 
 
 def pictures_of(query: Any) -> tuple[list[Any], bool]:
-    """What is to be sent, and whether it is one picture alone."""
+    """Return the pictures to send, and whether the query is a single picture."""
     if isinstance(query, str | os.PathLike) and Path(query).is_dir():
         files = list(images_below(Path(query)))
         if not files:
@@ -102,7 +102,7 @@ def pictures_of(query: Any) -> tuple[list[Any], bool]:
 
 
 def file_content(picture: Any) -> bytes:
-    """The bytes of a picture's file."""
+    """Return the bytes of a picture's file."""
     if isinstance(picture, bytes):
         return picture
     if isinstance(picture, str | os.PathLike):
@@ -124,7 +124,7 @@ def file_content(picture: Any) -> bytes:
 
 
 def form_body(fields: Mapping[str, str], files: Mapping[str, bytes]) -> tuple[str, bytes]:
-    """A multipart body, and what it is called."""
+    """Return the content type and the bytes of a multipart form."""
     edge = secrets.token_hex(16)
     parts = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
     parts += [(f'name="{name}"; filename="picture"', content) for name, content in files.items()]
@@ -137,23 +137,23 @@ def form_body(fields: Mapping[str, str], files: Mapping[str, bytes]) -> tuple[st
 
 T = TypeVar("T")
 
-LISTED = 1000  # items of one reply
-SENT = 500  # vectors of one request
-SIDE_BY_SIDE = 8  # requests of one call, and connections that are kept
+LISTED = 1000  # items per reply
+SENT = 500  # vectors per request
+SIDE_BY_SIDE = 8  # concurrent requests of one call, and idle connections kept
 ATTEMPTS = 5
-LATER = (429, 503)  # a server that asks to be asked again
+LATER = (429, 503)  # status codes that ask the client to retry
 
 
 def connect(url: str, *, token: str = "", timeout: float = 60.0) -> RemoteIndex:
     """Connect to a server that `vicinal serve` started.
 
     Args:
-        url: Of the server, such as "http://127.0.0.1:8765".
-        token: The server's, where it has one.
-        timeout: Seconds that an answer may take.
+        url: Address of the server, such as "http://127.0.0.1:8765".
+        token: Access token, if the server requires one.
+        timeout: Timeout of a request, in seconds.
 
     Returns:
-        What has the methods of `Index` that can be asked from afar: search, nearest, get, count, calibration, add,
+        A client with the methods of `Index` that work remotely: search, nearest, get, count, calibration, add,
         update, remove; and `same` of its embedder.
     """
     return RemoteIndex(url, token=token, timeout=timeout)
@@ -161,12 +161,12 @@ def connect(url: str, *, token: str = "", timeout: float = 60.0) -> RemoteIndex:
 
 @final
 class RemoteIndex:
-    """An index behind HTTP; several threads may ask it. Answers are those of the library, to the last digit.
+    """An index behind HTTP. It is thread-safe, and its answers equal those of the library to the last digit.
 
     Args:
-        url: Of the server.
-        token: The server's, where it has one.
-        timeout: Seconds that an answer may take.
+        url: Address of the server.
+        token: Access token, if the server requires one.
+        timeout: Timeout of a request, in seconds.
     """
 
     def __init__(self, url: str, *, token: str = "", timeout: float = 60.0) -> None:
@@ -185,7 +185,7 @@ class RemoteIndex:
 
     @property
     def dim(self) -> int:
-        """Numbers in a vector."""
+        """Dimension of the vectors."""
         return self._info()["dim"]
 
     @property
@@ -195,23 +195,23 @@ class RemoteIndex:
 
     @property
     def embedder_hash(self) -> str:
-        """Of the embedder that made the vectors; empty if they come from elsewhere."""
+        """Hash of the embedder that made the vectors; empty if they come from elsewhere."""
         return self._info()["embedder"]
 
     @property
     def generation(self) -> str:
-        """A name of what is in it now: another after every change."""
+        """Version of the content; changes with every write."""
         return self._info()["generation"]
 
     @property
     def calibration(self) -> Calibration | None:
-        """From which similarity on a hit counts as the same; None if the embedder was not calibrated."""
+        """Calibration with the threshold above which a hit counts as the same; None if there is none."""
         values = self._asked("GET", "/api/calibration")["calibration"]
         return None if values is None else Calibration.of(values)
 
     @property
     def columns(self) -> dict[str, str | None]:
-        """What can be asked for in a filter, and what kind of values each column holds."""
+        """Columns that a filter may name, and the kind of value that each holds."""
         return self._info()["columns"]
 
     def __len__(self) -> int:
@@ -229,7 +229,7 @@ class RemoteIndex:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; those that are in use, when they have been answered."""
+        """Close the connections; those in use are closed once their reply was read."""
         self._connections.close()
 
     @overload
@@ -272,20 +272,20 @@ class RemoteIndex:
 
         Args:
             query: A path, the bytes of an image file, an image, a uint8 array; a vector if the index has no embedder.
-                A folder or a list of these asks several things at once. Files are sent as they are, images as PNG.
-            k: How many.
-            where: A filter.
-            vector: An embedding, or several, in place of a query.
-            item: The id of an item in place of a query; it does not find itself.
+                A folder or a list of these is a batch of queries. Files are sent unchanged, images as PNG.
+            k: Number of neighbours.
+            where: Filter on the items.
+            vector: One or more embeddings instead of a query.
+            item: Id of an item to search by instead of a query; the item itself is not returned.
             fast: See `Index.search`.
             expand: See `Index.search`.
-            rerank: See `Index.search`; a server re-ranks as `Reranking()` says, and with no other settings. Where it
-                takes longer than the server allows, it is asked again while it prepares.
+            rerank: See `Index.search`; a server supports only the default settings, `Reranking()`. If preparing
+                takes longer than the server allows, the request is retried until it is done.
 
         Returns:
-            `Hits` for one query, a list of them for several.
+            `Hits` for a single query, a list of them for a batch.
         """
-        if sum(given is not None for given in (query, vector, item)) != 1:
+        if sum(source is not None for source in (query, vector, item)) != 1:
             raise InputError("Give one of query, vector and item.")
         k, expand = checked_count(k, "k"), checked_count(expand, "expand", least=0)
         settings = as_reranking(rerank)
@@ -300,13 +300,13 @@ class RemoteIndex:
         if vector is not None:
             array = as_array(vector, "queries")
             rows = checked_rows(array[None] if array.ndim == 1 else array, "queries")
-            found = self._each(
+            replies = self._each(
                 lambda row: self._asked("POST", "/search", ask, json_body={"vector": row}), rows.tolist()
             )
-            return _hits(found[0]) if array.ndim == 1 else [_hits(reply) for reply in found]
+            return _hits(replies[0]) if array.ndim == 1 else [_hits(reply) for reply in replies]
         pictures, single = pictures_of(query)
-        found = self._each(lambda picture: self._asked("POST", "/search", ask, body=file_content(picture)), pictures)
-        return _hits(found[0]) if single else [_hits(reply) for reply in found]
+        replies = self._each(lambda picture: self._asked("POST", "/search", ask, body=file_content(picture)), pictures)
+        return _hits(replies[0]) if single else [_hits(reply) for reply in replies]
 
     def nearest(
         self, queries: Any, k: int = 10, where: Where | None = None, *, fast: bool = False
@@ -320,7 +320,7 @@ class RemoteIndex:
         return ids, np.array([[hit.similarity for hit in hits] for hits in answers], dtype=np.float64)
 
     def get(self, where: Where | None = None, *, vectors: bool = True) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
-        """The items that pass a filter in the order of their ids, and their vectors unless these are not wanted."""
+        """Return the items that pass a filter, ordered by id, and their vectors if `vectors` is True."""
         for _ in range(ATTEMPTS):
             replies = list(self._pages(where, vectors))
             if len({reply["generation"] for reply in replies}) == 1:
@@ -332,15 +332,15 @@ class RemoteIndex:
         return [_item(item) for item in listed], np.array(rows, dtype=np.float32).reshape(len(rows), self.dim)
 
     def count(self, where: Where | None = None) -> int:
-        """How many items pass a filter."""
+        """Return the number of items that pass a filter."""
         return self._asked("GET", "/items", {**_filter(where), "limit": 0})["count"]
 
     def same(self, one: Any, other: Any) -> Sameness:
-        """Say whether two pictures are of one class, as the embedder's calibration has it; see `Embedder.same`.
+        """Return whether two pictures are of the same class, by the embedder's calibration; see `Embedder.same`.
 
         Args:
             one: A path, the bytes of an image file, an image or a uint8 array.
-            other: Another.
+            other: The picture to compare with, in any of these forms.
         """
         kind, body = form_body({}, {"a": file_content(one), "b": file_content(other)})
         reply = self._asked("POST", "/same", body=body, kind=kind)
@@ -358,38 +358,38 @@ class RemoteIndex:
         metadata: Mapping[str, Sequence[Any]] | None = None,
         embedder: str | None = None,
     ) -> Changes:
-        """Add pictures or vectors; the server must be writable, and the token right.
+        """Add pictures or vectors; the server must be writable and the token valid.
 
         Args:
-            items: Paths, images or uint8 arrays, which the server embeds; it keeps no pictures.
-            vectors: Embeddings in place of items, one row each.
-            ids: One each; by default the absolute paths of files.
-            labels: One each, or None.
-            metadata: Further values by column, one each.
-            embedder: For vectors, if the index has an embedder: the hash of what made them.
+            items: Paths, images or uint8 arrays, which the server embeds; it does not store pictures.
+            vectors: Embeddings instead of items, one row per item.
+            ids: One id per item; by default the absolute paths of files.
+            labels: One label per item, or None.
+            metadata: Additional columns, one value per item.
+            embedder: Hash of the embedder that made the vectors; required if the index has an embedder.
         """
         if (items is None) == (vectors is None):
             raise InputError("Give items or vectors.")
-        given: list[Any] = pictures_of(items)[0] if vectors is None else checked_rows(vectors, "vectors").tolist()
+        contents: list[Any] = pictures_of(items)[0] if vectors is None else checked_rows(vectors, "vectors").tolist()
         if ids is None:
-            if vectors is not None or not all(isinstance(item, str | os.PathLike) for item in given):
+            if vectors is not None or not all(isinstance(item, str | os.PathLike) for item in contents):
                 raise InputError("What is not a file needs ids, by which it can be found and removed again.")
-            ids = [os.path.abspath(item) for item in given]
+            ids = [os.path.abspath(item) for item in contents]
         columns: dict[str, Sequence[Any] | NDArray[Any]] = {"id": ids, **(metadata or {})} | (
             {} if labels is None else {"label": labels}
         )
         for name, column in columns.items():
-            if len(column) != len(given):
-                raise InputError(f"{name} must have one entry per item: {len(given)} items, {len(column)} entries.")
+            if len(column) != len(contents):
+                raise InputError(f"{name} must have one entry per item: {len(contents)} items, {len(column)} entries.")
         plain = {name: [plain_value(value, name) for value in column] for name, column in columns.items()}
         if vectors is None:
-            replies = [self._add_picture(item, place, plain) for place, item in enumerate(given)]
+            replies = [self._add_picture(item, position, plain) for position, item in enumerate(contents)]
         else:
             replies = []
-            for start in range(0, len(given), SENT):
+            for start in range(0, len(contents), SENT):
                 part = {name: column[start : start + SENT] for name, column in plain.items()}
                 body = {
-                    "vectors": given[start : start + SENT],
+                    "vectors": contents[start : start + SENT],
                     "ids": part.pop("id"),
                     "labels": part.pop("label", None),
                 }
@@ -399,12 +399,12 @@ class RemoteIndex:
         return _joined(replies)
 
     def update(self, where: Where, values: Mapping[str, Any]) -> int:
-        """Give the items that pass a filter other values by column, None to take one away; say how many there were."""
+        """Set columns of the items that pass a filter (None removes a value), and return the number of items."""
         plain = {name: plain_value(value, name) for name, value in values.items()}
         return self._asked("PATCH", "/items", json_body={**_filter(where), "values": plain})["updated"]
 
     def remove(self, where: Where | None = None, *, ids: Iterable[Id] | None = None) -> int:
-        """Remove the items that pass a filter, or those of some ids, one after the other; say how many there were."""
+        """Remove items by filter or by id, one request each, and return the number of items removed."""
         if (where is None) == (ids is None):
             raise InputError("Give a filter, or ids.")
         wanted = [item.id for item in self.get(where, vectors=False)[0]] if ids is None else dict.fromkeys(ids)
@@ -431,12 +431,12 @@ class RemoteIndex:
 
     def _add_picture(self, item: Any, place: int, columns: Mapping[str, list[Any]]) -> dict[str, Any]:
         values = {name: column[place] for name, column in columns.items()}
-        told = {"id": values.pop("id"), "label": values.pop("label", None), "metadata": values}
-        kind, body = form_body({"item": json.dumps(told)}, {"file": file_content(item)})
+        description = {"id": values.pop("id"), "label": values.pop("label", None), "metadata": values}
+        kind, body = form_body({"item": json.dumps(description)}, {"file": file_content(item)})
         return self._asked("POST", "/items", body=body, kind=kind)
 
     def _each(self, ask: Callable[[Any], T], things: Sequence[Any]) -> list[T]:
-        """Ask for several things side by side: the server works on them together."""
+        """Send several requests concurrently, so that the server can process them as a batch."""
         if len(things) < 2:
             return [ask(thing) for thing in things]
         with ThreadPoolExecutor(min(SIDE_BY_SIDE, len(things))) as pool:
@@ -453,7 +453,7 @@ class RemoteIndex:
         kind: str = "application/octet-stream",
         missing: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The reply to a request; `missing` in place of one that says that there is no such item."""
+        """Send a request and return the reply, or `missing` if the server answers that there is no such item."""
         headers = dict(self._headers)
         if json_body is not None:
             body, kind = json.dumps(json_body).encode(), "application/json"
@@ -473,15 +473,15 @@ class RemoteIndex:
         if status == 404 and missing is not None:
             return missing
         if status >= 400 or not isinstance(reply, dict):
-            told = reply.get("error") if isinstance(reply, dict) else None
-            told = told or f"status {status}, and nothing that vicinal's server says; is it one?"
-            raise (InputError if 400 <= status < 500 else DataError)(f"{self.url}: {told}")
+            message = reply.get("error") if isinstance(reply, dict) else None
+            message = message or f"status {status}, and nothing that vicinal's server says; is it one?"
+            raise (InputError if 400 <= status < 500 else DataError)(f"{self.url}: {message}")
         return reply
 
     def _sent(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, float, bytes]:
-        """Status, seconds to wait before it is asked again, and content of one reply."""
+        """Send a request once; return status, seconds to wait before a retry, and content."""
         connection = self._connections.take()
         fresh = connection.sock is None
         try:
@@ -493,7 +493,7 @@ class RemoteIndex:
             return reply.status, float(wait) if wait.isdecimal() else 1.0, content
         except (http.client.HTTPException, OSError) as error:
             connection.close()
-            # A connection that was kept may have been closed by the server meanwhile: then nothing was done.
+            # The server may have closed an idle connection meanwhile. In that case nothing was done, so retry.
             dropped = isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | BrokenPipeError)
             if dropped and not fresh:
                 return self._sent(method, target, body, headers)

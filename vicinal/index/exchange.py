@@ -1,7 +1,7 @@
-"""An index as a file for other programs (Parquet, npz, faiss), and vectors made elsewhere as rows of an index.
+"""Export an index to a file for other programs (Parquet, npz, faiss), and import vectors made elsewhere.
 
-What is exported to Parquet or npz and imported again is the same: ids, labels, paths, metadata, what `refresh` needs to
-know, the distance, and the hash of the embedder. The embedder itself is not in the file.
+Export to Parquet or npz and import again is lossless: ids, labels, paths, metadata, the columns that `refresh` needs,
+the distance, and the hash of the embedder. The embedder itself is not in the file.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = ["ForeignVectors", "export_items", "prepare_export", "read_vectors", "
 
 EMBEDDER = "embedder"
 OF_FILES = ("path", "source", "stamp", "hash")  # built-in columns that are neither ids nor labels
-PREFIX = "metadata_"  # of metadata columns in an npz file
-MISSING = "missing_"  # of arrays that say which entries of another one are missing
+PREFIX = "metadata_"  # prefix of metadata columns in an npz file
+MISSING = "missing_"  # prefix of the masks that mark missing entries of another array
 ARRAYS = {"label": "labels", "path": "paths", **{name: f"item_{name}" for name in OF_FILES[1:]}}
 
 
@@ -47,13 +47,13 @@ class ForeignVectors:
 
     Attributes:
         vectors: One row per item.
-        ids: None if the file has none.
-        labels: None if the file has none.
-        metadata: Further values by column.
-        files: What is known of the items' files (path, source, stamp, hash), by column.
-        embedder: Hash of the embedder that made them; empty if the file does not say.
-        distance: How they are compared; empty if the file does not say.
-        numbers: What the file keeps each number in.
+        ids: Ids of the items; None if the file has none.
+        labels: Labels of the items; None if the file has none.
+        metadata: Additional columns, by name.
+        files: Columns about the items' files (path, source, stamp, hash), by name.
+        embedder: Hash of the embedder that made the vectors; empty if the file does not name one.
+        distance: Distance of the vectors; empty if the file does not name one.
+        numbers: Number format of the vectors in the file.
     """
 
     vectors: NDArray[Any]
@@ -67,11 +67,11 @@ class ForeignVectors:
 
 
 def prepare_export(path: Path) -> None:
-    """Find out before the work whether an index can be exported to a file; folders above it are made.
+    """Check before any work that an index can be exported to a file; parent folders are created.
 
     Raises:
-        InputError: If its name does not say which kind of file.
-        DataError: If it cannot be written.
+        InputError: If the suffix is not a supported format.
+        DataError: If the file cannot be written.
     """
     if path.suffix not in WRITERS:
         raise InputError(f"An index is exported to a file that ends in {', '.join(WRITERS)}; got {path}.")
@@ -84,7 +84,7 @@ def prepare_export(path: Path) -> None:
 
 
 def export_items(path: Path, header: Header, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
-    """Write items and vectors to a .parquet, .npz or .faiss file, which appears whole or not at all."""
+    """Write items and vectors atomically to a .parquet, .npz or .faiss file."""
     prepare_export(path)
     WRITERS[path.suffix](path, header, items, vectors)
 
@@ -92,20 +92,20 @@ def export_items(path: Path, header: Header, items: Sequence[Item], vectors: Flo
 def write_arrays(
     path: Path, arrays: Mapping[str, NDArray[Any]], embedder: str, distance: str, numbers: Numbers = "float32"
 ) -> None:
-    """Write arrays to an .npz file, with the hash of the embedder that made them and how they are compared.
+    """Write arrays to an .npz file, with the hash of the embedder that made them and their distance.
 
     Args:
         path: The file.
-        arrays: By name; the embeddings are kept in as many bytes as their numbers need.
-        embedder: The hash.
-        distance: How embeddings are compared.
-        numbers: What each number of them is kept in.
+        arrays: Arrays by name; the embeddings take as many bytes as their number format needs.
+        embedder: Hash of the embedder.
+        distance: Distance of the embeddings.
+        numbers: Number format of the embeddings.
     """
-    said = {EMBEDDER: np.array(embedder), DISTANCE: np.array(distance)}
+    stored = {EMBEDDER: np.array(embedder), DISTANCE: np.array(distance)}
     if numbers != "float32":
-        said |= packed_arrays(arrays["embeddings"], numbers)
+        stored |= packed_arrays(arrays["embeddings"], numbers)
     with replacing(path) as file:
-        np.savez(file, allow_pickle=False, **{**arrays, **said})  # type: ignore[arg-type]
+        np.savez(file, allow_pickle=False, **{**arrays, **stored})  # type: ignore[arg-type]
 
 
 def read_vectors(path: Path) -> ForeignVectors:
@@ -119,20 +119,20 @@ def read_vectors(path: Path) -> ForeignVectors:
     if path.suffix.lower() not in readers:
         raise InputError(f"Vectors are imported from a file that ends in {', '.join(readers)}; got {path}.")
     with reading(path, "a file of vectors"):
-        found = readers[path.suffix.lower()](path)
-    checked_distance(path, found.distance)
-    columns = {"ids": found.ids, "labels": found.labels, **found.files, **found.metadata}
+        foreign = readers[path.suffix.lower()](path)
+    checked_distance(path, foreign.distance)
+    columns = {"ids": foreign.ids, "labels": foreign.labels, **foreign.files, **foreign.metadata}
     for name, values in columns.items():
-        if values is not None and len(values) != len(found.vectors):
+        if values is not None and len(values) != len(foreign.vectors):
             raise DataError(
-                f"{printable(path)} has {len(found.vectors):,} embeddings, but {len(values):,} entries of {name!r}.",
+                f"{printable(path)} has {len(foreign.vectors):,} embeddings, but {len(values):,} entries of {name!r}.",
                 hint="Give every embedding one.",
             )
-    return found
+    return foreign
 
 
 def _columns(items: Sequence[Item]) -> dict[str, list[Any]]:
-    """Everything about the items but their ids, in columns; those that hold nothing are left out."""
+    """Return all values of the items except their ids, by column; empty columns are left out."""
     names = dict.fromkeys(["label", *OF_FILES, *(name for item in items for name in item.metadata)])
     every = [item.values() for item in items]
     columns = {name: [values.get(name) for values in every] for name in names}
@@ -168,14 +168,14 @@ def _to_npz(path: Path, header: Header, items: Sequence[Item], vectors: Float32[
 
 
 def _blank(values: Sequence[Any]) -> Any:
-    """What stands for a missing value in an array of its kind, which has no other way of saying so."""
+    """Return a placeholder for missing values; an npz array of this type cannot mark them itself."""
     kinds = set(map(type, values))
     blanks = {str: "", float: np.nan, int: 0, bool: False}
     return next(blank for kind, blank in blanks.items() if kind in kinds)
 
 
 def _to_faiss(path: Path, header: Header, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
-    """A flat index under the ids; texts, which faiss has none of, are numbered, and listed in a file beside it."""
+    """Write a flat index with ids. faiss has no text ids: they are numbered and listed in a file next to the index."""
     faiss = _faiss()
     rows = np.ascontiguousarray(vectors)
     if header.distance == "cosine":
@@ -184,7 +184,7 @@ def _to_faiss(path: Path, header: Header, items: Sequence[Item], vectors: Float3
     metric = faiss.METRIC_INNER_PRODUCT if header.distance == "cosine" else faiss.METRIC_L2
     flat = faiss.IndexIDMap2(faiss.IndexFlat(header.dim, metric))
     texts = any(isinstance(item.id, str) for item in items)
-    flat.add_with_ids(rows, np.array([place if texts else item.id for place, item in enumerate(items)], np.int64))
+    flat.add_with_ids(rows, np.array([position if texts else item.id for position, item in enumerate(items)], np.int64))
     if texts:
         write_atomically(_listed_ids(path), "".join(f"{item.id}\n" for item in items))
     with replacing_path(path) as partial:
@@ -204,22 +204,22 @@ def _from_parquet(path: Path) -> ForeignVectors:
         raise DataError(f"{printable(path)} has no column 'embedding'.", [f"columns: {', '.join(table.column_names)}"])
     vectors = _matrix(path, matrix_of_lists(path, table, "embedding"))
     columns = {name: table[name].to_pylist() for name in table.column_names if name != "embedding"}
-    said = table.schema.metadata or {}
+    file_metadata = table.schema.metadata or {}
     return ForeignVectors(
         vectors,
         columns.get("id"),
         columns.get("label"),
         {name: values for name, values in columns.items() if name not in BUILT_IN},
         {name: columns[name] for name in OF_FILES if name in columns},
-        said.get(EMBEDDER.encode(), b"").decode(),
-        said.get(DISTANCE.encode(), b"").decode(),
-        checked_numbers(path, said.get(NUMBERS.encode(), b"").decode()),
+        file_metadata.get(EMBEDDER.encode(), b"").decode(),
+        file_metadata.get(DISTANCE.encode(), b"").decode(),
+        checked_numbers(path, file_metadata.get(NUMBERS.encode(), b"").decode()),
     )
 
 
 def _from_numpy(path: Path) -> ForeignVectors:
     arrays = read_arrays(path)
-    names = ("embeddings", "vectors", "X", "")  # the last is the only one of an .npy file
+    names = ("embeddings", "vectors", "X", "")  # "" is the only array of an .npy file
     vectors = next((arrays[name] for name in names if name in arrays), None)
     if vectors is None:
         raise DataError(f"{printable(path)} must hold an array 'embeddings'.", [f"it holds: {', '.join(arrays)}"])
@@ -245,7 +245,7 @@ def _from_numpy(path: Path) -> ForeignVectors:
 
 
 def _entries(path: Path, arrays: Mapping[str, NDArray[Any]], name: str) -> list[Any] | None:
-    """The entries of an array, None for those that another array says are missing; None if there is no such array."""
+    """Return the entries of an array, with None for those that its mask marks as missing; None if it does not exist."""
     array = arrays.get(name)
     if array is None:
         return None
@@ -259,7 +259,7 @@ def _entries(path: Path, arrays: Mapping[str, NDArray[Any]], name: str) -> list[
 
 
 def _matrix(path: Path, vectors: NDArray[Any]) -> NDArray[Any]:
-    """Vectors as rows; one alone is one row."""
+    """Return the vectors as a matrix; a single vector becomes one row."""
     if vectors.ndim not in (1, 2) or vectors.dtype.kind not in "fiub":
         raise DataError(
             f"{printable(path)}: embeddings must be a matrix of numbers, one row each; got {vectors.dtype} "

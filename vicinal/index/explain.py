@@ -1,4 +1,4 @@
-"""Why a hit was found: its similarity and rank, the classes around the query, the threshold, and the model's loss."""
+"""Explain a hit: its similarity and rank, the classes around the query, the threshold, and the model's loss."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from vicinal.weights import weight_curves
 __all__ = ["TracedLoss", "TrainedLoss", "class_centres", "explain_pair", "loss_on_card", "loss_sentence", "trace_loss"]
 
 
-# The loss that an embedder was trained with, and what it would do to a pair at some similarity.
+# The loss that an embedder was trained with, and its effect on a pair at a given similarity.
 
 POINTS = 101
-RANDOM = ("distance_weighted", "random")  # miners under which the weight of a pair is not a curve
-EDGE = 0.97  # beyond it the slope of a distance grows without bound
+RANDOM = ("distance_weighted", "random")  # miners for which the weight of a pair is not a function of its similarity
+EDGE = 0.97  # beyond this cosine the slope of a distance grows without bound
 
 
 @dataclass(frozen=True)
 class TrainedLoss:
-    """What a model card says about the loss.
+    """Loss of a model, as its card describes it.
 
     Attributes:
-        name: Of the loss, as in a recipe.
-        options: Its numbers.
-        mining: The miner that worked before it.
-        references: What items were compared with: "batch", "proxies", ...
+        name: Name of the loss, as in a recipe.
+        options: Options of the loss.
+        mining: Miner that selected its pairs or triplets.
+        references: References that items were compared with: "batch", "proxies", ...
     """
 
     name: str
@@ -50,13 +50,13 @@ class TrainedLoss:
 
 @dataclass(frozen=True)
 class TracedLoss:
-    """The curves of `vicinal weights` for one loss.
+    """Weight curves of one loss, as `vicinal weights` computes them.
 
     Attributes:
-        loss: Which one.
+        loss: The loss.
         similarity: Cosines from -1 to 1.
-        pull: Weight of a pair of one class at each of them.
-        push: Weight of a pair of two classes.
+        pull: Weight of a positive pair at each cosine.
+        push: Weight of a negative pair at each cosine.
     """
 
     loss: TrainedLoss
@@ -65,7 +65,7 @@ class TracedLoss:
     push: NDArray[np.float64]
 
     def at(self, cosine: float) -> tuple[float, float]:
-        """Pull and push of a pair, each as a part of the strongest that the curve has."""
+        """Return pull and push of a pair, each as a fraction of the maximum of its curve."""
         inner = np.abs(self.similarity) < EDGE
         return tuple(  # type: ignore[return-value]
             float(np.interp(cosine, self.similarity, curve)) / (float(np.abs(curve[inner]).max()) or 1.0)
@@ -74,7 +74,7 @@ class TracedLoss:
 
 
 def loss_on_card(card: Card) -> TrainedLoss | str:
-    """The loss that a card's recipe names, or a sentence on why it is not known.
+    """Return the loss named by a card's recipe, or a sentence that says why it is unknown.
 
     Example:
         >>> loss_on_card(Card(recipe='loss = "triplet"\\n[loss_options]\\nmargin = 0.1')).options
@@ -92,15 +92,15 @@ def loss_on_card(card: Card) -> TrainedLoss | str:
     function = OBJECTIVES.get(without_alias(name))
     if function is None:
         return f"The model was trained with {name}, a loss of somebody's own, which is not run here."
-    known = options_of(function)
-    options = {key: _start(value) for key, value in dict(recipe.get("loss_options", {})).items() if key in known}
+    accepted = options_of(function)
+    options = {key: _start(value) for key, value in dict(recipe.get("loss_options", {})).items() if key in accepted}
     traits = traits_of(function)
     usual = "batch" if traits is None else traits.usual
     return TrainedLoss(name, options, recipe.get("mining"), "cover" if recipe.get("ccp") else usual)
 
 
 def trace_loss(loss: TrainedLoss) -> TracedLoss | str:
-    """Trace the curves of a loss, or say why there are none."""
+    """Trace the weight curves of a loss, or return a sentence that says why there are none."""
     if loss.mining in RANDOM:
         return f"{loss.name} was trained on pairs drawn at random ({loss.mining}), so a pair's weight is not a curve."
     function = OBJECTIVES[without_alias(loss.name)]
@@ -112,23 +112,23 @@ def trace_loss(loss: TrainedLoss) -> TracedLoss | str:
 
 
 def _start(value: Any) -> Any:
-    """An option that was learned counts with what it began at: the card has no other number."""
+    """Return the initial value of a learned option: the card has no other number."""
     return value["start"] if isinstance(value, Mapping) and "start" in value else value
 
 
 BLOCK = 1 << 15  # items compared at a time
-LITTLE = 0.005  # of the strongest pull or push: as good as none
+LITTLE = 0.005  # fraction of the strongest pull or push that counts as none
 
 
 @dataclass(frozen=True)
 class ClassCentres:
-    """The classes of an index as points: sums of their items' vectors, of length one under the cosine.
+    """Sums of the vectors of each class of an index; under the cosine each vector is first scaled to length one.
 
     Attributes:
-        labels: Of the classes.
-        sums: One row per class.
-        counts: Items of each.
-        of_item: Which class each item has; -1 for none.
+        labels: Labels of the classes.
+        sums: Sum of the vectors, one row per class.
+        counts: Number of items of each class.
+        of_item: Class number of each item; -1 for none.
     """
 
     labels: Sequence[Value]
@@ -139,20 +139,21 @@ class ClassCentres:
 
 @dataclass(frozen=True)
 class PairExplanation:
-    """What is known about a query and a hit.
+    """Explanation of one hit of a query.
 
     Attributes:
-        similarity: The cosine, or minus the Euclidean distance.
-        rank: 1 for the nearest of all items; the query itself does not count.
-        items: How many items there are beside the query.
+        similarity: The cosine, or the negative Euclidean distance.
+        rank: Rank of the hit among all items, from 1; the query itself does not count.
+        items: Number of items, not counting the query.
         classes: Label, number of items and best similarity of each class among the nearest, most items first.
-        nearest: How many nearest items these are.
-        centres: Label and similarity of the nearest class centre and the runner-up; the query is left out of its own.
-        hit_centre: Place of the hit's class among all centres, 1 for the nearest, and its similarity.
-        threshold: From which on the model says "same"; None if it is not calibrated.
-        same: What it says.
-        probability: Of being the same, where both answers are equally likely beforehand.
-        false_matches: The share of different pairs that the threshold lets pass, as promised.
+        nearest: Number of nearest items that `classes` counts.
+        centres: Label and similarity of the nearest class centre and the runner-up. The query is left out of its own
+            class's centre.
+        hit_centre: Rank of the hit's class among all centres, from 1, and its similarity.
+        threshold: Lowest similarity that the model calls "same"; None if it is not calibrated.
+        same: Verdict of the model.
+        probability: Probability of being the same, with equal priors.
+        false_matches: Share of different pairs that pass the threshold, as calibrated.
     """
 
     similarity: float
@@ -171,7 +172,7 @@ class PairExplanation:
 def class_centres(
     embeddings: Float32[np.ndarray, "n d"], labels: Sequence[Value | None], distance: str
 ) -> ClassCentres:
-    """Add up the vectors of each class, once for all explanations."""
+    """Sum the vectors of each class, once for all explanations."""
     names = list(dict.fromkeys(label for label in labels if label is not None))
     numbers = {label: number for number, label in enumerate(names)}
     of_item = np.array([-1 if label is None else numbers[label] for label in labels], dtype=np.int64)
@@ -199,15 +200,15 @@ def explain_pair(
 
     Args:
         query: The query's vector.
-        hit: Place of the hit among the items.
-        embeddings: Of all items.
-        ids: Of all items.
-        labels: Of all items.
-        centres: See `class_centres`.
+        hit: Position of the hit among the items.
+        embeddings: Vectors of all items.
+        ids: Ids of all items.
+        labels: Labels of all items.
+        centres: Class sums; see `class_centres`.
         distance: "cosine" or "euclidean".
-        query_place: Place of the query, if it is an item.
-        k: How many nearest items the classes are counted of.
-        calibration: Of the model, if it has one.
+        query_place: Position of the query, if it is an item.
+        k: Number of nearest items whose classes are counted.
+        calibration: Calibration of the model, if it has one.
     """
     values = np.concatenate(
         [
@@ -220,18 +221,18 @@ def explain_pair(
         others[query_place] = False
     similarity = float(values[hit])
     equal = np.flatnonzero(others & (values == values[hit])).tolist()
-    ties = sum(ids[place] < ids[hit] for place in equal)  # type: ignore[operator]
+    ties = sum(ids[position] < ids[hit] for position in equal)  # type: ignore[operator]
     rank = 1 + int((others & (values > values[hit])).sum()) + ties
-    places = np.flatnonzero(others)
-    k = min(k, len(places))
-    first = places[np.argsort(-values[places], kind="stable")[:k]] if k else places
+    candidates = np.flatnonzero(others)
+    k = min(k, len(candidates))
+    first = candidates[np.argsort(-values[candidates], kind="stable")[:k]] if k else candidates
     about = _centres_near(query, centres, distance, query_place)
     own = int(centres.of_item[hit])
     placed = next((turn for turn, (number, _) in enumerate(about) if number == own), None)
     return PairExplanation(
         similarity=similarity,
         rank=rank,
-        items=len(places),
+        items=len(candidates),
         classes=_classes(first, labels, values),
         nearest=len(first),
         centres=tuple((centres.labels[number], value) for number, value in about[:2]),
@@ -244,12 +245,12 @@ def explain_pair(
 
 
 def loss_sentence(traced: TracedLoss, similarity: float, together: bool | None) -> str:
-    """Say what a loss would do to a pair.
+    """Return a sentence on what a loss would do to a pair.
 
     Args:
-        traced: The curves of the loss.
-        similarity: The cosine of the pair.
-        together: Whether both have one label; None if that is not known.
+        traced: Weight curves of the loss.
+        similarity: Cosine of the pair.
+        together: Whether both have the same label; None if that is unknown.
     """
     pull, push = traced.at(similarity)
     name = traced.loss.name
@@ -267,8 +268,8 @@ def _words(strength: float, verb: str) -> str:
     if abs(strength) < LITTLE:
         return "leave the pair alone"
     if strength < 0:
-        other, way = ("push", "apart") if verb == "pull" else ("pull", "together")
-        return f"{other} the pair {way}, against its label"
+        other, direction = ("push", "apart") if verb == "pull" else ("pull", "together")
+        return f"{other} the pair {direction}, against its label"
     return f"{verb} the pair {end} with {min(100, round(100 * strength))} % of its strongest {verb}"
 
 
@@ -283,7 +284,10 @@ def _as_counted(rows: Float32[np.ndarray, "n d"], distance: str) -> Float64[np.n
 def _centres_near(
     query: Float32[np.ndarray, " d"], centres: ClassCentres, distance: str, query_place: int | None
 ) -> list[tuple[int, float]]:
-    """Classes by the similarity of their centres to a query, which does not count for its own class."""
+    """Return class numbers and similarities of their centres to a query, nearest first.
+
+    A query that is an item is left out of the centre of its own class.
+    """
     sums, counts = centres.sums, centres.counts
     if query_place is not None and (own := int(centres.of_item[query_place])) >= 0:
         sums, counts = sums.copy(), counts.copy()
@@ -301,8 +305,8 @@ def _centres_near(
 def _classes(
     places: Int64[np.ndarray, " k"], labels: Sequence[Value | None], values: Float64[np.ndarray, " n"]
 ) -> tuple[tuple[Value | None, int, float], ...]:
-    found: dict[Value | None, list[float]] = {}
-    for place in places.tolist():
-        found.setdefault(labels[place], []).append(float(values[place]))
-    ordered = sorted(found.items(), key=lambda entry: (-len(entry[1]), -max(entry[1])))
+    by_label: dict[Value | None, list[float]] = {}
+    for position in places.tolist():
+        by_label.setdefault(labels[position], []).append(float(values[position]))
+    ordered = sorted(by_label.items(), key=lambda entry: (-len(entry[1]), -max(entry[1])))
     return tuple((label, len(some), max(some)) for label, some in ordered)

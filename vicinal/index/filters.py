@@ -1,4 +1,4 @@
-"""The language of filters: `label = 'wren' and (year > 2020 or place is null)`, or the same as a dict.
+"""Filter language: `label = 'wren' and (year > 2020 or place is null)`, or the same as a dict.
 
 Grammar:
     either     = both ("or" both)*
@@ -10,8 +10,8 @@ Grammar:
     column     = a word, or anything in double quotes
     value      = a number, 'text' (a quote inside is doubled), true or false
 
-A test of a missing value is false, whatever it asks, except `is null`; `not` turns any answer around. A text is
-parsed here and nowhere else: stores get a tree, whose values they bind as parameters.
+Every test of a missing value is false, except `is null`; `not` inverts any result. Text is parsed only here: stores
+get a tree, and bind its values as parameters.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ __all__ = [
 Value: TypeAlias = str | int | float | bool
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 
-DEEPEST = 50  # brackets in brackets: far more than a person writes, far fewer than stop Python
-MOST_DIGITS = 400  # of a whole number: more are no number that a column holds, and Python refuses thousands
+DEEPEST = 50  # nested brackets: far more than a person writes, far below Python's recursion limit
+MOST_DIGITS = 400  # digits of an integer: no column holds more, and Python refuses to parse thousands
 SAME = {"==": "=", "<>": "!="}
 TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>\"(?:[^\"]|\"\")*\")"
@@ -61,7 +61,7 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Compare:
-    """A column against a value."""
+    """Comparison of a column with a value."""
 
     column: str
     operator: Operator
@@ -70,7 +70,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class In:
-    """A column that has one of some values."""
+    """Membership of a column's value in a set of values."""
 
     column: str
     values: tuple[Value, ...]
@@ -78,28 +78,28 @@ class In:
 
 @dataclass(frozen=True)
 class Null:
-    """A column whose value is missing."""
+    """Test for a missing value in a column."""
 
     column: str
 
 
 @dataclass(frozen=True)
 class Not:
-    """The opposite of a condition."""
+    """Negation of a condition."""
 
     part: Condition
 
 
 @dataclass(frozen=True)
 class And:
-    """All of some conditions; none of them is always true."""
+    """Conjunction of conditions; an empty one is always true."""
 
     parts: tuple[Condition, ...]
 
 
 @dataclass(frozen=True)
 class Or:
-    """Any of some conditions."""
+    """Disjunction of conditions; an empty one is always false."""
 
     parts: tuple[Condition, ...]
 
@@ -109,11 +109,11 @@ Where: TypeAlias = str | Mapping[str, Any] | Condition
 
 
 def as_condition(where: Any) -> Condition:
-    """Read a filter.
+    """Parse a filter.
 
     Args:
-        where: A text in the language above; a dict from columns to a value, a list of values, None for a missing one,
-            or an operator and a value, all of which must hold; or a condition.
+        where: Text in the filter language; or a dict from columns to a value, a list of values, None (missing), or
+            an operator and a value, all of which must hold; or a condition.
 
     Example:
         >>> as_condition("label = 'wren' and year > 2020")
@@ -144,7 +144,7 @@ def _of_entry(column: Any, wanted: Any) -> Condition:
 
 
 def _plain(value: Any, column: str) -> Value:
-    if hasattr(value, "item") and callable(value.item):  # a number of numpy or torch
+    if hasattr(value, "item") and callable(value.item):  # a numpy or torch number
         value = value.item()
     if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and not math.isfinite(value)):
         raise InputError(f"A filter compares {column} with a text, a number, True or False; got {value!r}.")
@@ -162,14 +162,14 @@ class _Parser:
         self.tokens: list[tuple[str, str, int]] = []
         self.place = 0
         self.depth = 0
-        at = 0
-        while text[at:].strip():
-            match = TOKEN.match(text, at)
+        position = 0
+        while text[position:].strip():
+            match = TOKEN.match(text, position)
             if match is None or match.lastgroup is None:
-                start = at + len(text[at:]) - len(text[at:].lstrip())
+                start = position + len(text[position:]) - len(text[position:].lstrip())
                 raise self._error("has something that it does not know", start)
             self.tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
-            at = match.end()
+            position = match.end()
 
     def parsed(self) -> Condition:
         condition = self._either()
@@ -255,7 +255,7 @@ class _Parser:
         return self.tokens[self.place - 1]
 
     def _took(self, wanted: str) -> bool:
-        """Take the next token if it is this sign or word."""
+        """Consume the next token if it is this sign or word."""
         if self.place < len(self.tokens):
             kind, text, _ = self.tokens[self.place]
             if kind in ("word", "sign") and text.lower() == wanted:
@@ -268,8 +268,8 @@ class _Parser:
             raise self._unexpected(repr(wanted))
 
     def _unexpected(self, expected: str) -> InputError:
-        at = self.tokens[self.place][2] if self.place < len(self.tokens) else len(self.text)
-        return self._error(f"needs {expected}", at)
+        position = self.tokens[self.place][2] if self.place < len(self.tokens) else len(self.text)
+        return self._error(f"needs {expected}", position)
 
     def _error(self, what: str, at: int) -> InputError:
         there = f"at {self.text[at : at + 20]!r} (character {at + 1})" if at < len(self.text) else "at its end"
@@ -278,13 +278,13 @@ class _Parser:
         )
 
 
-# A filter as text, for those to whom only text can be sent: the reverse of `as_condition`.
+# Filters as text, to send them over HTTP: the inverse of `as_condition`.
 
 ALWAYS = '("id" is null or not "id" is null)'
 
 
 def as_text(condition: Condition) -> str:
-    """The text of a condition.
+    """Return a condition as text.
 
     Example:
         >>> from vicinal.index.filters import as_condition
@@ -312,7 +312,8 @@ def _value(value: Value) -> str:
     return repr(value) if isinstance(value, int | float) else "'" + value.replace("'", "''") + "'"
 
 
-# Filters as SQL: values are bound as parameters, columns come from the store's own table, nothing is pasted.
+# Filters as SQL. Values are bound as parameters and columns come from the store's own table, so no user text is ever
+# inserted into a statement.
 
 Member: TypeAlias = Callable[[str, tuple[Value, ...]], tuple[str, list[Any]]]
 
@@ -320,14 +321,14 @@ Member: TypeAlias = Callable[[str, tuple[Value, ...]], tuple[str, list[Any]]]
 def to_sql(condition: Condition, columns: Mapping[str, str], member: Member, mark: str = "?") -> tuple[str, list[Any]]:
     """Return an SQL expression and its parameters.
 
-    SQL knows a third answer for missing values, which its `and`, `or` and `where` treat as false; only `not` has to
-    be told.
+    SQL evaluates tests of missing values to NULL, which `and`, `or` and `where` treat as false. Only `not` needs
+    special handling.
 
     Args:
-        condition: Checked by `check_condition`.
-        columns: The SQL of each column, by the name that filters use.
-        member: The SQL for a column that has one of some values, which may be a million.
-        mark: Of a parameter.
+        condition: Condition that passed `check_condition`.
+        columns: SQL expression of each column, by the name that filters use.
+        member: Function that returns the SQL for membership in a set of values, of which there may be a million.
+        mark: Placeholder of a parameter.
 
     Example:
         >>> from vicinal.index.filters import Compare
@@ -337,9 +338,9 @@ def to_sql(condition: Condition, columns: Mapping[str, str], member: Member, mar
     if isinstance(condition, And | Or):
         if not condition.parts:
             return ("1 = 1" if isinstance(condition, And) else "1 = 0"), []
-        made = [to_sql(part, columns, member, mark) for part in condition.parts]
+        built = [to_sql(part, columns, member, mark) for part in condition.parts]
         word = " AND " if isinstance(condition, And) else " OR "
-        return f"({word.join(sql for sql, _ in made)})", [value for _, values in made for value in values]
+        return f"({word.join(sql for sql, _ in built)})", [value for _, values in built for value in values]
     if isinstance(condition, Not):
         sql, values = to_sql(condition.part, columns, member, mark)
         return f"NOT coalesce({sql}, 1 = 0)", values
@@ -351,18 +352,18 @@ def to_sql(condition: Condition, columns: Mapping[str, str], member: Member, mar
     return f"{column} {condition.operator} {mark}", [condition.value]
 
 
-# What an item's values may be, and what each column of an index holds.
+# Types of an item's values, and of the columns of an index.
 
 Kind: TypeAlias = Literal["integer", "number", "text", "boolean"]
 
-BUILT_IN = ("id", "path", "label", "source", "stamp", "hash")  # of every item; the rest is metadata
+BUILT_IN = ("id", "path", "label", "source", "stamp", "hash")  # columns of every item; all others are metadata
 WORDS = {"integer": "whole numbers", "number": "numbers", "text": "texts", "boolean": "true or false"}
 KINDS: dict[type, Kind] = {bool: "boolean", int: "integer", float: "number", str: "text"}
 LARGEST = 2**63
 
 
 def plain_value(value: Any, column: str) -> Value | None:
-    """A value as stores keep it: a text, a number, a boolean, or None for what is missing.
+    """Return a value as stores hold it: a string, a number, a boolean, or None if it is missing.
 
     Example:
         >>> import numpy as np
@@ -373,7 +374,7 @@ def plain_value(value: Any, column: str) -> Value | None:
         value = value.item()
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
-    if not isinstance(value, str) and str(value) in ("NaT", "<NA>"):  # of pandas
+    if not isinstance(value, str) and str(value) in ("NaT", "<NA>"):  # missing values of pandas
         return None
     if isinstance(value, float) and math.isinf(value):
         raise InputError(f"Column {column!r} holds finite numbers; got {value}.")
@@ -398,12 +399,14 @@ def plain_value(value: Any, column: str) -> Value | None:
 
 
 def joint_kind(column: str, values: Iterable[Value | None], before: Kind | None = None) -> Kind | None:
-    """The one kind of all values of a column, None while all are missing; whole numbers among numbers are numbers.
+    """Return the common kind of all values of a column; integers and floats together are numbers.
+
+    It is None while all values are missing.
 
     Args:
-        column: Its name.
-        values: To be added.
-        before: What it holds so far.
+        column: Name of the column.
+        values: Values to add.
+        before: Kind of the values that it holds so far.
 
     Example:
         >>> joint_kind("year", [1999, None, 2000.5])
@@ -425,7 +428,7 @@ def joint_kind(column: str, values: Iterable[Value | None], before: Kind | None 
 
 
 def check_condition(condition: Condition, kinds: Mapping[str, Kind | None]) -> None:
-    """Raise where a filter asks for a column that is not there, or compares it with a value of another kind."""
+    """Raise an error if a filter names an unknown column, or compares a column with a value of another kind."""
     if isinstance(condition, And | Or):
         for part in condition.parts:
             check_condition(part, kinds)
@@ -444,9 +447,9 @@ def _values(condition: Compare | In) -> tuple[Value, ...]:
 
 
 def _check_value(column: str, value: Value, kind: Kind | None) -> None:
-    asked = KINDS[type(value)]
+    value_kind = KINDS[type(value)]
     numbers = ("integer", "number")
-    if kind is None or asked == kind or (asked in numbers and kind in numbers):
+    if kind is None or value_kind == kind or (value_kind in numbers and kind in numbers):
         if isinstance(value, int) and not -LARGEST <= value < LARGEST:
             raise InputError(f"{value} has more than 64 bits; no item has such a {column}.")
         return
@@ -455,7 +458,7 @@ def _check_value(column: str, value: Value, kind: Kind | None) -> None:
 
 
 def matches(condition: Condition, values: Mapping[str, Value | None]) -> bool:
-    """Whether an item with these values passes a filter: what every store must agree with.
+    """Return whether an item with these values passes a filter: the reference that every store must agree with.
 
     Example:
         >>> from vicinal.index.filters import as_condition

@@ -1,14 +1,14 @@
-"""The folder of an index: generations of its content, of which one is current; who may write; how they change places.
+"""The folder of an index: its generations, the writer lock, and the switch from one generation to the next.
 
     birds.index/
-      current               names the generation that serves, and the one before it
-      writer.lock           held by the one who writes
+      current               names the current generation and the previous one
+      writer.lock           held by the process that writes
       generation-1/         items.sqlite, vectors.f32, model/, and caches for search
       building-NAME/        a generation that is not finished
 
-A generation is written beside the one that serves and gets its name when it is finished; then `current` is replaced.
-The one before stays; older ones go, and what a server keeps of them, but not while somebody has them open. Folders of
-other names are not touched.
+A new generation is written next to the current one and gets its name when it is finished; then `current` is replaced.
+The previous generation stays. Older ones are deleted, together with their data in a server, unless a process has them
+open. Folders with other names are not touched.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ __all__ = ["BeingWritten", "IndexFolder", "is_index"]
 CURRENT, LOCK = "current", "writer.lock"
 DONE, BUILDING = "generation-", "building-"
 GENERATION = re.compile(rf"{DONE}([0-9]{{1,18}})")
-ANEW = (f"{BUILDING}new", f"{BUILDING}compact")  # nothing of these is used again
-REEMBEDDED = re.compile(rf"{BUILDING}[0-9a-f]{{16}}")  # which goes on where it was
+ANEW = (f"{BUILDING}new", f"{BUILDING}compact")  # always started from scratch
+REEMBEDDED = re.compile(rf"{BUILDING}[0-9a-f]{{16}}")  # can be resumed
 
 
 class BeingWritten(InputError):
-    """Another process writes to the index now."""
+    """Another process is writing to the index."""
 
 
 def is_index(folder: str | Path) -> bool:
-    """Whether a folder holds an index."""
+    """Return whether a folder holds an index."""
     return os.path.isfile(Path(folder) / CURRENT)
 
 
 class IndexFolder:
-    """Names, locks and changes of generations; of what is in them it knows how to get rid.
+    """Names, lock and lifecycle of an index's generations. Of their content it only knows how to delete it.
 
     Args:
-        path: The folder; it need not be there yet.
+        path: The folder; it need not exist yet.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -60,17 +60,17 @@ class IndexFolder:
         self._mine = threading.RLock()
 
     def current(self) -> Path:
-        """The generation that serves."""
+        """Return the folder of the current generation."""
         return self.path / self._named()[0]
 
     def previous(self) -> Path | None:
-        """The generation that served before, if it is still there."""
+        """Return the folder of the previous generation, if it still exists."""
         name = self._named()[1]
         return self.path / name if name and (self.path / name).is_dir() else None
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Be the one who writes, in this process and among all."""
+        """Hold the writer lock, against other threads and other processes."""
         with self._mine:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -96,21 +96,21 @@ class IndexFolder:
                 self._lock.release()
 
     def building(self, name: str, *, anew: bool = False) -> Path:
-        """The folder of a generation that is not finished.
+        """Return the folder of an unfinished generation.
 
         Args:
-            name: Of the work, by which it is found again.
-            anew: Whether to begin it anew; otherwise what was written of it before a kill is still there.
+            name: Name of the work, by which it can be resumed.
+            anew: Whether to start from scratch; otherwise the folder keeps what was written before an interruption.
         """
         path = self.path / f"{BUILDING}{name}"
         if anew and path.is_dir():
-            discard_store(path)  # who is not there to be asked keeps a table without items
+            discard_store(path)  # a server that cannot be reached keeps an orphaned table
             shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def finish(self, building: Path) -> Path:
-        """Make a generation that was built the current one; the one before it stays, older ones go."""
+        """Make a finished generation the current one; the previous one stays, older ones are deleted."""
         for path in sorted(building.rglob("*")):
             if path.is_file():
                 sync_file(path)
@@ -125,7 +125,7 @@ class IndexFolder:
         return self.path / name
 
     def rollback(self) -> Path:
-        """Go back to the generation before; doing so twice changes nothing."""
+        """Swap the current and the previous generation; doing so twice changes nothing."""
         before = self.previous()
         if before is None:
             raise InputError(f"{self.path} has no generation before this one; there is nothing to go back to.")
@@ -133,10 +133,10 @@ class IndexFolder:
         return before
 
     def tidy(self, *, reembeddings: bool = False) -> None:
-        """Remove generations that nothing names and nobody has open, and what was begun and never finished.
+        """Delete unfinished work, and generations that `current` does not name and no process has open.
 
         Args:
-            reembeddings: Whether to remove also what was begun with another embedder, which could still go on.
+            reembeddings: Whether to delete interrupted re-embeddings, too, which could still be resumed.
         """
         named = set(self._named())
         for path in self._generations():
@@ -151,22 +151,22 @@ class IndexFolder:
         return [path for path in self.path.glob(f"{DONE}*") if GENERATION.fullmatch(path.name)]
 
     def _named(self) -> tuple[str, str]:
-        place = self.path / CURRENT
-        if not is_index(self.path) and fault_of_file(place) in ("missing", "unreadable (Not a directory)"):
+        pointer = self.path / CURRENT
+        if not is_index(self.path) and fault_of_file(pointer) in ("missing", "unreadable (Not a directory)"):
             raise DataError(
                 f"{self.path} is not an index.",
                 hint="Make one: vicinal index MODEL PHOTOS --out FOLDER, or Index.build, Index.of_vectors in Python.",
             )
         hint = f'It should be like {{"generation": "{DONE}1", "previous": ""}} and name the latest folder.'
-        with reading(place, "the name of a generation", hint):
-            content = json.loads(place.read_text(encoding="utf-8"))
+        with reading(pointer, "the name of a generation", hint):
+            content = json.loads(pointer.read_text(encoding="utf-8"))
         names = [content.get(key) for key in ("generation", "previous")] if isinstance(content, dict) else [None]
         current, previous = (*names, None)[:2]
         if not isinstance(current, str) or not isinstance(previous, str):
-            raise DataError(f"{place} is damaged: it does not name two generations.", hint=hint)
+            raise DataError(f"{pointer} is damaged: it does not name two generations.", hint=hint)
         if not GENERATION.fullmatch(current) or not (self.path / current).is_dir():
             raise DataError(
-                f"{place} names the generation {current!r}, which is not there.",
+                f"{pointer} names the generation {current!r}, which is not there.",
                 hint=f"There are: {', '.join(sorted(path.name for path in self._generations())) or 'none'}.",
             )
         return current, previous if GENERATION.fullmatch(previous) else ""

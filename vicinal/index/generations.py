@@ -1,4 +1,4 @@
-"""Generations of an index: the first, a new one made beside it, and which one is current."""
+"""Generations of an index: creating the first, writing the next, and opening the current one."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Generation:
-    """One generation, for as long as somebody works with it: another may serve by then.
+    """One open generation. It stays usable after another one has become current.
 
     Attributes:
-        folder: Of the generation.
-        store: Of its items, open.
+        folder: Folder of the generation.
+        store: Open store of its items.
     """
 
     folder: Path
@@ -60,21 +60,21 @@ class Generation:
 
     @property
     def embedder(self) -> str:
-        """The hash of the embedder that made its vectors; empty if they come from elsewhere."""
+        """Hash of the embedder that made its vectors; empty if they come from elsewhere."""
         return self.store.header.embedder
 
     def state(self) -> str:
-        """Version of the content; changes with every write."""
+        """Return the version of the content; it changes with every write."""
         return f"{self.folder.name.rpartition('-')[2]}.{self.store.version()}"
 
 
 @final
 class Generations:
-    """Opens the generation that serves, and the next one once there is one.
+    """Opens the current generation, and the next one when it becomes current.
 
     Args:
-        path: The folder of an index.
-        follow: Whether to go on in a new generation (after compacting, embedding anew, rolling back).
+        path: Folder of an index.
+        follow: Whether to switch to a new generation (after compacting, re-embedding or a rollback).
     """
 
     def __init__(self, path: str | Path, follow: bool) -> None:
@@ -84,7 +84,7 @@ class Generations:
         self._now = _opened(self.index.current())
 
     def latest(self) -> Generation:
-        """The generation that serves now; who searches in the one before goes on there, and lets go of it at last."""
+        """Return the current generation; a search in the previous one continues there until it is done."""
         if not self._follow:
             return self._now
         with self._changing:
@@ -95,12 +95,12 @@ class Generations:
 
     @contextmanager
     def writing(self) -> Iterator[Generation]:
-        """The generation that serves now, which nobody else changes for as long as this lasts."""
+        """Yield the current generation while holding the writer lock."""
         with self.index.writing():
             yield self.latest()
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Close the files of the generation."""
         self._now.store.close()
 
 
@@ -108,19 +108,19 @@ def _opened(folder: Path) -> Generation:
     return Generation(folder, open_store(folder))
 
 
-# The next generation of an index: the same items written anew, without gaps or with another embedder.
+# The next generation of an index: the same items rewritten, without gaps or with another embedder.
 
 COPIED = 1 << 16  # items copied at a time
 
 
 def name_in_server(path: Path) -> str:
-    """A name for a new generation in a server that may hold many indexes."""
+    """Return a unique name for a new generation in a server that may hold many indexes."""
     plain = re.sub(r"[^a-z0-9]+", "_", path.name.lower()).strip("_")[:24] or "index"
     return f"i_{plain}_{secrets.token_hex(4)}"
 
 
 def write_compacted(store: Store, building: Path) -> None:
-    """Copy the items of a store into a new one in the folder `building`, without the rows that no item has."""
+    """Copy the items of a store into a new one in the folder `building`, without unused rows."""
     with closing(EmbeddedStore.create(building, store.header)) as target:
         target.declare(store.columns())
         items, rows = store.get()
@@ -137,16 +137,16 @@ def write_reembedded(
     progress: bool,
     trust: Trust = NO_TRUST,
 ) -> Changes:
-    """Embed the items of a store with another embedder, into a new store; what was done before a kill is kept.
+    """Embed the items of a store with another embedder, into a new store; an interrupted call can be resumed.
 
     Args:
-        store: Of the present generation.
-        building: The folder of the next one.
-        path: Of the index, which the next one is named after in a server.
-        model: The other embedder.
-        data: Where the items are, if they are not files.
-        progress: Whether to show a bar on standard error.
-        trust: The code that the name of the data may stand for.
+        store: Store of the current generation.
+        building: Folder of the next one.
+        path: Folder of the index, after which the next generation is named in a server.
+        model: The new embedder.
+        data: Data that holds the items, if they are not files.
+        progress: Whether to show a progress bar on standard error.
+        trust: Code that the name of the data may import.
     """
     items, _ = store.get(vectors=False)
     source = _again(items, data, trust)
@@ -155,15 +155,15 @@ def write_reembedded(
         target.declare(store.columns())
         wanted = {item.id: item for item in items}
         done = {item.id for item in target.get(vectors=False)[0] if item == wanted.get(item.id)}
-        places = [place for place, key in enumerate(source.ids) if key in wanted and key not in done]
-        skipped = embed_into(target, model, source, places, wanted.__getitem__, progress)
+        pending = [position for position, key in enumerate(source.ids) if key in wanted and key not in done]
+        skipped = embed_into(target, model, source, pending, wanted.__getitem__, progress)
         if gone := {item.id for item in target.get(vectors=False)[0]} - set(wanted):
             target.delete(In("id", tuple(gone)))
-    return Changes(updated=len(places) - len(skipped), unchanged=len(done), skipped=skipped)
+    return Changes(updated=len(pending) - len(skipped), unchanged=len(done), skipped=skipped)
 
 
 def _again(items: list[Item], data: Any, trust: Trust) -> Source:
-    """What items are embedded from a second time."""
+    """Return the source from which items are re-embedded."""
     if data is not None:
         return as_source(data, trust=trust)
     lost = [item.id for item in items if item.path is None or item.id != item.path]
@@ -176,7 +176,7 @@ def _again(items: list[Item], data: Any, trust: Trust) -> Source:
     return Source(paths, paths, paths)
 
 
-# The first generation of an index: its folder, its embedder and an empty or filled store.
+# The first generation of an index: its folder, its embedder, and an empty or filled store.
 
 
 def make_index(
@@ -189,20 +189,20 @@ def make_index(
     rows: Float32[np.ndarray, "n d"] | None = None,
     files: Mapping[str, Sequence[Any]] | None = None,
 ) -> None:
-    """Make an index; it is there, whole, when this returns, or is not there.
+    """Create an index atomically.
 
     Args:
-        path: Its folder.
-        header: What all its vectors have in common.
-        model: The embedder, if it is at hand.
-        store: Where items and vectors are kept; empty for the folder.
+        path: Folder of the index.
+        header: Properties shared by all its vectors.
+        model: The embedder, if available.
+        store: URL of the store for items and vectors; empty for the folder.
         source: Ids, labels and metadata of the first items.
-        rows: Their vectors.
-        files: What is known of their files; see `add_rows`.
+        rows: Vectors of the first items.
+        files: Columns about their files; see `add_rows`.
     """
     folder = IndexFolder(path)
     with folder.writing():
-        building = folder.building("new", anew=True)  # whoever was killed before finishing it may have had other items
+        building = folder.building("new", anew=True)  # an interrupted build may have had other items
         keep_model(building, header.embedder, model)
         with closing(begin_store(building, header, store, name_in_server(folder.path))) as begun:
             if source is not None and rows is not None:
@@ -211,20 +211,20 @@ def make_index(
 
 
 def hash_of(embedder: Embedder | str | None) -> str:
-    """The hash of an embedder, or of what is said by it; empty for none."""
+    """Return the hash of an embedder, which may be passed as its hash already; empty for none."""
     return embedder.identity() if isinstance(embedder, Embedder) else embedder or ""
 
 
 def header_of(
     rows: Float32[np.ndarray, "n d"], distance: str, embedder: Embedder | str | None, numbers: str = "float32"
 ) -> Header:
-    """What vectors have in common.
+    """Return the properties shared by some vectors.
 
     Args:
         rows: The vectors.
-        distance: How they are compared.
-        embedder: What made them, or its hash.
-        numbers: What each number is kept in; an embedder knows it.
+        distance: Distance that compares them.
+        embedder: Embedder that made them, or its hash.
+        numbers: Number format; taken from the embedder if there is one.
 
     Raises:
         InputError: If the embedder cannot have made them.
@@ -242,7 +242,7 @@ def header_of(
 
 
 def check_claims(file: str | Path, found: ForeignVectors, model: Embedder | None, distance: str | None) -> None:
-    """Refuse an embedder or a distance that is not what a file says of its vectors."""
+    """Refuse an embedder or a distance that contradicts what a file states about its vectors."""
     if model is not None and found.embedder and found.embedder != model.identity():
         raise InputError(
             f"{file} has the vectors of the embedder {found.embedder[:12]}; the one that was given is "
@@ -254,41 +254,41 @@ def check_claims(file: str | Path, found: ForeignVectors, model: Embedder | None
             raise InputError(f"{file} says that its vectors are compared by {found.distance}, not by {distance}.")
 
 
-# Vectors of one embedder only: what another made is refused, with the command that changes an index to it.
+# An index holds vectors of one embedder. Vectors of another are refused, with the command that re-embeds the index.
 
 
 def check_query_made_by(embedder: Embedder | str | None, known: str, path: Path) -> None:
-    """Refuse queries of another embedder, where both are known.
+    """Refuse queries of another embedder, if both embedders are known.
 
     Args:
-        embedder: What made them, or its hash.
-        known: The hash of the index's own.
-        path: Of the index, for messages.
+        embedder: Embedder that made the queries, or its hash.
+        known: Hash of the index's embedder.
+        path: Folder of the index, for messages.
     """
     if embedder and known and hash_of(embedder) != known:
         raise other_embedder("has the vectors of", known, path)
 
 
 def check_made_by(embedder: Embedder | str | None, known: str, path: Path) -> None:
-    """Refuse items of another embedder, or of one that nobody knows; see `check_query_made_by`."""
-    given = hash_of(embedder)
-    if known and not given:
+    """Refuse items of another or an unknown embedder; see `check_query_made_by`."""
+    requested = hash_of(embedder)
+    if known and not requested:
         raise InputError(
             f"{path} has an embedder, so that vectors must say which one made them: pass embedder=, "
             "or pass items, which it embeds by itself."
         )
-    if given != known:
+    if requested != known:
         raise other_embedder("has the vectors of", known, path)
 
 
 def other_embedder(how: str, known: str, path: Path, folder: object = None) -> InputError:
-    """What is said of the embedder that an index has, where another was given.
+    """Return the error for an embedder that is not the index's own.
 
     Args:
-        how: What the index has to do with its own ("was built with").
-        known: The hash of its own.
-        path: Of the index.
-        folder: Of the other embedder, if it was given as one.
+        how: Verb that relates the index to its own embedder ("was built with").
+        known: Hash of the index's embedder.
+        path: Folder of the index.
+        folder: Folder of the other embedder, if it was passed as one.
     """
     mine = f"the embedder {known[:12]}" if known else "no embedder, its vectors come from elsewhere"
     return InputError(

@@ -1,4 +1,4 @@
-"""What a search returns, and what changing an index reports."""
+"""Results of a search (`Hit`, `Hits`) and of a change to an index (`Changes`)."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["Changes", "Hit", "Hits", "as_hits", "draw_hits"]
 
 @dataclass(frozen=True)
 class Hit:
-    """One item that was found.
+    """One result of a search.
 
     Attributes:
-        id: Of the item.
-        path: Of its file, if it has one.
-        label: Its class, if it has one.
-        similarity: The cosine with the query, or minus the Euclidean distance: the larger, the nearer.
-        metadata: Its other values.
-        same: Whether it counts as being of the query's class, where the embedder is calibrated.
-        probability: Of that, where both answers are equally likely beforehand.
+        id: Id of the item.
+        path: Path of its file, if it has one.
+        label: Class of the item, if it has one.
+        similarity: Cosine with the query, or negative Euclidean distance; larger is nearer.
+        metadata: Other values of the item, by column.
+        same: Whether it counts as the query's class, if the embedder is calibrated.
+        probability: Probability of being the query's class, with equal priors.
     """
 
     id: Id
@@ -44,7 +44,7 @@ class Hit:
     probability: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Its fields, for JSON."""
+        """Return the fields as a dict, for JSON."""
         return {
             "id": self.id,
             "path": self.path,
@@ -62,15 +62,16 @@ class Hits(Sequence[Hit]):
     """The nearest items of one query, nearest first, ties by id.
 
     Attributes:
-        hits: All of them.
-        recall: The share of the k nearest that this way of searching finds: 1 if it is exact, else as measured on
+        hits: The hits.
+        recall: Share of the k nearest items that this search method finds: 1 if it is exact, otherwise as measured on
             the index's own items.
-        measured: When that was measured, in UTC; empty if the answer is exact.
-        improved: What the index does to its vectors before they are searched (`Index.improve`); these are then the
-            nearest by what comes of it. Similarities are those of the vectors themselves.
-        expanded: Items that the query was drawn towards first: these are then the nearest of what came of it.
-            Similarities, and what is called the same, are those of the query itself, and need not fall.
-        reranked: Whether they are in the order of shared neighbours, in which similarities need not fall.
+        measured: UTC time of that measurement; empty if the answer is exact.
+        improved: Transformation of the vectors before search (`Index.improve`). The hits are then the nearest by the
+            transformed vectors; similarities are those of the original vectors.
+        expanded: Number of items that the query was drawn towards before the search. The hits are then the nearest to
+            the expanded query. Similarities and same/other verdicts are those of the original query, so similarities
+            need not decrease.
+        reranked: Whether the hits are ordered by shared neighbours; similarities then need not decrease.
     """
 
     hits: tuple[Hit, ...]
@@ -82,12 +83,12 @@ class Hits(Sequence[Hit]):
 
     @property
     def exact(self) -> bool:
-        """Whether nothing can have been missed; a recall that was measured as 1 does not say so."""
+        """Whether the search was exhaustive; a measured recall of 1 does not imply that."""
         return self.recall == 1 and not self.measured
 
     @property
     def how(self) -> str:
-        """How they were found, in words."""
+        """Description of the search method."""
         parts = [
             "exact" if self.exact else f"fast, recall {self.recall:.4f} (measured {self.measured})",
             self.improved,
@@ -107,21 +108,21 @@ class Hits(Sequence[Hit]):
         return len(self.hits)
 
     def _repr_html_(self) -> str:
-        """Pictures of what was found, for notebooks."""
+        """Return pictures of the hits, for notebooks."""
 
         return hits_html(self)
 
 
 def as_hits(answer: Answer, rule: Calibration | None, *, expanded: int = 0, reranked: bool = False) -> list[Hits]:
-    """What a store found for each query, with the verdicts of a calibrated embedder.
+    """Return the hits of each query, with the verdicts of a calibrated embedder.
 
     Args:
-        answer: With the similarities of the vectors themselves, which the rule is about.
-        rule: Of the embedder, if it is calibrated.
-        expanded: Items that queries were drawn towards.
-        reranked: Whether what was found is in the order of shared neighbours.
+        answer: Answer of a store, with the similarities of the original vectors, to which the rule applies.
+        rule: Calibration of the embedder, if it has one.
+        expanded: Number of items that queries were drawn towards.
+        reranked: Whether the answer is ordered by shared neighbours.
     """
-    found = []
+    results = []
     for names, values in zip(answer.ids.tolist(), answer.similarities.tolist(), strict=True):
         hits = [
             Hit(
@@ -135,20 +136,20 @@ def as_hits(answer: Answer, rule: Calibration | None, *, expanded: int = 0, rera
             )
             for item, value in zip((answer.items[name] for name in names), values, strict=True)
         ]
-        found.append(Hits(tuple(hits), answer.recall, answer.measured, answer.improved, expanded, reranked))
-    return found
+        results.append(Hits(tuple(hits), answer.recall, answer.measured, answer.improved, expanded, reranked))
+    return results
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What was done to an index.
+    """Summary of a change to an index.
 
     Attributes:
-        added: Items that are new.
-        updated: Items whose content or values had changed.
-        removed: Items that were gone.
-        unchanged: Items that were left as they are.
-        skipped: What could not be read, and why.
+        added: Number of new items.
+        updated: Number of items whose content or values had changed.
+        removed: Number of items that were no longer in the data.
+        unchanged: Number of items left as they were.
+        skipped: Items that could not be read, each with the reason.
     """
 
     added: int = 0
@@ -169,18 +170,18 @@ class Changes:
         return ", ".join(parts)
 
 
-# Queries and what was found for them, as one picture or, in a notebook, as pictures in a row.
+# Queries and their hits as one picture or, in a notebook, as a row of pictures.
 
 SHOWN = 30  # hits that a notebook shows
 ONE_LINE = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 
 
 def draw_hits(queries: Sequence[tuple[str, Any]], answers: Sequence[Hits]) -> Image.Image:
-    """Draw one row per query: the query, then what was found, with similarity and label under each.
+    """Draw one row per query: the query, then its hits, with similarity and label under each.
 
     Args:
-        queries: A caption, and a path or an image or None for what has none.
-        answers: One for each query.
+        queries: Caption of each query, and its path or image, or None if it has no picture.
+        answers: Hits of each query.
     """
     rows = []
     for (caption, image), hits in zip(queries, answers, strict=True):
@@ -193,7 +194,7 @@ def draw_hits(queries: Sequence[tuple[str, Any]], answers: Sequence[Hits]) -> Im
 
 
 def hits_html(hits: Hits) -> str:
-    """Show what was found as pictures in a row, nearest first, with similarity, label and file under each."""
+    """Return the hits as a row of pictures, nearest first, with similarity, label and file under each."""
     title = f"{len(hits)} nearest items" if hits.exact else f"{len(hits)} near items, recall {hits.recall:.4f}"
     rest = f"<p>... and {len(hits) - SHOWN:,} more</p>" if len(hits) > SHOWN else ""
     row = "".join(_figure(hit) for hit in hits[:SHOWN])

@@ -1,4 +1,4 @@
-"""improvement.npz: what every search of an index does for better neighbours, without being told each time."""
+"""Improvement of an index: whitening and augmentation that every search applies, stored in improvement.npz."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ __all__ = ["ImprovedStore", "ImprovedStores", "Improvement", "as_improvement", "
 
 
 FILE = "improvement.npz"
-MOST = 1000  # neighbours that may be asked for of any number of items
+MOST = 1000  # largest number of neighbours for augmentation
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Improvement:
-    """What vectors go through before they are searched.
+    """Transformation of the vectors before search.
 
     Attributes:
-        whitening: First, queries and items alike; None for none.
-        augment: Then each item is drawn towards so many of its nearest others; 0 for none.
+        whitening: Whitening of queries and items, applied first; None for none.
+        augment: Number of nearest items that each item is then drawn towards; 0 for none.
     """
 
     whitening: Whitening | None = None
@@ -50,18 +50,18 @@ class Improvement:
         return ", ".join(parts)
 
     def of_queries(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n e"]:
-        """Return what is sought."""
+        """Return the transformed queries."""
         return self._whitened(rows).astype(np.float32)
 
     def of_items(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n e"]:
-        """Return what it is sought among: all items, since each looks at the others."""
+        """Return the transformed items. It takes all items, since augmentation depends on the others."""
         better = self._whitened(rows)
         if self.augment and len(better):
             better = augment_references(better, count=self.augment).numpy()
         return better.astype(np.float32)
 
     def content(self) -> bytes:
-        """Return the file."""
+        """Return the content of the file."""
         arrays: dict[str, Any] = {"augment": np.array(self.augment)}
         if self.whitening is not None:
             arrays |= self.whitening._asdict()
@@ -74,16 +74,16 @@ class Improvement:
 
 
 def as_improvement(whiten: Any, augment: int, dim: int, distance: str) -> Improvement | None:
-    """Check what an index is asked to do with its vectors.
+    """Check the arguments of `Index.improve` and return the improvement.
 
     Args:
-        whiten: A whitening, or the vectors that one is learned from; None for none.
-        augment: Neighbours that each item is drawn towards.
-        dim: Of the index's vectors.
-        distance: By which they are compared.
+        whiten: A whitening, or the vectors to learn one from; None for none.
+        augment: Number of neighbours that each item is drawn towards.
+        dim: Dimension of the index's vectors.
+        distance: Distance of the index.
 
     Returns:
-        None where nothing is asked for.
+        The improvement, or None if none is requested.
     """
     if not 0 <= augment <= MOST:
         raise InputError(f"augment must be from 0 to {MOST:,}; got {augment}.")
@@ -98,32 +98,32 @@ def as_improvement(whiten: Any, augment: int, dim: int, distance: str) -> Improv
 
 
 def carry_over(generation: Path, building: Path) -> None:
-    """Keep the same improvement in the next generation, whose vectors are the same."""
+    """Copy the improvement to the next generation, whose vectors are the same."""
     if (generation / FILE).is_file():
         shutil.copyfile(generation / FILE, building / FILE)
 
 
 @final
 class KeptImprovement:
-    """Reads the improvement of the generation that serves, and again when another process has written it."""
+    """Caches the improvement of the current generation; reads it again after another process has written it."""
 
     def __init__(self) -> None:
         self._read: tuple[Path, tuple[int, int], tuple[Improvement, str]] | None = None
 
     def of(self, generation: Path) -> tuple[Improvement, str] | None:
-        """The improvement and a checksum of it; None if the vectors are searched as they are."""
-        path, kept = generation / FILE, self._read
+        """Return the improvement and its checksum; None if the original vectors are searched."""
+        path, cached = generation / FILE, self._read
         try:
             file = path.stat()
         except FileNotFoundError:
             return None
         written = file.st_mtime_ns, file.st_ino
-        if kept is None or kept[:2] != (path, written):
-            kept = self._read = path, written, _from_file(path)
-        return kept[2]
+        if cached is None or cached[:2] != (path, written):
+            cached = self._read = path, written, _from_file(path)
+        return cached[2]
 
     def keep(self, generation: Path, improvement: Improvement | None) -> None:
-        """Write it; None goes back to the vectors as they are."""
+        """Write an improvement; None goes back to the original vectors."""
         if improvement is None:
             (generation / FILE).unlink(missing_ok=True)
             return
@@ -131,7 +131,7 @@ class KeptImprovement:
             file.write(improvement.content())
 
     def problems(self, generation: Path) -> list[str]:
-        """What is wrong with it, one sentence each."""
+        """Return what is wrong with the file, one sentence per problem."""
         try:
             if os.path.isfile(generation / FILE):
                 _from_file(generation / FILE)
@@ -155,9 +155,8 @@ def _from_file(path: Path) -> tuple[Improvement, str]:
     return improvement, hashlib.sha256(content).hexdigest()
 
 
-# Search by improved vectors: those of all items, computed once for each state of a store and kept beside it.
-#
-# improved.f32 is a cache: improved.json names the state and the improvement that it was made of.
+# Search by improved vectors. They are computed for all items once per state of a store and cached next to it:
+# improved.f32 holds the vectors, improved.json the state and the improvement that they were made from.
 
 ROWS = "improved.f32"
 VERSION = 2
@@ -166,15 +165,15 @@ ATTEMPTS = 5
 
 @final
 class ImprovedStore:
-    """What a search sees of a store whose vectors are improved; exact among these.
+    """Store as a search sees it when its vectors are improved; search among the improved vectors is exact.
 
     Args:
-        store: Of the items, with their vectors as they are.
-        improvement: Of the vectors.
-        state: Of the store and the improvement, by name.
-        version: Of the store.
-        ids: Of all items, in order.
-        rows: Their improved vectors.
+        store: Store of the items, with their original vectors.
+        improvement: Improvement of the vectors.
+        state: Name of the state of the store and the improvement.
+        version: Version of the store.
+        ids: Ids of all items, in order.
+        rows: Improved vectors of all items.
     """
 
     def __init__(
@@ -189,12 +188,12 @@ class ImprovedStore:
         self.improvement, self.state = improvement, state
         self.header = Header(rows.shape[1], "cosine", store.header.embedder)
         self._store, self._version, self._ids, self._rows = store, version, ids, rows
-        self._place_of = {key: place for place, key in enumerate(ids)}
+        self._place_of = {key: position for position, key in enumerate(ids)}
         self._searcher = Searcher(rows) if len(rows) else None
         self._filter: tuple[str, Bool[np.ndarray, " n"]] | None = None
 
     def is_current(self) -> bool:
-        """Whether the store is what it was."""
+        """Return whether the store is unchanged."""
         return self._store.version() == self._version
 
     def search(
@@ -206,38 +205,38 @@ class ImprovedStore:
         fast: bool = False,
         items: bool = True,
     ) -> Answer:
-        """The k nearest improved vectors of the items that pass a filter; exact whether fast or not, and ids alone."""
+        """Return the ids of the k nearest items that pass a filter, by improved vectors; exact even if fast is set."""
         among = None if where is None else self._passing(where)
         k = min(k, len(self._ids) if among is None else int(among.sum()))
         if self._searcher is None or not k or not len(queries):
             return Answer(np.empty((len(queries), k), dtype=object), np.empty((len(queries), k)))
-        found = self._searcher.search(queries, k, among=among)
-        ids = np.array([self._ids[place] for place in found.indices.ravel().tolist()])
-        return Answer(ids.reshape(found.indices.shape), found.values.numpy())
+        nearest = self._searcher.search(queries, k, among=among)
+        ids = np.array([self._ids[position] for position in nearest.indices.ravel().tolist()])
+        return Answer(ids.reshape(nearest.indices.shape), nearest.values.numpy())
 
     def get(
         self, where: Condition | None = None, *, vectors: bool = True
     ) -> tuple[list[Item], Float32[np.ndarray, "n e"]]:
-        """The items that pass a filter in the order of their ids, and their improved vectors (or none of them)."""
+        """Return the items that pass a filter, ordered by id, and their improved vectors if `vectors` is True."""
         items, _ = self._store.get(where, vectors=False)
-        # One that came since then has no place: `is_current` tells, and the search is done again.
-        places = [self._place_of[item.id] for item in items if item.id in self._place_of] if vectors else []
-        return items, self._rows[places]
+        # An item added since then has no row. `is_current` then returns False, and the search is retried.
+        positions = [self._place_of[item.id] for item in items if item.id in self._place_of] if vectors else []
+        return items, self._rows[positions]
 
     def _passing(self, where: Condition) -> Bool[np.ndarray, " n"]:
-        """The items that pass a filter; the last one is remembered."""
-        kept = self._filter
-        if kept is None or kept[0] != repr(where):
+        """Return a mask of the items that pass a filter; the last filter is cached."""
+        cached = self._filter
+        if cached is None or cached[0] != repr(where):
             passing, _ = self._store.get(where, vectors=False)
             mask = np.zeros(len(self._ids), dtype=bool)
             mask[[self._place_of[item.id] for item in passing if item.id in self._place_of]] = True
-            kept = self._filter = repr(where), mask
-        return kept[1]
+            cached = self._filter = repr(where), mask
+        return cached[1]
 
 
 @final
 class ImprovedStores:
-    """Keeps the improved vectors of the present state, in memory and beside the store."""
+    """Caches the improved vectors of the current state, in memory and next to the store."""
 
     def __init__(self) -> None:
         self.improvement = KeptImprovement()
@@ -245,40 +244,40 @@ class ImprovedStores:
         self._kept: ImprovedStore | None = None
 
     def of(self, store: Store, generation: Path) -> ImprovedStore | None:
-        """The improved vectors of a store; None if it is searched as it is.
+        """Return a store with its improved vectors; None if the original vectors are searched.
 
         Args:
-            store: Of the generation.
-            generation: Its folder.
+            store: Store of the generation.
+            generation: Folder of the generation.
         """
-        known = self.improvement.of(generation)
-        if known is None:
+        current = self.improvement.of(generation)
+        if current is None:
             return None
         with self._lock:
             for _ in range(ATTEMPTS):
                 version = store.version()
-                state = f"{generation.name}, {version}, {known[1]}"
+                state = f"{generation.name}, {version}, {current[1]}"
                 if self._kept is None or self._kept.state != state:
                     rows = _read(generation, state)
                     items, plain = store.get(vectors=rows is None)
                     if rows is None:
-                        rows = known[0].of_items(plain)
+                        rows = current[0].of_items(plain)
                     if store.version() != version:
                         continue
                     _write(generation, state, rows)
-                    self._kept = ImprovedStore(store, known[0], state, version, [item.id for item in items], rows)
+                    self._kept = ImprovedStore(store, current[0], state, version, [item.id for item in items], rows)
                 return self._kept
         raise InputError("The index changes faster than its vectors can be improved; search when it is at rest.")
 
 
 def _read(folder: Path, state: str) -> NDArray[np.float32] | None:
-    """The rows that are cached for this state; None if there are none, or others, or damaged ones."""
+    """Return the cached rows of this state; None if they are missing, of another state, or damaged."""
     cached = CachedFile(folder / ROWS, VERSION).read(lambda about: about["state"] == state)
     return None if cached is None else cached[0].view("<f4").reshape(cached[1]["rows"], cached[1]["dim"])
 
 
 def _write(folder: Path, state: str, rows: NDArray[np.float32]) -> None:
-    if not isinstance(rows, np.memmap):  # as it was read
+    if not isinstance(rows, np.memmap):  # a memmap was just read from the cache
         content = np.ascontiguousarray(rows, dtype="<f4").data
         about = {"state": state, "rows": len(rows), "dim": rows.shape[1]}
         CachedFile(folder / ROWS, VERSION).write(content, about)

@@ -1,4 +1,4 @@
-"""Index: items, their embeddings and the embedder, searchable, changeable, durable."""
+"""The `Index` class: items, their embeddings and the embedder, with durable changes and exact search."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ __all__ = ["Index"]
 class Index:
     """Items and their embeddings in one folder, searched exactly.
 
-    Made by `build` (with an embedder), `of_vectors` (without) or `open`. Everything that changes it is on the disk
-    by the time that the call returns, or has not happened. One process writes at a time, any number search; each
-    search sees whole changes only, and the latest of them.
+    Create it with `build` (with an embedder) or `of_vectors` (without), and open it with `open`. Every change is
+    atomic, and on disk when the call returns. One process writes at a time, any number can search; each search sees
+    complete changes only, including the latest.
 
     Args:
-        path: The folder of an index.
-        follow: Whether to go on in a new generation (after `compact`, `reembed`, `rollback`) once there is one;
-            otherwise everything is asked of the one that served when it was opened.
+        path: Folder of an index.
+        follow: Whether to switch to a new generation (after `compact`, `reembed`, `rollback`) once there is one;
+            otherwise all calls use the generation that was current when the index was opened.
+        allow_code: Modules or files whose code the index's embedder may import.
 
     Attributes:
-        changes: What `build` or `import_file` changed; nothing after `open`.
+        changes: Changes made by `build` or `import_file`; empty after `open`.
 
     Example:
         >>> import tempfile
@@ -82,12 +83,12 @@ class Index:
 
     @classmethod
     def open(cls, path: str | Path, *, follow: bool = True, allow_code: Sequence[str] = ()) -> Index:
-        """Open an index that `build` or `of_vectors` made.
+        """Open an index that `build` or `of_vectors` created.
 
         Args:
-            path: Its folder.
-            follow: Whether to move on when another process has put a new generation in its place.
-            allow_code: Modules or files whose code the index's embedder may name.
+            path: Folder of the index.
+            follow: Whether to switch to a new generation when another process has made one current.
+            allow_code: Modules or files whose code the index's embedder may import.
         """
         return cls(path, follow=follow, allow_code=allow_code)
 
@@ -104,39 +105,39 @@ class Index:
         progress: bool = False,
         allow_code: Sequence[str] = (),
     ) -> Index:
-        """Make an index, or bring one up to date that was made with the same embedder; a killed build goes on.
+        """Create an index, or update one that was created with the same embedder; an interrupted build is resumed.
 
         Args:
-            path: Its folder.
-            embedder: An embedder, or the folder of one, of a run or of a comparison; the index keeps a copy.
-            data: What is to be found: see `refresh`. None makes an empty index.
-            labels: In place of those that the data has.
-            metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
-            store: Where items and vectors are kept: `postgresql://user@host/database` or
-                `milvus://host:19530`; by default in the folder.
-            progress: Whether to show a bar on standard error.
-            allow_code: Modules or files whose code the folder of an embedder, or the name of the data, may stand for.
+            path: Folder of the index.
+            embedder: An embedder, or the folder of an embedder, a run or a comparison; the index keeps a copy.
+            data: Data to index: see `refresh`. None creates an empty index.
+            labels: Labels that replace those of the data.
+            metadata: Additional columns: a dict of columns, a list of dicts, or a pandas or pyarrow table.
+            store: URL of the store for items and vectors: `postgresql://user@host/database` or
+                `milvus://host:19530`; by default they are in the folder.
+            progress: Whether to show a progress bar on standard error.
+            allow_code: Modules or files whose code the embedder's folder or the name of the data may import.
         """
         model = embedder if isinstance(embedder, Embedder) else Embedder.load(embedder, allow_code=allow_code)
-        # Before anything is made: of data that is not there no empty index is left.
+        # Listed before anything is created, so that missing data leaves no empty index behind.
         trust = Trust.of(allow_code)
         source = None if data is None else as_source(data, labels=labels, metadata=metadata, trust=trust)
-        known = model.identity()
+        identity = model.identity()
         if is_index(path):
             index = cls(path, allow_code=allow_code)
             _check_settled(index, store)
-            if index.embedder_hash != known:
+            if index.embedder_hash != identity:
                 folder = None if isinstance(embedder, Embedder) else embedder
                 raise other_embedder("was built with", index.embedder_hash, index.path, folder)
             if not index.can_embed:
                 with index._generations.writing() as generation:
-                    keep_model(generation.folder, known, model)
+                    keep_model(generation.folder, identity, model)
             if model.calibration is not None and model.calibration != index.calibration:
                 index.calibrate(model.calibration)
         else:
             make_index(path, header_for(model), model, store)
             index = cls(path, allow_code=allow_code)
-        index._model.remember(known, model)
+        index._model.remember(identity, model)
         if source is not None:
             index.changes = index.refresh(source, progress=progress)
         return index
@@ -156,20 +157,20 @@ class Index:
         numbers: str = "float32",
         store: str = "",
     ) -> Index:
-        """Make an index of vectors that come from elsewhere; its queries are vectors, too, unless it has an embedder.
+        """Create an index from vectors made elsewhere; its queries are vectors, too, unless it has an embedder.
 
         Args:
-            path: Its folder, where there is no index yet.
+            path: Folder of the index; it must not hold an index yet.
             vectors: One row per item.
-            ids: Texts or whole numbers, all different; by default 0, 1, 2, ...
-            labels: One per item, or None.
-            metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
-            paths: Of the items' files, or None.
+            ids: Unique strings or integers; by default 0, 1, 2, ...
+            labels: One label per item, or None.
+            metadata: Additional columns: a dict of columns, a list of dicts, or a pandas or pyarrow table.
+            paths: Paths of the items' files, or None.
             distance: "cosine" or "euclidean".
-            embedder: What made them, of which the index then keeps a copy, or its hash; None if nobody knows.
-            numbers: What each number is kept in: "float32", or "int8" for a quarter of the bytes under the cosine.
-                Search is exact among the vectors as they are kept. An embedder knows it by itself.
-            store: Where items and vectors are kept; see `build`.
+            embedder: Embedder that made the vectors, of which the index keeps a copy, or its hash; None if unknown.
+            numbers: Number format of the stored vectors: "float32", or "int8" for a quarter of the bytes (cosine
+                only). Search is exact among the stored vectors. Taken from the embedder if there is one.
+            store: URL of the store for items and vectors; see `build`.
         """
         if is_index(path):
             raise InputError(f"{path} is an index already; open it with Index.open and add to it.")
@@ -193,33 +194,33 @@ class Index:
         store: str = "",
         allow_code: Sequence[str] = (),
     ) -> Index:
-        """Make an index of the vectors of a file, or add them to one that is there; what `export` wrote is the same.
+        """Create an index from the vectors of a file, or add them to an existing one; the inverse of `export`.
 
         Args:
-            path: The folder of the index.
+            path: Folder of the index.
             file: A .parquet file (columns embedding, id, label, path, others), an .npz or an .npy file.
-            embedder: What made the vectors, for a new index, which then embeds queries by itself: an embedder or the
-                folder of one. The file does not hold it, but perhaps its hash, and another is refused.
-            distance: For a new index; None for what the file says, or the cosine.
-            store: For a new index: where items and vectors are kept; see `build`.
-            allow_code: Modules or files whose code the folder of an embedder may name.
+            embedder: Embedder that made the vectors, or its folder, for a new index, which can then embed queries.
+                The file does not hold the embedder, but may hold its hash; an embedder with another hash is refused.
+            distance: Distance of a new index; None for the one that the file names, or the cosine.
+            store: URL of the store of a new index; see `build`.
+            allow_code: Modules or files whose code the embedder's folder may import.
         """
-        found = read_vectors(Path(file))
+        foreign = read_vectors(Path(file))
         if isinstance(embedder, str | Path):
             embedder = Embedder.load(embedder, allow_code=allow_code)
         model = embedder
-        check_claims(file, found, model, distance)
-        rows = checked_rows(found.vectors, f"the vectors of {file}")
-        source = source_of_rows(rows, found.ids, found.labels, found.metadata)
+        check_claims(file, foreign, model, distance)
+        rows = checked_rows(foreign.vectors, f"the vectors of {file}")
+        source = source_of_rows(rows, foreign.ids, foreign.labels, foreign.metadata)
         if is_index(path):
             index = cls(path)
             _check_settled(index, store, distance)
-            check_file(file, found, index.distance, index.path)
-            index.changes = index._add_rows(source, rows, found.files, model or found.embedder or None)
+            check_file(file, foreign, index.distance, index.path)
+            index.changes = index._add_rows(source, rows, foreign.files, model or foreign.embedder or None)
             return index
         usual = "cosine" if model is None else model.distance
-        header = header_of(rows, found.distance or distance or usual, model or found.embedder, found.numbers)
-        make_index(path, header, model, store, source=source, rows=rows, files=found.files)
+        header = header_of(rows, foreign.distance or distance or usual, model or foreign.embedder, foreign.numbers)
+        make_index(path, header, model, store, source=source, rows=rows, files=foreign.files)
         index = cls(path)
         index.changes = Changes(added=len(rows))
         return index
@@ -241,7 +242,7 @@ class Index:
 
     @property
     def numbers(self) -> str:
-        """What each number of a vector is kept in: "float32" or "int8"; search is exact among what is kept."""
+        """Number format of the stored vectors: "float32" or "int8"; search is exact among the stored vectors."""
         return self.store.header.numbers
 
     @property
@@ -251,13 +252,13 @@ class Index:
 
     @property
     def can_embed(self) -> bool:
-        """Whether it has its embedder, so that queries may be more than vectors."""
+        """Whether the index has its embedder, so that queries need not be vectors."""
         generation = self._generations.latest()
         return bool(generation.embedder) and has_model(generation.folder)
 
     @property
     def store(self) -> Store:
-        """Store of the generation that serves now."""
+        """Store of the current generation."""
         return self._generations.latest().store
 
     @property
@@ -274,10 +275,10 @@ class Index:
         return self.store.count()
 
     def __repr__(self) -> str:
-        made = f"embedder {self.embedder_hash[:12]}" if self.embedder_hash else "vectors from elsewhere"
+        origin = f"embedder {self.embedder_hash[:12]}" if self.embedder_hash else "vectors from elsewhere"
         better = f"; searched {self.improvement}" if self.improvement else ""
         size = f"{self.dim} dimensions{'' if self.numbers == 'float32' else f' in {self.numbers}'}"
-        return f"Index({str(self.path)!r}: {counted(len(self), 'item')}, {size}, {self.distance}, {made}{better})"
+        return f"Index({str(self.path)!r}: {counted(len(self), 'item')}, {size}, {self.distance}, {origin}{better})"
 
     def __enter__(self) -> Index:
         return self
@@ -290,20 +291,20 @@ class Index:
         self._generations.close()
 
     def embedder(self) -> Embedder:
-        """The index's own copy of its embedder."""
+        """Return the index's own copy of its embedder."""
         return self._embedder_of(self._generations.latest())
 
     @property
     def calibration(self) -> Calibration | None:
-        """From which similarity on a hit counts as the same; None if its embedder was not calibrated."""
+        """Calibration with the threshold above which a hit counts as the same; None if there is none."""
         generation = self._generations.latest()
         return self._model.calibration(generation.folder, generation.embedder)
 
     def calibrate(self, calibration: Calibration) -> None:
-        """Give the index's copy of its embedder a calibration, by which hits are called the same or not.
+        """Calibrate the index's copy of its embedder, so that hits are labelled as same or not.
 
         Args:
-            calibration: Of the same embedder, as `vicinal calibrate` makes it.
+            calibration: Calibration of the same embedder, as `vicinal calibrate` computes it.
         """
         with self._generations.writing() as generation:
             if calibration.embedder != generation.embedder:
@@ -312,24 +313,25 @@ class Index:
 
     @property
     def improvement(self) -> Improvement | None:
-        """What every search does for better neighbours; None if it goes by the vectors as they are."""
-        known = self._kept.improved.improvement.of(self._generations.latest().folder)
-        return None if known is None else known[0]
+        """Transformation that every search applies to the vectors; None if the original vectors are searched."""
+        current = self._kept.improved.improvement.of(self._generations.latest().folder)
+        return None if current is None else current[0]
 
     def improve(self, *, whiten: Any = None, augment: int = 0, embedder: Embedder | str | None = None) -> None:
-        """Have every search find better neighbours from the same vectors; without arguments: as they are again.
+        """Make every search whiten or augment the vectors first; without arguments, search the original vectors again.
 
-        Answers are then the nearest by whitened and augmented vectors, found exactly among these (also where `fast` is
-        asked for); the similarities of hits, and what is called the same, stay those of the vectors themselves.
-        All vectors are improved once, now and by the first search after each change of the index: for `whiten` that
-        reads them all, for `augment` it is a search of all items in all. They are kept beside the index and searched in
-        memory. `compact` keeps this, `reembed` does not: the vectors are then others.
+        Hits are then the nearest by whitened and augmented vectors. Search among these is exact, even with `fast`. The
+        similarities of hits and the same/other verdicts stay those of the original vectors.
+        The vectors of all items are transformed now, and by the first search after each change of the index: `whiten`
+        reads them all, `augment` searches all items among all items. The transformed vectors are cached next to the
+        index and searched in memory. `compact` keeps the improvement; `reembed` drops it, since the vectors differ.
 
         Args:
-            whiten: The vectors of other items, those of training classes say, that a whitening is learned from, or a
+            whiten: Vectors of other items (for example of the training classes) to learn a whitening from, or a
                 `Whitening`.
-            augment: Neighbours that each item is drawn towards.
-            embedder: What made the vectors to learn from, or its hash: another than the index's own is refused.
+            augment: Number of neighbours that each item is drawn towards.
+            embedder: Embedder that made the vectors in `whiten`, or its hash; any other than the index's own is
+                refused.
         """
         with self._generations.writing() as generation:
             store, folder = generation.store, generation.folder
@@ -379,24 +381,24 @@ class Index:
         """Find the k items nearest to a query, nearest first, ties by id.
 
         Args:
-            query: A path, an image, or whatever else the embedder takes; a vector if there is no embedder. A folder
-                or a sequence of these asks several things at once.
-            k: How many; fewer only if fewer items pass the filter.
-            where: A filter, as text (`label = 'wren' and year > 2020`) or as a dict (`{"label": "wren"}`).
-            vector: An embedding, or several, in place of a query.
-            item: The id of an item in place of a query; it does not find itself.
-            embedder: What made the vector, or its hash: another than the index's own is refused.
-            fast: By codes of faiss: a few milliseconds for a million items, and nearly always the same; how nearly
-                is in the `recall` of the answer. Without it every answer is exact.
-            expand: Items that a query is drawn towards before it is searched; costs a second search. The similarities
-                of hits, and what is called the same, stay those of the query itself.
-            rerank: Put what is found in the order of shared neighbours, as the paper does (True) or by settings of
-                your own; costs a search of all items in all, once.
+            query: A path, an image, or any other input of the embedder; a vector if there is no embedder. A folder
+                or a sequence of these is a batch of queries.
+            k: Number of neighbours; fewer are returned only if fewer items pass the filter.
+            where: Filter, as text (`label = 'wren' and year > 2020`) or as a dict (`{"label": "wren"}`).
+            vector: One or more embeddings instead of a query.
+            item: Id of an item to search by instead of a query; the item itself is not returned.
+            embedder: Embedder that made the vector, or its hash; any other than the index's own is refused.
+            fast: Whether to search by faiss codes: a few milliseconds for a million items, with nearly the same
+                results. The `recall` of the answer says how nearly. Without it every answer is exact.
+            expand: Number of items that a query is drawn towards before the search; costs a second search. The
+                similarities of hits and the same/other verdicts stay those of the original query.
+            rerank: Whether to order the hits by shared neighbours: with the settings from the paper (True), or with
+                your own; costs one search of all items among all items.
 
         Returns:
-            `Hits` for one query, a list of them for several.
+            `Hits` for a single query, a list of them for a batch.
         """
-        if sum(given is not None for given in (query, vector, item)) != 1:
+        if sum(source is not None for source in (query, vector, item)) != 1:
             raise InputError("Give one of query, vector and item.")
         k, expand = checked_count(k, "k"), checked_count(expand, "expand", least=0)
         settings = as_reranking(rerank)
@@ -434,9 +436,9 @@ class Index:
 
         Args:
             queries: One row per query.
-            k: How many; there are fewer columns if fewer items pass the filter.
-            where: A filter.
-            embedder: What made the vectors, or its hash: another than the index's own is refused.
+            k: Number of neighbours; there are fewer columns if fewer items pass the filter.
+            where: Filter on the items.
+            embedder: Embedder that made the vectors, or its hash; any other than the index's own is refused.
             fast: See `search`.
         """
         k = checked_count(k, "k")
@@ -450,11 +452,11 @@ class Index:
         return answer.ids, answer.similarities
 
     def get(self, where: Where | None = None, *, vectors: bool = True) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
-        """The items that pass a filter in the order of their ids, and their vectors unless these are not wanted."""
+        """Return the items that pass a filter, ordered by id, and their vectors if `vectors` is True."""
         return self.store.get(None if where is None else as_condition(where), vectors=vectors)
 
     def count(self, where: Where | None = None) -> int:
-        """How many items pass a filter."""
+        """Return the number of items that pass a filter."""
         return self.store.count(None if where is None else as_condition(where))
 
     def add(
@@ -469,17 +471,18 @@ class Index:
         embedder: Embedder | str | None = None,
         progress: bool = False,
     ) -> Changes:
-        """Add items; one whose id is there already takes its place.
+        """Add items; an item replaces the existing one with the same id.
 
         Args:
-            items: What `refresh` takes, for the index's embedder. Nothing is removed.
-            vectors: Embeddings in place of items, one row each.
-            ids: Needed for vectors and for images in memory; the ids of files are their absolute paths.
-            labels: One per item, or None.
-            metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
-            paths: For vectors: those of the items' files, or None.
-            embedder: For vectors, if the index has an embedder: what made them, or its hash. Another is refused.
-            progress: Whether to show a bar on standard error.
+            items: Items to embed, in any form that `refresh` accepts. Nothing is removed.
+            vectors: Embeddings instead of items, one row per item.
+            ids: Ids, required for vectors and for images in memory; the ids of files are their absolute paths.
+            labels: One label per item, or None.
+            metadata: Additional columns: a dict of columns, a list of dicts, or a pandas or pyarrow table.
+            paths: Paths of the items' files if vectors are given, or None.
+            embedder: Embedder that made the vectors, or its hash; required if the index has an embedder, and any
+                other is refused.
+            progress: Whether to show a progress bar on standard error.
         """
         if (items is None) == (vectors is None):
             raise InputError("Give items or vectors.")
@@ -498,24 +501,24 @@ class Index:
         return self._add_rows(source, rows, {} if paths is None else {"path": list(paths)}, embedder)
 
     def update(self, where: Where, values: Mapping[str, Any]) -> int:
-        """Give items other values, in one step for all.
+        """Set values of items, in one atomic step.
 
         Args:
-            where: Which items.
-            values: By column, `label` among them; None takes a value away.
+            where: Filter that selects the items.
+            values: New values by column, including `label`; None removes a value.
 
         Returns:
-            How many there were.
+            Number of items updated.
         """
         plain = plain_values(values)
         with self._generations.writing() as generation:
             return put_values(generation.store, as_condition(where), plain)
 
     def remove(self, where: Where | None = None, *, ids: Iterable[Id] | None = None) -> int:
-        """Remove the items that pass a filter, or those of some ids.
+        """Remove the items that pass a filter, or those with the given ids.
 
         Returns:
-            How many there were.
+            Number of items removed.
         """
         condition = to_remove(where, ids)
         with self._generations.writing() as generation:
@@ -529,43 +532,43 @@ class Index:
         metadata: Any = None,
         progress: bool = False,
     ) -> Changes:
-        """Embed what is new or changed in a folder, table or dataset, and remove what is no longer in it.
+        """Embed new and changed items of a folder, table or dataset, and remove those no longer in it.
 
-        Work is committed every few seconds, so that an interrupted call loses little, and searching goes on meanwhile.
-        A file counts as unchanged if its size and time of change are the same, or else its content is.
+        Work is committed every few seconds, so an interrupted call loses little, and the index stays searchable.
+        A file counts as unchanged if its size and modification time are the same, or if its content is.
 
         Args:
             data: A folder of images or of class folders, a list of paths (.txt), a table with a column `path` whose
                 other columns become metadata, the name of a dataset, or a Dataset.
-            labels: In place of those that the data has.
-            metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
-            progress: Whether to show a bar on standard error.
+            labels: Labels that replace those of the data.
+            metadata: Additional columns: a dict of columns, a list of dicts, or a pandas or pyarrow table.
+            progress: Whether to show a progress bar on standard error.
         """
         source = as_source(data, labels=labels, metadata=metadata, trust=self.trust)
         with self._generations.writing() as generation:
             return follow_source(generation.store, self._embedder_of(generation), source, progress)
 
     def verify(self) -> list[str]:
-        """Everything that is not as it was written, one sentence each; nothing if all is well."""
+        """Check all files and return the problems found, one sentence each; an empty list if there are none."""
         generation = self._generations.latest()
         problems = generation.store.verify()
         problems += self._model.problems(generation.folder, generation.embedder)
         return problems + self._kept.improved.improvement.problems(generation.folder)
 
     def measure(self, k: int = 10, seed: int = 0) -> Measurement:
-        """Time exact and fast search on the index's own items, and say how often the fast way is right."""
+        """Time exact and fast search on the index's own items, and measure the recall of fast search."""
         return measure_store(self.store, checked_count(k, "k"), seed)
 
     def prepare_fast(self, *, half: bool = False) -> float:
-        """Have a server make what `fast=True` searches by: HNSW in PostgreSQL, lists (IVF_FLAT) in Milvus.
+        """Build the index that `fast=True` uses in a server: HNSW in PostgreSQL, IVF_FLAT in Milvus.
 
-        The codes of an index in a folder are made by the first search that needs them, and need nothing of this.
+        An index in a folder does not need this: its codes are computed by the first search that uses them.
 
         Args:
-            half: Whether PostgreSQL is to keep half precision in its HNSW index, at half the size.
+            half: Whether PostgreSQL stores half precision in its HNSW index, at half the size.
 
         Returns:
-            The recall of the fast way, as measured on the index's own items.
+            Recall of fast search, measured on the index's own items.
         """
         with self._generations.writing() as generation:
             return generation.store.prepare_fast(half=half)
@@ -574,7 +577,7 @@ class Index:
         """Write items and vectors to a .parquet, .npz or .faiss file.
 
         Returns:
-            How many there were.
+            Number of items written.
         """
         prepare_export(Path(path))
         items, vectors = self.get(where)
@@ -582,10 +585,10 @@ class Index:
         return len(items)
 
     def compact(self) -> int:
-        """Write the items anew, without the vectors of those that were removed or replaced.
+        """Rewrite the items, without the vectors of those that were removed or replaced.
 
         Returns:
-            How many rows that saved.
+            Number of rows saved.
         """
         with self._generations.writing() as generation:
             store = generation.store
@@ -600,31 +603,31 @@ class Index:
             return dead
 
     def reembed(self, embedder: Embedder | str | Path, data: Any = None, *, progress: bool = False) -> Changes:
-        """Embed all items anew with another embedder; the index serves as it was until that is done.
+        """Re-embed all items with another embedder; the index can be searched as it was until that is done.
 
-        An interrupted call goes on where it was. `rollback` brings the former embedder back. What `improve` was told
-        is not carried over: it was about the vectors of the former embedder.
+        An interrupted call is resumed. `rollback` restores the previous embedder. The settings of `improve` are not
+        carried over: they apply to the vectors of the previous embedder.
 
         Args:
             embedder: An embedder, or the folder of one.
-            data: Where the items are, if they are not files: what they were built from.
-            progress: Whether to show a bar on standard error.
+            data: Data that the items came from, if they are not files.
+            progress: Whether to show a progress bar on standard error.
         """
         if not isinstance(embedder, Embedder):
             embedder = Embedder.load(embedder, allow_code=self.trust.sources)
-        model, known = embedder, embedder.identity()
+        model, identity = embedder, embedder.identity()
         with self._generations.writing() as generation:
-            if known == generation.embedder:
+            if identity == generation.embedder:
                 raise InputError(f"{self.path} has this embedder already; there is nothing to embed anew.")
-            building = self._generations.index.building(known[:16])
+            building = self._generations.index.building(identity[:16])
             changes = write_reembedded(generation.store, building, self.path, model, data, progress, self.trust)
-            keep_model(building, known, model)
+            keep_model(building, identity, model)
             self._generations.index.finish(building)
-            self._model.remember(known, model)
+            self._model.remember(identity, model)
             return changes
 
     def rollback(self) -> None:
-        """Go back to what the index was before `compact` or `reembed`; what was changed since then is not in it."""
+        """Restore the state of the index before `compact` or `reembed`; later changes are not in it."""
         with self._generations.index.writing():
             self._generations.index.rollback()
 
@@ -644,7 +647,7 @@ class Index:
 
 
 def _check_settled(index: Index, store: str, distance: str | None = None) -> None:
-    """Refuse a store or a distance that is not the one with which an index was made."""
+    """Refuse a store or a distance other than that of an existing index."""
     if store and store != index.store.url:
         raise InputError(f"{index.path} exists already, and its store cannot be changed; leave out store= (--store).")
     if distance is not None and distance != index.distance:

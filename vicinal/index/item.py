@@ -1,4 +1,4 @@
-"""Item: what an index knows about one thing, apart from its embedding; Header: what all embeddings have in common."""
+"""`Item`: the data of one item apart from its embedding. `Header`: the properties shared by all embeddings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Id: TypeAlias = int | str
 
 @dataclass(frozen=True)
 class Item:
-    """One thing in an index.
+    """One item of an index.
 
     Attributes:
-        id: A text or a whole number, the same kind in the whole index; no other item has it.
-        path: Where its file is.
-        label: Its class.
-        metadata: Any other values, by column.
-        source: The folder, table or dataset that it was listed in, from which `refresh` can tell what is gone.
-        stamp: Size and time of change of its file when it was embedded.
+        id: Unique string or integer, of the same type in the whole index.
+        path: Path of its file.
+        label: Class of the item.
+        metadata: Other values, by column.
+        source: Folder, table or dataset that listed the item, by which `refresh` detects removed items.
+        stamp: Size and modification time of its file when it was embedded.
         hash: SHA-256 of its content.
     """
 
@@ -40,7 +40,7 @@ class Item:
     hash: str | None = None
 
     def values(self) -> dict[str, Value | None]:
-        """Everything that a filter can ask for, by column."""
+        """Return all values that a filter can test, by column."""
         own: dict[str, Value | None] = {
             "id": self.id,
             "path": self.path,
@@ -54,13 +54,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Header:
-    """What holds for all vectors of an index.
+    """Properties shared by all vectors of an index.
 
     Attributes:
-        dim: Numbers in a vector.
+        dim: Dimension of the vectors.
         distance: "cosine" or "euclidean".
         embedder: SHA-256 of the embedder's settings and weights; empty if the vectors were made elsewhere.
-        numbers: What each number is kept in: "float32", or "int8", of which "exact" then speaks.
+        numbers: Number format of the stored vectors: "float32" or "int8". Exact search is exact among these.
     """
 
     dim: int
@@ -70,7 +70,7 @@ class Header:
 
 
 def check_dim(rows: NDArray[np.float32], dim: int) -> None:
-    """Refuse vectors of another length."""
+    """Refuse vectors of another dimension."""
     if rows.shape[1] != dim:
         raise InputError(
             f"The vectors of this index have {dim} numbers; got {rows.shape[1]}. Embed with the same model."
@@ -78,7 +78,7 @@ def check_dim(rows: NDArray[np.float32], dim: int) -> None:
 
 
 def widened(before: Mapping[str, Kind | None], items: Sequence[Item]) -> dict[str, Kind | None]:
-    """What each column holds once some items are added: those of before, then new ones in the order of the items.
+    """Return the kind of each column after adding items: existing columns first, then new ones in order of the items.
 
     Raises:
         InputError: If a value does not fit its column.

@@ -1,7 +1,7 @@
-"""The map of an index: a place in the plane for every item, neighbours side by side; computed once, then kept.
+"""The map of an index: a 2-D position for every item, with neighbours close together; computed once and cached.
 
-t-SNE places some thousand landmarks; every other item goes between the landmarks that are nearest to it. Very few
-items, and very many, are placed by their two principal axes instead.
+t-SNE places a few thousand landmarks; every other item is placed between its nearest landmarks. With very few or very
+many items, the two principal axes are used instead.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ __all__ = ["MapLayout", "export_map", "keep_map", "kept_layout", "lay_out", "map
 FILE = "map.f32"
 VERSION = 2
 LANDMARKS = 3_000  # t-SNE takes seconds for these
-NEAREST = 8  # landmarks that an item lies between
-SHARPNESS = 3.0  # the farthest of them counts exp(-3) of the nearest
-FEWEST, MOST = 12, 2_000_000  # items for t-SNE
+NEAREST = 8  # landmarks that an item is placed between
+SHARPNESS = 3.0  # the farthest of them has exp(-3) of the weight of the nearest
+FEWEST, MOST = 12, 2_000_000  # numbers of items for which t-SNE is used
 BLOCK = 1 << 16  # items placed at a time
 
 
 @dataclass(frozen=True)
 class MapLayout:
-    """Where items lie on the map.
+    """Positions of items on the map.
 
     Attributes:
-        places: Between -1 and 1 in both directions, one row per item.
+        places: Coordinates between -1 and 1, one row per item.
         method: "t-SNE" or "PCA".
-        landmarks: How many items t-SNE placed itself; the others lie between the nearest of them.
+        landmarks: Number of items placed by t-SNE itself; the others are placed between the nearest of them.
     """
 
     places: Float32[np.ndarray, "n 2"]
@@ -63,14 +63,14 @@ def lay_out(
     landmarks: int = LANDMARKS,
     placed: Callable[[int], object] = int,
 ) -> MapLayout:
-    """Place items in the plane; the same vectors and seed give the same places to the last bit.
+    """Place items in the plane; the same vectors and seed give the same positions to the last bit.
 
     Args:
         vectors: One row per item.
         distance: "cosine" or "euclidean".
-        seed: Of the choice of landmarks.
-        landmarks: How many items t-SNE places.
-        placed: Told how many items have their place, from time to time.
+        seed: Seed for the choice of landmarks.
+        landmarks: Number of items that t-SNE places.
+        placed: Progress callback; receives the number of items placed so far.
 
     Example:
         >>> layout = lay_out(np.float32([[0, 0], [1, 0], [4, 0]]), distance="euclidean")
@@ -85,12 +85,12 @@ def lay_out(
     chosen = np.sort(np.random.default_rng(seed).choice(len(rows), landmarks, replace=False))
     corners = _neighbourhoods(rows[chosen])
     placed(landmarks)
-    places = np.empty((len(rows), 2))
+    positions = np.empty((len(rows), 2))
     for start in range(0, len(rows), BLOCK):
-        places[start : start + BLOCK] = _between(rows[start : start + BLOCK], rows[chosen], corners)
+        positions[start : start + BLOCK] = _between(rows[start : start + BLOCK], rows[chosen], corners)
         placed(min(start + BLOCK, len(rows)))
-    places[chosen] = corners
-    return MapLayout(_framed(places), "t-SNE", landmarks)
+    positions[chosen] = corners
+    return MapLayout(_framed(positions), "t-SNE", landmarks)
 
 
 def kept_layout(
@@ -101,14 +101,14 @@ def kept_layout(
     seed: int = 0,
     placed: Callable[[int], object] = int,
 ) -> MapLayout:
-    """Return the layout that a folder keeps for these vectors; if it has none, or a damaged one, make and keep it.
+    """Return the cached layout of these vectors; if there is none, or it is damaged, compute and cache it.
 
     Args:
-        folder: Of the index's generation; a folder that cannot be written to keeps nothing.
+        folder: Folder of the index's generation; nothing is cached if it is not writable.
         vectors: One row per item.
         distance: "cosine" or "euclidean".
-        seed: Of the choice of landmarks.
-        placed: See `lay_out`.
+        seed: Seed for the choice of landmarks.
+        placed: Progress callback; see `lay_out`.
     """
     cached = _read(folder, vectors, distance, seed)
     if cached is not None:
@@ -120,7 +120,7 @@ def kept_layout(
 
 
 def has_layout(folder: Path, vectors: Float32[np.ndarray, "n d"], *, distance: str = "cosine", seed: int = 0) -> bool:
-    """Whether a folder keeps the layout of these vectors."""
+    """Return whether the layout of these vectors is cached in a folder."""
     return _read(folder, vectors, distance, seed) is not None
 
 
@@ -154,19 +154,19 @@ def _principal_axes(rows: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n 
         spread += block.T @ block
     axes = np.linalg.eigh(spread)[1][:, ::-1][:, :2]
     axes = axes * np.where(np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0) < 0, -1, 1)
-    places = np.zeros((len(rows), 2))
+    coordinates = np.zeros((len(rows), 2))
     for start in range(0, len(rows), BLOCK):
-        places[start : start + BLOCK, : axes.shape[1]] = (rows[start : start + BLOCK] - mean) @ axes
-    return places
+        coordinates[start : start + BLOCK, : axes.shape[1]] = (rows[start : start + BLOCK] - mean) @ axes
+    return coordinates
 
 
 def _neighbourhoods(rows: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n 2"]:
-    """t-SNE, begun at the principal axes so that nothing is left to chance."""
+    """Run t-SNE, initialized with the principal axes so that the result is deterministic."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
     start = _framed(_principal_axes(rows)) * np.float32(1e-4)
-    # One thread: several add up forces in an order that differs from run to run.
+    # One thread: several would sum forces in an order that differs from run to run.
     with threadpool_limits(1):
         embedding = TSNE(perplexity=min(30.0, (len(rows) - 1) / 3), init=start, random_state=0, max_iter=750)
         return embedding.fit_transform(rows).astype(np.float64)
@@ -175,11 +175,11 @@ def _neighbourhoods(rows: Float32[np.ndarray, "n d"]) -> Float64[np.ndarray, "n 
 def _between(
     rows: Float32[np.ndarray, "n d"], landmarks: Float32[np.ndarray, "m d"], corners: Float64[np.ndarray, "m 2"]
 ) -> Float64[np.ndarray, "n 2"]:
-    """Mean of the places of the nearest landmarks, of which the nearest count the most."""
+    """Return the weighted mean of the positions of the nearest landmarks; nearer ones weigh more."""
     nearest = find_neighbours(rows, NEAREST, gallery=landmarks, distance="euclidean")
     squares = np.square(nearest.values.numpy())
-    # By how much farther than the nearest, as a part of the farthest: in many dimensions all are about equally far,
-    # and items that lie between all of their landmarks would shrink every heap to a dot.
+    # Excess distance over the nearest landmark, relative to that of the farthest. In high dimensions all landmarks are
+    # about equally far; weighting by plain distance would put items midway between them and shrink clusters to a dot.
     beyond = squares - squares[:, :1]
     weights = np.exp(-SHARPNESS * beyond / np.maximum(beyond[:, -1:], 1e-12))
     weights /= weights.sum(axis=1, keepdims=True)
@@ -187,7 +187,7 @@ def _between(
 
 
 def _framed(places: Float64[np.ndarray, "n 2"]) -> Float32[np.ndarray, "n 2"]:
-    """Moved and scaled alike in both directions, into the square from -1 to 1."""
+    """Centre the positions and scale both axes by the same factor, into the square from -1 to 1."""
     if not len(places):
         return places.astype(np.float32)
     low, high = places.min(axis=0), places.max(axis=0)
@@ -198,11 +198,11 @@ def _framed(places: Float64[np.ndarray, "n 2"]) -> Float32[np.ndarray, "n 2"]:
 # The map of an index as one Parquet table, for tools such as Embedding Atlas, Spotlight and FiftyOne.
 
 EXPORTED_NEIGHBOURS = 10
-LONGEST = 100_000  # items whose neighbours are searched for among all; a larger index takes hours
+LONGEST = 100_000  # largest number of items whose neighbours are exported; more would take hours
 
 
 def prepare_map(path: Path) -> None:
-    """Find out before the work whether a map can be written to a file; folders above it are made."""
+    """Check before any work that a map can be written to a file; parent folders are created."""
     if path.suffix != ".parquet":
         raise InputError(f"A map is exported to a file that ends in .parquet; got {path}.")
     prepare_output(path)
@@ -212,11 +212,11 @@ def export_map(index: Index, path: str | Path) -> int:
     """Write path, label, x, y, neighbours and metadata of every item to a .parquet file.
 
     Args:
-        index: Its map is made if it has none yet.
-        path: Of the file, which appears whole or not at all.
+        index: The index; its map is computed if it has none yet.
+        path: Path of the file, which is written atomically.
 
     Returns:
-        How many items there are.
+        Number of items written.
     """
     target = Path(path)
     prepare_map(target)
@@ -236,15 +236,15 @@ def map_table(
     distance: str = "cosine",
     private: Collection[str] = (),
 ) -> bytes:
-    """The bytes of the table.
+    """Return the map as the bytes of a Parquet file.
 
     Columns are `id`, `path`, `label`, `x`, `y`, then `neighbours` as Embedding Atlas reads it: the row numbers of the
     nearest items (`ids`, from 0) and their distances (1 - cosine, or Euclidean), nearest first; then metadata.
 
     Args:
-        items: Of an index.
-        vectors: Of the items.
-        layout: Of the vectors.
+        items: Items of an index.
+        vectors: Vectors of the items.
+        layout: Layout of the vectors.
         distance: "cosine" or "euclidean".
         private: Columns to leave out.
     """
@@ -271,26 +271,26 @@ def map_table(
 
 
 def _neighbours(vectors: Float32[np.ndarray, "n d"], distance: str) -> list[dict[str, list[Any]] | None]:
-    many = min(EXPORTED_NEIGHBOURS, len(vectors) - 1)
-    if many < 1 or len(vectors) > LONGEST:
+    count = min(EXPORTED_NEIGHBOURS, len(vectors) - 1)
+    if count < 1 or len(vectors) > LONGEST:
         return [None] * len(vectors)
-    found = find_neighbours(vectors, many, distance=distance)
-    distances = found.values if distance == "euclidean" else 1 - found.values
+    nearest = find_neighbours(vectors, count, distance=distance)
+    distances = nearest.values if distance == "euclidean" else 1 - nearest.values
     return [
-        {"ids": places, "distances": values}
-        for places, values in zip(found.indices.tolist(), distances.tolist(), strict=True)
+        {"ids": indices, "distances": values}
+        for indices, values in zip(nearest.indices.tolist(), distances.tolist(), strict=True)
     ]
 
 
-# The map of an index, made beforehand: the first who looks at it does not wait.
+# The map of an index, computed in advance so that the first viewer does not wait.
 
 
 def keep_map(index: Index, *, progress: bool = True) -> MapLayout:
-    """Lay out all items of an index and keep their places in its folder, where the server finds them.
+    """Compute the map of an index and cache it in its folder, where the server reads it.
 
     Args:
-        index: Nothing is done anew where its map is there already.
-        progress: Whether to show progress.
+        index: The index; an existing map is not computed again.
+        progress: Whether to show a progress bar.
 
     Raises:
         DataError: If the folder cannot be written to.

@@ -1,4 +1,4 @@
-"""How fast an index answers, how much memory that takes, and how often the fast way is right."""
+"""Speed and memory of exact and fast search in an index, and the recall of fast search."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from vicinal.index.stores.store import Answer, Store
 
 __all__ = ["Measurement", "measure_store"]
 
-TRIED = 50  # queries, one by one
+TRIED = 50  # queries, timed one by one
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured, on the index's own items as queries.
+    """Measurements with the index's own items as queries.
 
     Attributes:
-        items: How many there are.
-        dim: Numbers in a vector.
-        k: Neighbours asked for.
+        items: Number of items.
+        dim: Dimension of the vectors.
+        k: Number of neighbours.
         exact_ms: Median time of one exact query, in milliseconds.
-        fast_ms: Of one with fast=True; None without faiss.
-        recall: The share of the exact neighbours that the fast way found; None without faiss.
-        memory: Bytes that exact search holds; None where a server holds them, which does not say.
-        codes: Bytes that fast search holds in addition; None likewise.
-        disk: Bytes of all files; None likewise.
+        fast_ms: Median time of one query with fast=True, in milliseconds; None without faiss.
+        recall: Share of the exact neighbours that fast search found; None without faiss.
+        memory: Memory of exact search in bytes; None if a server does not report it.
+        codes: Additional memory of fast search in bytes; None if a server does not report it.
+        disk: Size of all files in bytes; None if a server does not report it.
         fast_is_exact: Whether fast=True searched exactly: there are few items, or a server has no index for it.
     """
 
@@ -53,8 +53,8 @@ class Measurement:
             f"exact   {self.exact_ms:8.2f} ms per query, recall 1",
         ]
         if self.fast_ms is not None:
-            way = ", by exact search" if self.fast_is_exact else ""
-            lines.append(f"fast    {self.fast_ms:8.2f} ms per query, recall {self.recall:.4f}{way}")
+            method = ", by exact search" if self.fast_is_exact else ""
+            lines.append(f"fast    {self.fast_ms:8.2f} ms per query, recall {self.recall:.4f}{method}")
         lines.append(f"memory  {_size(self.memory, vectors)}")
         if self.codes:
             lines.append(f"codes   {_size(self.codes, vectors)}, in addition for fast")
@@ -63,7 +63,7 @@ class Measurement:
 
 
 def measure_store(store: Store, k: int = 10, seed: int = 0) -> Measurement:
-    """Search for items of the store itself, moved a little, one by one."""
+    """Time queries one by one; the queries are items of the store with a little noise."""
     if not store.count():
         raise InputError("The index is empty; there is nothing to measure.")
     queries = store.sample(TRIED, seed)
@@ -75,7 +75,7 @@ def measure_store(store: Store, k: int = 10, seed: int = 0) -> Measurement:
     try:
         fast, fast_ms = _timed(lambda query: store.search(query, k, fast=True), queries)
         pairs = zip(exact, fast, strict=True)
-        recall = float(np.mean([np.isin(right.ids, found.ids).mean() for right, found in pairs]))
+        recall = float(np.mean([np.isin(right.ids, approximate.ids).mean() for right, approximate in pairs]))
         same_way = all(answer.exact for answer in fast)
     except MissingExtra:
         pass

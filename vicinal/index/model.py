@@ -1,4 +1,4 @@
-"""The embedder of a generation of an index: a copy in its folder, or, for imported vectors, its hash alone."""
+"""The embedder of a generation of an index: a copy in its folder or, for imported vectors, only its hash."""
 
 from __future__ import annotations
 
@@ -20,45 +20,46 @@ MODEL, ELSEWHERE = "model", "model-elsewhere.txt"
 
 
 def header_for(model: Embedder) -> Header:
-    """What the vectors of an embedder have in common."""
+    """Return the header for the vectors of an embedder."""
     return Header(model.dim, model.distance, model.identity(), kept_in(model.numbers))
 
 
 def kept_in(numbers: str) -> str:
-    """What an index keeps numbers in: a byte for a bit, too, since search wants a byte of each number anyway."""
+    """Return the number format in an index. Bits are stored as bytes, since search needs a byte per number anyway."""
     return "int8" if numbers == "bits" else numbers
 
 
 def keep_model(generation: Path, known: str, model: Embedder | None) -> None:
-    """Keep a copy of an embedder beside the vectors that it made.
+    """Save a copy of an embedder next to the vectors that it made.
 
     Args:
-        generation: The folder.
-        known: The embedder's hash; empty if nobody knows what made the vectors.
-        model: None if there is nothing but the hash, which is then noted down: a copy that is lost is another matter.
+        generation: Folder of the generation.
+        known: Hash of the embedder; empty if it is unknown.
+        model: The embedder; None if only its hash is available, which is then written to a file, so that this case
+            can be distinguished from a lost copy.
     """
     if model is not None:
         model.save(generation / MODEL)
         (generation / ELSEWHERE).unlink(missing_ok=True)
         return
-    if (generation / MODEL).is_dir():  # of a build that was killed
+    if (generation / MODEL).is_dir():  # left by an interrupted build
         shutil.rmtree(generation / MODEL)
     if known:
         write_atomically(generation / ELSEWHERE, f"The embedder {known} made these vectors; it is not here.\n")
 
 
 def has_model(generation: Path) -> bool:
-    """Whether there is, or should be, a copy of the embedder, and not its hash alone."""
+    """Return whether there is, or should be, a copy of the embedder rather than only its hash."""
     return not (generation / ELSEWHERE).is_file()
 
 
 @final
 class KeptModel:
-    """Opens the embedder and the calibration of the generation that serves, once each.
+    """Loads and caches the embedder and the calibration of the current generation.
 
     Args:
-        index: The folder of the index, for messages.
-        trust: The code that the embedder may name.
+        index: Folder of the index, for messages.
+        trust: Code that the embedder may import.
     """
 
     def __init__(self, index: Path, trust: Trust = NO_TRUST) -> None:
@@ -67,17 +68,17 @@ class KeptModel:
         self._calibration: tuple[Path, tuple[int, int], Calibration | None] | None = None
 
     def remember(self, known: str, model: Embedder) -> None:
-        """Take a copy of an embedder that is open already: whoever has it may go on training it."""
+        """Cache a copy of a loaded embedder; a copy, because the caller may continue to train it."""
         self._embedder = (known, copy.deepcopy(model))
 
     def calibrate(self, generation: Path, known: str, calibration: Calibration) -> None:
-        """Give the copy a calibration."""
+        """Save a calibration with the copy of the embedder."""
         model = self.embedder(generation, known)
         model.calibration = calibration
         model.save(generation / MODEL)
 
     def without_embedder(self) -> InputError:
-        """What is said where there is nothing that could embed."""
+        """Return the error for an index without an embedder."""
         return InputError(
             f"{self._index} has no embedder: its vectors come from elsewhere. Search with vectors (vector=, --vector) "
             "or by an item (item=, --item), and add vectors; or make the index with the embedder that made them "
@@ -85,7 +86,7 @@ class KeptModel:
         )
 
     def embedder(self, generation: Path, known: str) -> Embedder:
-        """The copy.
+        """Return the copy of the embedder.
 
         Raises:
             InputError: If there is none.
@@ -106,33 +107,37 @@ class KeptModel:
         return self._embedder[1]
 
     def calibration(self, generation: Path, known: str) -> Calibration | None:
-        """Read by itself, as a search with vectors needs no network, and again when another process has written it."""
+        """Return the calibration.
+
+        It is read without the network, which a search by vectors does not need, and read again after another process
+        has written it.
+        """
         if not known:
             return None
-        folder, kept = generation / MODEL, self._calibration
+        folder, cached = generation / MODEL, self._calibration
         try:
             file = (folder / CALIBRATION).stat()
-        except FileNotFoundError:  # none yet; or the one that is known is just being replaced, and serves until then
-            return kept[2] if kept is not None and kept[0] == folder else None
+        except FileNotFoundError:  # none yet; or it is just being replaced, and the cached one is valid until then
+            return cached[2] if cached is not None and cached[0] == folder else None
         written = file.st_mtime_ns, file.st_ino
-        if kept is None or kept[:2] != (folder, written):
-            kept = self._calibration = (folder, written, read_calibration(folder, known))
-        return kept[2]
+        if cached is None or cached[:2] != (folder, written):
+            cached = self._calibration = (folder, written, read_calibration(folder, known))
+        return cached[2]
 
     def problems(self, generation: Path, known: str) -> list[str]:
-        """What is wrong with the copy, one sentence each."""
+        """Return what is wrong with the copy, one sentence per problem."""
         if not known or not has_model(generation):
             return []
         try:
-            found = identity(read_folder(generation / MODEL)[0])
-        except Exception as error:  # whatever a damaged file brings about is what was asked for
+            actual = identity(read_folder(generation / MODEL)[0])
+        except Exception as error:  # a damaged file may raise anything, and each such error is a problem to report
             return [f"{MODEL}/ cannot be read: {str(error).splitlines()[0]}"]
-        return [] if found == known else [f"{MODEL}/ is not the embedder that made the vectors"]
+        return [] if actual == known else [f"{MODEL}/ is not the embedder that made the vectors"]
 
     def carry_over(self, generation: Path, known: str, building: Path) -> None:
-        """Keep the same embedder in the next generation."""
+        """Copy the embedder to the next generation."""
         if known and has_model(generation):
-            # As it is there: another process may have calibrated it since this one read it.
+            # Copied from disk: another process may have calibrated it since this one read it.
             shutil.copytree(generation / MODEL, building / MODEL, dirs_exist_ok=True)
         else:
             keep_model(building, known, None)

@@ -36,42 +36,43 @@ __all__ = [
 ]
 
 
-COMMIT_AFTER = 256  # items, and
-COMMIT_SECONDS = 5.0  # whichever comes first: what a kill may cost
+# Work is committed after this many items or seconds, whichever comes first: the most that an interruption can lose.
+COMMIT_AFTER = 256
+COMMIT_SECONDS = 5.0
 
 
 def take_in(store: Store, model: Embedder, source: Source, progress: bool) -> Changes:
-    """Embed what is new or changed of a source."""
-    known = {item.id: item for item in store.get(In("id", tuple(source.ids)), vectors=False)[0]}
+    """Embed the new and changed items of a source."""
+    existing = {item.id: item for item in store.get(In("id", tuple(source.ids)), vectors=False)[0]}
     items: dict[Id, Item] = {}
     skipped: list[tuple[str, str]] = []
     again: list[Item] = []
     other = 0
-    places: list[int] = []
-    for place, key in enumerate(source.ids):
+    positions: list[int] = []
+    for position, key in enumerate(source.ids):
         try:
-            before = known.get(key)
-            item = source.with_stamp(place)
+            before = existing.get(key)
+            item = source.with_stamp(position)
             if before is not None and item.stamp is not None and item.stamp == before.stamp:
                 item = replace(item, hash=before.hash)
             elif item.hash is None:
-                item = source.item(place)
+                item = source.item(position)
         except (OSError, DataError) as error:
             skipped.append((str(key), str(getattr(error, "strerror", None) or error)))
             continue
-        if before is not None:  # what the source does not say stays as it is
+        if before is not None:  # values that the source does not have stay as they are
             item = _merged(before, item, labelled=bool(source.labels))
         if before is None or before.hash != item.hash:
             items[key] = item
-            places.append(place)
+            positions.append(position)
         elif before != item:
             again.append(item)
             other += replace(before, stamp=item.stamp) != item
     if again:
         _store_again(store, again)
-    failed = embed_into(store, model, source, places, items.__getitem__, progress)
-    new = sum(key not in known for key in items)
-    lost = sum(key not in known for key in (name for name, _ in failed))
+    failed = embed_into(store, model, source, positions, items.__getitem__, progress)
+    new = sum(key not in existing for key in items)
+    lost = sum(key not in existing for key in (name for name, _ in failed))
     return Changes(
         added=new - lost,
         updated=len(items) - new - (len(failed) - lost) + other,
@@ -88,21 +89,21 @@ def embed_into(
     item: Callable[[Id], Item],
     progress: bool,
 ) -> tuple[tuple[str, str], ...]:
-    """Embed and store some of a source, a few hundred at a time; return what could not be read."""
+    """Embed and store the items of a source at some positions, a few hundred at a time; return those that failed."""
     ready: list[tuple[Item, NDArray[np.float32]]] = []
     failed: list[tuple[str, str]] = []
     last = time.monotonic()
 
     def commit() -> None:
         if ready:
-            store.add([one for one, _ in ready], np.stack([row for _, row in ready]))
+            store.add([entry for entry, _ in ready], np.stack([row for _, row in ready]))
             ready.clear()
 
     try:
         _, opened = reader(source.inputs, model.backbone.input)
         run = partial(embed_in_batches, options=BatchOptions(progress=progress))
-        for place, row in embed_each(model, opened, places, skip=(VicinalError, OSError), run=run):
-            key = source.ids[place]
+        for position, row in embed_each(model, opened, places, skip=(VicinalError, OSError), run=run):
+            key = source.ids[position]
             if isinstance(row, Exception):
                 failed.append((str(key), str(row).splitlines()[0]))
                 continue
@@ -119,10 +120,10 @@ def embed_into(
 
 
 def _store_again(store: Store, items: list[Item]) -> None:
-    """Give items other values, with the vectors that they have."""
+    """Store new values of items, with their existing vectors."""
     by_id = {item.id: item for item in items}
-    found, rows = store.get(In("id", tuple(by_id)))
-    store.add([by_id[item.id] for item in found], rows)
+    existing, rows = store.get(In("id", tuple(by_id)))
+    store.add([by_id[item.id] for item in existing], rows)
 
 
 def _merged(before: Item, now: Item, labelled: bool) -> Item:
@@ -130,21 +131,21 @@ def _merged(before: Item, now: Item, labelled: bool) -> Item:
     return replace(now, label=label, metadata={**before.metadata, **now.metadata}, source=now.source or before.source)
 
 
-# Changes to the items of a store, each of them whole or not at all: vectors added, values, removals.
+# Atomic changes to the items of a store: adding vectors, setting values, removing items.
 
-FIXED = {"id", "path", "source", "stamp", "hash"}  # what an item is
+FIXED = {"id", "path", "source", "stamp", "hash"}  # columns that identify an item and cannot be changed
 
 
 def put_rows(
     store: Store, source: Source, rows: Float32[np.ndarray, "n d"], files: Mapping[str, Sequence[Any]]
 ) -> Changes:
-    """Add vectors, in place of those whose ids are there already.
+    """Add vectors; they replace existing ones with the same ids.
 
     Args:
-        store: Where to.
-        source: One entry per row.
+        store: Store to add to.
+        source: Ids, labels and metadata, one entry per row.
         rows: The vectors.
-        files: What is known of the items' files; see `add_rows`.
+        files: Columns about the items' files; see `add_rows`.
     """
     check_dim(rows, store.header.dim)
     before = store.count(In("id", tuple(source.ids)))
@@ -153,7 +154,7 @@ def put_rows(
 
 
 def check_file(file: str | Path, found: ForeignVectors, distance: str, path: Path) -> None:
-    """Refuse the vectors of a file that cannot be added to the index at `path`, which has this distance."""
+    """Refuse the vectors of a file that cannot be added to the index at `path` with this distance."""
     if found.distance and found.distance != distance:
         raise InputError(
             f"The vectors of {file} are compared by {found.distance}, those of {path} by {distance}; "
@@ -164,7 +165,7 @@ def check_file(file: str | Path, found: ForeignVectors, distance: str, path: Pat
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that items can be given, as a store keeps them."""
+    """Check new values of items and return them as a store holds them."""
     if fixed := sorted(set(values) & FIXED):
         raise InputError(f"{', '.join(fixed)} cannot be changed; remove the items and add them anew.")
     plain = {name: plain_value(value, name) for name, value in values.items()}
@@ -173,14 +174,14 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def put_values(store: Store, where: Condition, values: Mapping[str, Any]) -> int:
-    """Give the items that pass a filter other values, and say how many there were."""
+    """Set values of the items that pass a filter, and return the number of items."""
     items, rows = store.get(where)
     store.add([_changed(item, values) for item in items], rows)
     return len(items)
 
 
 def to_remove(where: Where | None, ids: Iterable[Id] | None) -> Condition:
-    """Which items a filter, or a number of ids, is about."""
+    """Return the condition for the items to remove, given a filter or ids."""
     if (where is None) == (ids is None):
         raise InputError("Give a filter, or ids.")
     if where is not None:
@@ -189,7 +190,7 @@ def to_remove(where: Where | None, ids: Iterable[Id] | None) -> Condition:
 
 
 def follow_source(store: Store, model: Embedder, source: Source, progress: bool) -> Changes:
-    """Embed what is new or changed of a source, and remove what came from it and is no longer in it."""
+    """Embed the new and changed items of a source, and remove those that came from it and are no longer in it."""
     changes = take_in(store, model, source, progress)
     if source.name is None:
         return changes
@@ -201,5 +202,5 @@ def follow_source(store: Store, model: Embedder, source: Source, progress: bool)
 
 def _changed(item: Item, values: Mapping[str, Any]) -> Item:
     metadata = {**item.metadata, **{name: value for name, value in values.items() if name != "label"}}
-    kept = {name: value for name, value in metadata.items() if value is not None}
-    return replace(item, label=values.get("label", item.label), metadata=kept)
+    present = {name: value for name, value in metadata.items() if value is not None}
+    return replace(item, label=values.get("label", item.label), metadata=present)

@@ -1,4 +1,4 @@
-"""What a person decided about items: a CSV file beside the index; the items and their files stay as they are."""
+"""Review decisions about items, in a CSV file next to the index; the items and their files are not changed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Review:
-    """One decision.
+    """One decision about an item.
 
     Attributes:
-        id: Of the item, as text.
-        decision: Keep it as it is, give it another label, or remove it.
-        new_label: For "relabel".
-        queue: Which list it was looked at in.
+        id: Id of the item, as text.
+        decision: "keep", "relabel" or "remove".
+        new_label: New label, for "relabel".
+        queue: Name of the list in which the item was reviewed.
     """
 
     id: str
@@ -42,7 +42,7 @@ class Review:
 
 
 def guarded_cell(text: str) -> str:
-    """A cell that no spreadsheet takes for a formula: an apostrophe goes before what begins like one.
+    """Return a cell that no spreadsheet evaluates: text that starts like a formula is prefixed with an apostrophe.
 
     Example:
         >>> guarded_cell("=1+1"), guarded_cell("wren")
@@ -53,10 +53,10 @@ def guarded_cell(text: str) -> str:
 
 @final
 class ReviewFile:
-    """The file of decisions: rows are only ever added, and the last one on an item counts.
+    """Append-only file of decisions; the last one on an item counts.
 
     Args:
-        path: Of the CSV file; made with the first decision.
+        path: Path of the CSV file; it is created with the first decision.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class ReviewFile:
         self._lock = threading.Lock()
 
     def add(self, item: Item, review: Review) -> None:
-        """Write a decision down; it is on the disk by the time that this returns."""
+        """Append a decision; it is on disk when this returns."""
         if review.decision == "relabel" and not review.new_label.strip():
             raise InputError("A new label is needed; give one, or decide to keep or to remove.")
         when = datetime.now(UTC).isoformat(timespec="seconds")
@@ -86,18 +86,18 @@ class ReviewFile:
                 ) from error
 
     def latest(self) -> dict[str, Review]:
-        """The last decision on each item, by its id as text."""
-        found = {}
+        """Return the last decision on each item, by its id as text."""
+        latest = {}
         for row in map(_plain_row, self._rows()):
             if row["decision"] in ("keep", "relabel", "remove"):
-                found[row["id"]] = Review(row["id"], row["decision"], row["new_label"], row["queue"])  # type: ignore[arg-type]
-        return found
+                latest[row["id"]] = Review(row["id"], row["decision"], row["new_label"], row["queue"])  # type: ignore[arg-type]
+        return latest
 
     def content(self, shown: Callable[[dict[str, str]], dict[str, str]] = dict) -> bytes:
-        """The whole file; a head without rows if there is none yet.
+        """Return the content of the file; only the header row if there is no file yet.
 
         Args:
-            shown: What is to be seen of a row, given its cells by column.
+            shown: Function from the cells of a row, by column, to those that are shown.
         """
         rows = [_plain_row(row) for row in self._rows()]
         return b"".join([_line(HEAD), *(_line([guarded_cell(cell) for cell in shown(row).values()]) for row in rows)])

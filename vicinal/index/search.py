@@ -1,4 +1,4 @@
-"""From a query to what is nearest: queries as vectors, and the search by whatever an index is told to do."""
+"""Search in an index: embedding of queries, improved vectors, query expansion and re-ranking."""
 
 from __future__ import annotations
 
@@ -29,53 +29,53 @@ from vicinal.neighbours.similarity import similarities
 __all__ = ["KeptForSearch", "embedded", "find_nearest", "vector_of"]
 
 
-# The similarities of queries as they were given to what was found for them, whatever they were searched as.
+# Similarities between the original queries and their hits, whatever vectors the search used.
 
-NUMBERS = 1 << 22  # of vectors that are held in float64 at a time
+NUMBERS = 1 << 22  # numbers held in float64 at a time
 
 
 def with_own_similarities(
     store: Store, queries: Float32[np.ndarray, "n d"], answer: Answer, *, items: bool
 ) -> Answer | None:
-    """An answer with the similarities of the vectors themselves, which thresholds are about; order and ids stay.
+    """Return an answer with the similarities of the original vectors, to which thresholds apply; order and ids stay.
 
     Args:
-        store: Of the items, with their vectors as they are.
-        queries: As they were given.
-        answer: What was found for them by other vectors: improved ones, or queries that were drawn towards items.
-        items: Whether to say more of what was found than the ids.
+        store: Store of the items, with their original vectors.
+        queries: The original queries.
+        answer: Answer of a search by other vectors: improved items or expanded queries.
+        items: Whether to return the items in addition to their ids.
 
     Returns:
-        The answer; None if something that was found is no longer there.
+        The answer; None if an item in it no longer exists.
     """
     distinct = tuple(dict.fromkeys(answer.ids.ravel().tolist()))
-    known, rows = store.get(In("id", distinct)) if distinct else ([], queries[:0])
-    if len(known) != len(distinct):
+    hits, rows = store.get(In("id", distinct)) if distinct else ([], queries[:0])
+    if len(hits) != len(distinct):
         return None
-    place_of = {item.id: place for place, item in enumerate(known)}
+    place_of = {item.id: position for position, item in enumerate(hits)}
     values = np.zeros((len(queries), answer.ids.shape[1]))
     step = max(1, NUMBERS // max(1, values.shape[1] * queries.shape[1]))
     for start in range(0, len(queries) if distinct else 0, step):
         part = slice(start, start + step)
-        places = [[place_of[key] for key in row] for row in answer.ids[part].tolist()]
-        values[part] = similarities(queries[part], rows[np.array(places)], store.header.distance)
-    return replace(answer, similarities=values, items={item.id: item for item in known} if items else {})
+        positions = [[place_of[key] for key in row] for row in answer.ids[part].tolist()]
+        values[part] = similarities(queries[part], rows[np.array(positions)], store.header.distance)
+    return replace(answer, similarities=values, items={item.id: item for item in hits} if items else {})
 
 
-# Better neighbours in an index: queries drawn towards what they find, or answers in the order of shared neighbours.
+# Better neighbours: query expansion, and re-ranking by shared neighbours.
 
 
 def expanded_rows(
     store: Store | ImprovedStore, rows: Float32[np.ndarray, "n d"], count: int, where: Condition | None, but: Id | None
 ) -> Float32[np.ndarray, "n d"]:
-    """Draw each query towards the nearest items that it may find; see `vicinal.neighbours.expand_queries`.
+    """Draw each query towards its nearest items that pass the filter; see `vicinal.neighbours.expand_queries`.
 
     Args:
-        store: Of the items.
+        store: Store of the items.
         rows: The queries.
-        count: Items that a query is drawn towards.
-        where: Which may be found.
-        but: The item that a query is itself, which it is not drawn towards.
+        count: Number of items that a query is drawn towards.
+        where: Filter on the items.
+        but: Id of the query, if it is an item; it is not drawn towards itself.
     """
     if store.header.distance != "cosine":
         raise InputError("Queries are drawn towards what they find on the sphere: expand needs cosines.")
@@ -84,17 +84,17 @@ def expanded_rows(
     if not ids.size:
         return rows
     items, vectors = store.get(In("id", tuple(dict.fromkeys(ids.ravel().tolist()))))
-    place_of = {item.id: place for place, item in enumerate(items)}
+    place_of = {item.id: position for position, item in enumerate(items)}
     if not place_of.keys() >= set(ids.ravel().tolist()):
         raise InputError("The index changed while it was searched; search again.")
-    places = np.array([[place_of[key] for key in row] for row in ids.tolist()])
+    positions = np.array([[place_of[key] for key in row] for row in ids.tolist()])
     unit = [torch.nn.functional.normalize(torch.from_numpy(part).double()) for part in (rows, vectors)]
-    drawn = drawn_towards(unit[0], unit[1], torch.from_numpy(places), torch.from_numpy(cosines.copy()), ALPHA)
+    drawn = drawn_towards(unit[0], unit[1], torch.from_numpy(positions), torch.from_numpy(cosines.copy()), ALPHA)
     return drawn.float().numpy()
 
 
 def without(answer: Answer, key: Id | None) -> Answer:
-    """An answer to the search for one item, without that item."""
+    """Return the answer to a search by an item, without that item."""
     if key is None:
         return answer
     others = answer.ids[0] != key
@@ -103,9 +103,9 @@ def without(answer: Answer, key: Id | None) -> Answer:
 
 @final
 class KeptReranker:
-    """The neighbour sets of all items of an index, prepared when they are first needed and whenever it has changed.
+    """Caches the neighbour sets of all items of an index; computed on first use and after every change.
 
-    Preparing costs a search of all items in all: as much as `vicinal evaluate` of the index.
+    Computing them takes a search of all items among all items: as much as `vicinal evaluate` of the index.
     """
 
     def __init__(self) -> None:
@@ -121,29 +121,29 @@ class KeptReranker:
         settings: Reranking,
         item: Id | None,
     ) -> Answer:
-        """Return an answer in the order of shared neighbours.
+        """Return an answer re-ranked by shared neighbours.
 
         Args:
-            store: That was searched.
-            state: Its name, another after every change.
+            store: Store that was searched.
+            state: Name of its state, which changes with every write.
             rows: The queries.
-            answer: What was found for them.
-            settings: Of the re-ranking.
-            item: The item that the query is, if it is one.
+            answer: Answer to the queries.
+            settings: Settings of the re-ranking.
+            item: Id of the query, if it is an item.
         """
         if not answer.ids.size:
             return answer
         reranker, place_of = self._prepared(store, state, settings)
-        places = torch.tensor([[place_of.get(key, -1) for key in row] for row in answer.ids.tolist()])
-        if bool((places < 0).any()) or (item is not None and item not in place_of):
+        positions = torch.tensor([[place_of.get(key, -1) for key in row] for row in answer.ids.tolist()])
+        if bool((positions < 0).any()) or (item is not None and item not in place_of):
             raise InputError("The index changed while it was searched; search again.")
         values = torch.from_numpy(answer.similarities.copy())
         distance = store.header.distance
-        found = Neighbours(places, values if distance == "cosine" else -values)
+        candidates = Neighbours(positions, values if distance == "cosine" else -values)
         if item is None:
-            again = reranker.reordered(rows, found)
+            again = reranker.reordered(rows, candidates)
         else:
-            again = reranker.reordered_items(torch.tensor([place_of[item]]), found)
+            again = reranker.reordered_items(torch.tensor([place_of[item]]), candidates)
         ids = np.array(list(place_of), dtype=answer.ids.dtype)[again.indices.numpy()]
         similarities = again.values.numpy() * (1.0 if distance == "cosine" else -1.0)
         return replace(answer, ids=ids, similarities=similarities)
@@ -155,16 +155,16 @@ class KeptReranker:
             if self._kept is None or self._kept[:2] != (state, settings):
                 items, vectors = store.get()
                 reranker = Reranker(vectors, store.header.distance, settings=settings)
-                self._kept = state, settings, reranker, {item.id: place for place, item in enumerate(items)}
+                self._kept = state, settings, reranker, {item.id: position for position, item in enumerate(items)}
             return self._kept[2:]
 
 
-ATTEMPTS = 5  # to search an index that changes between two looks at it
+ATTEMPTS = 5  # to search an index that changes during a search
 
 
 @dataclass(frozen=True)
 class KeptForSearch:
-    """What one search prepares for the next: improved vectors, and sets of neighbours for re-ranking."""
+    """Caches shared by searches: improved vectors, and neighbour sets for re-ranking."""
 
     improved: ImprovedStores = field(default_factory=ImprovedStores)
     reranker: KeptReranker = field(default_factory=KeptReranker)
@@ -183,19 +183,19 @@ def find_nearest(
     rerank: Reranking | None = None,
     items: bool = True,
 ) -> Answer:
-    """What is nearest to rows, of which a single one may be the item `key`; with the similarities of these rows.
+    """Return the nearest items of each query, with the similarities of the original queries.
 
     Args:
-        generation: Which is searched.
-        kept: Of the searches before.
+        generation: Generation to search.
+        kept: Caches of earlier searches.
         rows: The queries.
-        k: How many.
-        where: Which items may be found.
-        key: The item that the query is, which it does not find.
-        fast: Whether by codes; see `Index.search`.
-        expand: Items that queries are drawn towards first.
-        rerank: How to put what is found in order.
-        items: Whether to say more of them than their ids.
+        k: Number of neighbours.
+        where: Filter on the items.
+        key: Id of the query, if it is a single item; it is left out of the answer.
+        fast: Whether to search by codes; see `Index.search`.
+        expand: Number of items that queries are drawn towards first.
+        rerank: Settings of the re-ranking; None for none.
+        items: Whether to return the items in addition to their ids.
     """
     store = generation.store
     for _ in range(ATTEMPTS):
@@ -203,15 +203,15 @@ def find_nearest(
         if rerank is not None and better is not None and better.improvement.augment:
             raise InputError("Re-ranking orders the nearest alone: it goes without the augmented vectors here.")
         searched: Store | ImprovedStore = store if better is None else better
-        asked = rows if better is None else better.improvement.of_queries(rows)
+        search_rows = rows if better is None else better.improvement.of_queries(rows)
         if expand:
-            asked = expanded_rows(searched, asked, expand, where, key)
-        many = k if rerank is None else max(k, rerank.shortlist)
-        answer = searched.search(asked, many + (key is not None), where, fast=fast, items=items)
+            search_rows = expanded_rows(searched, search_rows, expand, where, key)
+        shortlist = k if rerank is None else max(k, rerank.shortlist)
+        answer = searched.search(search_rows, shortlist + (key is not None), where, fast=fast, items=items)
         answer = without(answer, key)
         if rerank is not None:
             state = generation.state() if better is None else better.state
-            answer = kept.reranker.reordered(searched, state, asked, answer, rerank, None if expand else key)
+            answer = kept.reranker.reordered(searched, state, search_rows, answer, rerank, None if expand else key)
         answer = replace(answer, ids=answer.ids[:, :k], similarities=answer.similarities[:, :k])
         if better is None and not expand:
             return answer
@@ -222,11 +222,11 @@ def find_nearest(
 
 
 def embedded(model: Embedder, query: Any) -> tuple[Float32[np.ndarray, "n d"], bool]:
-    """Queries as vectors, and whether there is one alone.
+    """Return the embeddings of queries, and whether there is a single query.
 
     Args:
-        model: What embeds them.
-        query: A folder of images, or what the embedder takes.
+        model: The embedder.
+        query: A folder of images, or any input of the embedder.
     """
     if isinstance(query, str | os.PathLike) and Path(query).is_dir():
         query = list(images_below(Path(query)))
@@ -241,12 +241,12 @@ def embedded(model: Embedder, query: Any) -> tuple[Float32[np.ndarray, "n d"], b
 
 
 def vector_of(store: Store, key: Id, path: Path) -> tuple[Id, Float32[np.ndarray, "1 d"]]:
-    """The vector of an item, and its id, which for a file is its absolute path.
+    """Return the id and the vector of an item; the id of a file is its absolute path.
 
     Args:
-        store: Of the items.
-        key: Its id, or the path of its file.
-        path: Of the index, for messages.
+        store: Store of the items.
+        key: Id of the item, or path of its file.
+        path: Folder of the index, for messages.
     """
     names: list[Id] = [key, os.path.abspath(key)] if isinstance(key, str) else [key]
     for name in names:

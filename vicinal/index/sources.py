@@ -1,4 +1,4 @@
-"""What can be put into an index: folders, lists, tables and datasets become ids, paths, labels and metadata."""
+"""Sources of an index: folders, lists, tables and datasets as ids, paths, labels and metadata."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 
-# What is known about items, as columns: from a dict, a list of dicts, or a table of pandas, pyarrow or polars.
+# Metadata as columns: from a dict, a list of dicts, or a pandas, pyarrow or polars table.
 
 
 def as_columns(metadata: Any) -> dict[str, Sequence[Any]]:
-    """Values by column, one per item; None gives no columns.
+    """Return metadata as a dict of columns, with one value per item; None gives no columns.
 
     Example:
         >>> as_columns([{"year": 1999}, {"year": 2000, "place": "Ulm"}])
@@ -63,12 +63,12 @@ def as_columns(metadata: Any) -> dict[str, Sequence[Any]]:
 
 
 def _names_and_columns(metadata: Any) -> tuple[list[Any], Callable[[Any], Any]]:
-    """The names of columns, and what gives each of them."""
+    """Return the names of the columns, and a function that returns a column by name."""
     if isinstance(metadata, Mapping):
         return list(metadata), metadata.__getitem__
-    if hasattr(metadata, "to_pydict"):  # a table of pyarrow, whose cells are not plain values
+    if hasattr(metadata, "to_pydict"):  # a pyarrow table, whose cells are not plain values
         return list(metadata.column_names), lambda name: metadata[name].to_pylist()
-    if hasattr(metadata, "columns") and hasattr(metadata, "to_dict"):  # one of pandas or polars
+    if hasattr(metadata, "columns") and hasattr(metadata, "to_dict"):  # a pandas or polars table
         return list(metadata.columns), metadata.__getitem__
     if isinstance(metadata, Sequence) and all(isinstance(row, Mapping) for row in metadata):
         names = dict.fromkeys(name for row in metadata for name in row)
@@ -86,22 +86,23 @@ def _column_values(name: object, column: Any) -> list[Any]:
 
 
 NOT_METADATA = {"path", "label", "id"}
-DIGITS = 20  # of the longest number of 64 bits, with its sign
+DIGITS = 20  # length of the longest 64-bit integer, with its sign
 WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Things to be put into an index; one entry each in every list.
+    """Items to put into an index; every list has one entry per item.
 
     Attributes:
-        inputs: What an embedder takes: paths, images, vectors, or a Dataset.
-        ids: All different.
-        paths: Of files; empty if there are none.
-        labels: Empty if there are none.
-        metadata: Further values by column.
-        name: Where they were listed, so that a later listing can tell what is gone; None if nothing ever is.
+        inputs: Inputs of an embedder: paths, images, vectors, or a Dataset.
+        ids: Unique ids.
+        paths: Paths of files; empty if there are none.
+        labels: Labels; empty if there are none.
+        metadata: Additional columns, by name.
+        name: Name of the folder, table or dataset that listed the items, so that a later listing can detect removed
+            items; None if items are never removed.
     """
 
     inputs: Any
@@ -115,7 +116,7 @@ class Source:
         return len(self.ids)
 
     def item(self, place: int) -> Item:
-        """One of them, with the stamp and the hash of its content now.
+        """Return an item, with the current stamp and hash of its content.
 
         Raises:
             OSError: If its file cannot be read.
@@ -127,10 +128,10 @@ class Source:
         return self._item(place, path, _stamp(path), digest(path).hex())
 
     def with_stamp(self, place: int) -> Item:
-        """The same, but the hash is left out: the content is not read.
+        """Return an item with its stamp but without its hash: the content is not read.
 
         Raises:
-            OSError: If its file is not there.
+            OSError: If its file does not exist.
             DataError: If its file has a name that cannot be stored.
         """
         path = self.paths[place] if self.paths else None
@@ -157,25 +158,25 @@ def as_source(
     metadata: Any = None,
     trust: Trust = NO_TRUST,
 ) -> Source:
-    """List what is to be put into an index, without opening files.
+    """List the items to put into an index, without opening files.
 
     Args:
         data: A folder of images, of class folders, or of train, test, ... with these; a list of paths (.txt, a label
             may follow a tab); a table (.csv, .parquet) with a column `path`; the name or path of any other dataset; a
             Dataset; one path or image; or a sequence of paths, images or vectors.
-        ids: In place of the absolute paths of files; needed for images and vectors in memory.
-        labels: In place of those that the data has.
-        metadata: Further values: a dict of columns, a list of dicts, or a table of pandas or pyarrow.
-        trust: The code that the name of a dataset may stand for.
+        ids: Ids that replace the absolute paths of files; required for images and vectors in memory.
+        labels: Labels that replace those of the data.
+        metadata: Additional columns: a dict of columns, a list of dicts, or a pandas or pyarrow table.
+        trust: Code that the name of a dataset may import.
     """
     source = _listed(data, trust)
     further = as_columns(metadata)
-    given = {
+    columns = {
         "ids": ids,
         "labels": labels,
         **{f"metadata {name!r}": column for name, column in further.items()},
     }
-    for what, values in given.items():
+    for what, values in columns.items():
         if values is not None and len(values) != len(source):
             raise InputError(f"{what} must have one entry per item: {len(source)} items, {len(values)} entries.")
     return described(
@@ -218,7 +219,7 @@ def _listed(data: Any, trust: Trust) -> Source:
         data = [data]
     if len(data) and all(isinstance(item, str | os.PathLike) for item in data):
         return _of_files([os.fspath(item) for item in data])
-    return Source(data, [f"item {place}" for place in range(len(data))])
+    return Source(data, [f"item {position}" for position in range(len(data))])
 
 
 def _of_path(path: Path, trust: Trust) -> Source:
@@ -243,7 +244,7 @@ def _of_path(path: Path, trust: Trust) -> Source:
         return _of_files([str(path.parent / row[0].strip()) for row in rows], labels, name=name)
     if path.is_file() and path.suffix in (".csv", ".parquet"):
         columns: dict[str, Sequence[Any]] = dict(read_columns(path))
-        if path.suffix == ".csv":  # of which all cells are texts
+        if path.suffix == ".csv":  # all cells are strings
             columns = {column: _typed(column, cells) for column, cells in columns.items()}
         if "path" in columns:
             files = [str(path.parent / str(file)) for file in columns["path"]]
@@ -272,18 +273,18 @@ def _of_dataset(data: Dataset, name: str) -> Source:
     if isinstance(data.items, tuple):
         files = [os.path.abspath(path) for path in data.items]
         ids = list(map(printable, files))
-        if data.boxes is not None:  # several boxes of one photograph are several items
+        if data.boxes is not None:  # each box of a photograph is an item
             corners = [",".join(f"{edge:g}" for edge in box) for box in data.boxes.tolist()]
             ids = [f"{file}#{corner}" for file, corner in zip(ids, corners, strict=True)]
         return Source(data, ids, files, labels, metadata, name)
-    return Source(data, [f"{data.name}/{place}" for place in range(len(data))], (), labels, metadata, name)
+    return Source(data, [f"{data.name}/{position}" for position in range(len(data))], (), labels, metadata, name)
 
 
 def _typed(column: str, cells: Sequence[str]) -> Sequence[Any]:
-    """The cells of a column of a CSV file, as numbers if all of them are.
+    """Return the cells of a column of a CSV file, converted to numbers if all of them are numbers.
 
-    A number is what a program writes for one: 007, 1_000, +1 and twenty digits are names, and stay as they are. So do
-    paths and labels; ids are whole numbers or texts.
+    A number is in the form that programs write: 007, 1_000, +1 and twenty digits are names and stay strings. So do
+    paths and labels; ids are integers or strings.
     """
     if column in ("path", "label"):
         return cells
@@ -306,12 +307,12 @@ def _is_whole(text: str) -> bool:
 
 def _is_number(text: str) -> bool:
     if WHOLE.fullmatch(text) is not None:
-        return _is_whole(text)  # a longer one would lose digits
+        return _is_whole(text)  # a longer one would lose digits as a float
     return NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def _stamp(path: str) -> str:
-    """Size and time of change of a file, or of the archive that it is in."""
+    """Return size and modification time of a file, or of the archive that contains it."""
     inside = archive_of(path)
     status = os.stat(path if inside is None else inside[0])
     return f"{status.st_size}-{status.st_mtime_ns}"
@@ -325,11 +326,11 @@ def _content(inputs: Any, place: int) -> str | None:
     return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()
 
 
-# Vectors that come from outside: checked before anything else sees them, and stored with what is said about them.
+# Vectors from outside: validation, and storage with their ids, labels and metadata.
 
 
 def as_rows(values: Any, dim: int) -> tuple[Float32[np.ndarray, "n d"], bool]:
-    """Queries as checked rows of `dim` numbers, and whether there is one alone, given as a vector."""
+    """Return queries as checked rows of `dim` numbers, and whether they were a single vector."""
     array = as_array(values, "queries")
     single = array.ndim == 1
     rows = checked_rows(array[None] if single else array, "queries")
@@ -338,7 +339,7 @@ def as_rows(values: Any, dim: int) -> tuple[Float32[np.ndarray, "n d"], bool]:
 
 
 def checked_rows(values: Any, name: str) -> Float32[np.ndarray, "n d"]:
-    """Finite float32 rows."""
+    """Return the values as float32 rows, after checking that they are finite."""
     array = as_array(values.detach().cpu() if hasattr(values, "detach") else values, name)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         raise InputError(f"{name} must be a matrix of numbers, one row each; got {array.dtype} {list(array.shape)}.")
@@ -356,7 +357,7 @@ def checked_rows(values: Any, name: str) -> Float32[np.ndarray, "n d"]:
 
 
 def check_directions(queries: NDArray[np.float32], distance: str) -> None:
-    """Refuse to seek by the cosine what has no direction: all items are equally near to it."""
+    """Refuse zero vectors as queries under the cosine: they have no direction, and all items are equally near."""
     if distance == "cosine" and not queries.any(axis=1).all():
         raise InputError(
             "A vector of zeros has no direction, by which the cosine compares: all items are equally near to it. "
@@ -370,7 +371,7 @@ def source_of_rows(
     labels: Sequence[Any] | None,
     metadata: Any,
 ) -> Source:
-    """Vectors as things to be put into an index; their ids are 0, 1, 2, ... unless they are given."""
+    """Return vectors as a source; the default ids are 0, 1, 2, ..."""
     keys = range(len(rows)) if ids is None else ids
     bare = Source(rows, list(range(len(rows))))
     return as_source(bare, ids=list(keys), labels=None if labels is None else list(labels), metadata=metadata)
@@ -385,10 +386,10 @@ def add_rows(
     """Store vectors with the ids, labels and metadata of a source, in one step.
 
     Args:
-        store: Where to.
-        source: One entry per row.
+        store: Store to add to.
+        source: Ids, labels and metadata, one entry per row.
         rows: The vectors.
-        files: What is known of the items' files (path, source, stamp, hash), by column.
+        files: Columns about the items' files (path, source, stamp, hash), by name.
     """
     every = {"label": source.labels, **(files or {}), **source.metadata}
     for name, values in every.items():
@@ -397,9 +398,9 @@ def add_rows(
     columns = {name: [plain_value(value, name) for value in values] for name, values in every.items() if len(values)}
     items = []
     for key, *values in zip(source.ids, *columns.values(), strict=True):
-        known = {name: value for name, value in zip(columns, values, strict=True) if value is not None}
-        own: dict[str, Any] = {name: known.pop(name) for name in BUILT_IN if name in known}
-        items.append(Item(key, metadata=known, **own))
-    if store.header.numbers == "int8":  # whatever the store keeps them in
+        present = {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+        own: dict[str, Any] = {name: present.pop(name) for name in BUILT_IN if name in present}
+        items.append(Item(key, metadata=present, **own))
+    if store.header.numbers == "int8":  # rounded here, whatever format the store uses
         rows = unpack_rows(as_int8(rows), "int8", rows.shape[1])
     store.add(items, rows)

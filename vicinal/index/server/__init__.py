@@ -1,4 +1,4 @@
-"""An index behind HTTP: search for people's pages and for programs, safe by default."""
+"""HTTP server of an index: search for browsers and programs, secure by default."""
 
 from vicinal.errors import MissingExtra
 

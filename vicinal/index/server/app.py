@@ -1,4 +1,4 @@
-"""The app: an index, its routes, and the guard before them."""
+"""The ASGI app: an index, its routes, and the guard in front of them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = ["create_app"]
 
 
 def create_app(index: Index, settings: ServerSettings | None = None) -> FastAPI:
-    """Make the app that serves an index.
+    """Create the app that serves an index.
 
     Args:
-        index: Which stays the caller's to close.
-        settings: What is allowed; as they are, everything that a person at this machine needs.
+        index: Index to serve; the caller closes it.
+        settings: Settings of the server; the defaults suit a user on this machine.
 
     Returns:
-        An ASGI app; `app.state` has what its routes share.
+        An ASGI app; `app.state` holds the objects that its routes share.
     """
     settings = settings or ServerSettings()
     served = Served(index, settings)
@@ -56,7 +56,7 @@ def create_app(index: Index, settings: ServerSettings | None = None) -> FastAPI:
         title=f"{served.name}: search by vicinal",
         version=version("vicinal"),
         lifespan=life,
-        docs_url=None,  # its scripts come from elsewhere
+        docs_url=None,  # its scripts would be loaded from another server
         redoc_url=None,
         responses={"4XX": {"model": ErrorReply}, 503: {"model": ErrorReply}},
     )
@@ -70,7 +70,7 @@ def create_app(index: Index, settings: ServerSettings | None = None) -> FastAPI:
 
 
 def _tell_errors(app: FastAPI, served: Served) -> None:
-    """Answer what goes wrong with one sentence; what nobody foresaw is the guard's."""
+    """Answer expected errors with one sentence; the guard handles unexpected ones."""
 
     @app.exception_handler(Refusal)
     async def refusal(_: Request, error: Refusal) -> JSONResponse:

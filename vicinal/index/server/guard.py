@@ -1,6 +1,6 @@
-"""Guard: everything that a request must pass before a route sees it, and what every reply carries.
+"""The guard: checks that a request must pass before it reaches a route, and headers of every reply.
 
-The order is by cost: what can be refused by looking at headers is, before a byte of the body is read.
+Checks are ordered by cost: a request that can be refused by its headers is, before any of its body is read.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from vicinal.index.server.settings import ServerSettings, hostname, is_this_mach
 __all__ = ["SECURITY_HEADERS", "Guard"]
 
 
-# A person's way in, where a server has a token: a page that asks for it once, and a cookie from then on.
+# Sign-in for browsers, if a server has a token: a page that asks for it once, and a cookie from then on.
 #
-# The cookie holds a hash of the token, by which the token itself cannot be found, and is named after it: browsers give
-# one host's cookies to all its ports, and two servers of one machine must not take each other's.
+# The cookie holds a hash of the token, from which the token cannot be recovered, and is named after the hash: browsers
+# send a host's cookies to all its ports, and two servers on one machine must not accept each other's.
 
-MOST: Final = 8192  # bytes of the form
+MOST: Final = 8192  # largest size of the form, in bytes
 
 
 def is_same_secret(given: str, secret: str) -> bool:
-    """Whether two texts are the same, in a time that does not tell how much of them is."""
+    """Compare two strings in constant time, so that timing reveals nothing."""
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), secret.encode())
 
 
 @final
 class SignIn:
-    """Lets a browser in by the server's token.
+    """Signs a browser in with the server's token.
 
     Args:
-        token: The server's.
+        token: Token of the server.
     """
 
     def __init__(self, token: str) -> None:
@@ -56,7 +56,7 @@ class SignIn:
         self.cookie = f"vicinal_{self._pass[:8]}"
 
     def knows(self, headers: Headers) -> bool:
-        """Whether a request comes from a browser that has been let in."""
+        """Return whether a request comes from a browser that is signed in."""
         try:
             sent = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
@@ -64,12 +64,12 @@ class SignIn:
         return sent is not None and is_same_secret(sent.value, self._pass)
 
     def by_address(self, scope: Scope) -> Response | None:
-        """The answer to an address that holds the token (`/?token=...`); None if it holds none."""
-        given = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("token")
-        return None if given is None else self._answer(scope, given[0])
+        """Return the answer to an address with a token (`/?token=...`); None if it has none."""
+        tokens = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("token")
+        return None if tokens is None else self._answer(scope, tokens[0])
 
     async def by_form(self, scope: Scope, receive: Receive) -> Response:
-        """The answer to what the page of `asking` sends."""
+        """Return the answer to the form of the page that `asking` returns."""
         body = b""
         while len(body) <= MOST:
             message = await receive()
@@ -80,8 +80,8 @@ class SignIn:
         return self._answer(scope, fields.get("token", [""])[0])
 
     def asking(self, problem: str = "") -> Response:
-        """The page that asks for the token; it sends it to its own address, so that this is gone on with."""
-        told = f'<p class="wrong" role="alert">{html.escape(problem)}</p>' if problem else ""
+        """Return the page that asks for the token; its form posts to its own address, which then opens."""
+        alert = f'<p class="wrong" role="alert">{html.escape(problem)}</p>' if problem else ""
         page = (
             '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>vicinal: token</title>'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -89,7 +89,7 @@ class SignIn:
             '<link rel="icon" href="/static/icon.svg" type="image/svg+xml">'
             '<link rel="stylesheet" href="/static/page.css"></head><body><main id="content"><div class="notice">'
             "<h1>This server has a token</h1><p>It was given when the server was started (--token, or "
-            f'$VICINAL_TOKEN).</p>{told}<form class="settings" method="post"><label for="token">Token '
+            f'$VICINAL_TOKEN).</p>{alert}<form class="settings" method="post"><label for="token">Token '
             '<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>'
             '</label> <button type="submit">Open</button></form></div></main></body></html>'
         )
@@ -98,19 +98,19 @@ class SignIn:
     def _answer(self, scope: Scope, given: str) -> Response:
         if not is_same_secret(given, self._token):
             return self.asking("That is not this server's token.")
-        asked = parse_qsl(scope["query_string"].decode("latin-1"))
-        kept = urlencode([(name, value) for name, value in asked if name != "token"])
-        answer = RedirectResponse(f"/?{kept}" if kept else "/", 303)
+        parameters = parse_qsl(scope["query_string"].decode("latin-1"))
+        remaining = urlencode([(name, value) for name, value in parameters if name != "token"])
+        answer = RedirectResponse(f"/?{remaining}" if remaining else "/", 303)
         answer.set_cookie(self.cookie, self._pass, httponly=True, samesite="strict")
         return answer
 
 
-OPEN = ("/health", "/ready")  # for whoever looks after the server
-PARTS = "/static/"  # of the page: the same for everybody, and part of the one that asks for the token
+OPEN = ("/health", "/ready")  # open to monitoring without a token
+PARTS = "/static/"  # files of the page: the same for all users, and used by the page that asks for the token
 READING = ("GET", "HEAD", "OPTIONS")
 CHANGING = ("POST /items", "PATCH /items", "DELETE /items")
-ADDRESSES = 10_000  # whose rate is remembered
-BURST = 4.0  # seconds' worth of requests at once
+ADDRESSES = 10_000  # number of addresses whose rate is tracked
+BURST = 4.0  # seconds' worth of requests that may arrive at once
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
@@ -128,12 +128,12 @@ logger = logging.getLogger("vicinal.serve")
 
 @final
 class Guard:
-    """ASGI middleware: host, token, origin, rate, number, size and time of requests; security headers; counts.
+    """ASGI middleware: checks host, token, origin, rate, number, size and time of requests; adds security headers.
 
     Args:
-        app: What is guarded.
-        settings: What is allowed.
-        counts: Told of every request.
+        app: App to guard.
+        settings: Settings of the server.
+        counts: Metrics, updated with every request.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, counts: Counts) -> None:
@@ -232,7 +232,7 @@ class Guard:
         return f"A request may have {self.settings.most_upload:,} bytes; this one has more"
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
-        """Why a request is not let through; None if it is."""
+        """Return the reply that refuses a request; None if it may pass."""
         headers = Headers(scope=scope)
         if not self._is_own_name(headers.get("host", "")):
             return refused(400, "The header Host does not name this server; allow the name with --name.")
@@ -260,9 +260,9 @@ class Guard:
         changing = f"{scope['method']} /{path.split('/')[1]}" in CHANGING
         if self.settings.public and not changing:
             return None
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        scheme, _, presented = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            if is_same_secret(given.strip(), token):
+            if is_same_secret(presented.strip(), token):
                 return None
         elif self._sign_in.knows(headers):
             return None
@@ -283,12 +283,12 @@ class Guard:
             return True
         if is_this_machine(self.settings.host):
             return is_this_machine(name)
-        # Listening at all addresses, it is called by any of them; names must be allowed, or any page on the web could
-        # have its own name resolve to this machine and read what it says.
+        # A server that listens on all addresses can be called by any of them. Names must be allowed explicitly: else
+        # any web page could make its own name resolve to this machine and read the replies (DNS rebinding).
         return is_this_machine(name) or _is_address(name)
 
     def _wait(self, scope: Scope) -> float:
-        """Seconds until an address may ask again; 0 if it may now."""
+        """Return the seconds until an address may send a request again; 0 if it may now."""
         rate = self.settings.allowed_rate
         if not rate:
             return 0.0
@@ -307,7 +307,7 @@ def _address(scope: Scope) -> str:
 
 
 def _host(origin: str) -> str | None:
-    """What the header Host would be in a request to an origin; None for what is none."""
+    """Return the Host header of a request to an origin; None if the origin is invalid."""
     try:
         return urlsplit(origin).netloc or None
     except ValueError:
@@ -323,7 +323,7 @@ def _is_address(name: str) -> bool:
 
 
 def _with_plain_ids(scope: Scope) -> Scope:
-    """Leave ids in the path as they were sent: one segment each, percent-encoded, slashes and all."""
+    """Leave ids in the path as they were sent: one percent-encoded segment each, slashes included."""
     raw = scope.get("raw_path")
     if raw and scope["path"].startswith(("/items/", "/neighbours/")):
         return {**scope, "path": raw.partition(b"?")[0].decode("latin-1")}

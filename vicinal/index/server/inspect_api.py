@@ -1,4 +1,4 @@
-"""Routes that look into an index: confused classes, possible wrong labels, duplicates, and what was decided on them."""
+"""Routes that inspect an index: confused classes, possible label errors, duplicates, review decisions, and `/why`."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ __all__ = ["inspect_router", "review_file_of", "why_router"]
 inspect_router = APIRouter()
 
 FILE = "review.csv"
-ASKED = 50_000  # items that are asked for their nearest, of any number: their share is what counts
-SHOWN = 100  # items of a group of duplicates; its others are counted
-MOST_JSON = 64_000  # bytes of a decision
-NEARLY = 0.02  # of the usual distance to the nearest: a duplicate where distances have no usual size
+ASKED = 50_000  # largest number of items whose nearest neighbour is searched; a sample suffices to estimate a share
+SHOWN = 100  # items listed of a group of duplicates; the others are counted
+MOST_JSON = 64_000  # largest size of a decision, in bytes
+NEARLY = 0.02  # default threshold under the Euclidean distance, as a fraction of the median nearest-neighbour distance
 
 From = Annotated[int, Query(alias="from", ge=0, lt=2**62)]
 Limit = Annotated[int, Query(ge=1, le=200)]
@@ -60,7 +60,7 @@ class ReviewBody(BaseModel):
     queue: Literal["", "mislabelled", "duplicates"] = ""
 
 
-# Items on which nothing was decided say nothing of it.
+# Items without a decision have no `review` field.
 looks = partial(inspect_router.get, responses=WORKING, response_model_exclude_unset=True)
 
 
@@ -72,7 +72,7 @@ Reviews = Annotated[ReviewFile, Depends(_reviews)]
 
 
 def review_file_of(served: Served) -> ReviewFile:
-    """The decisions on the items of an index."""
+    """Return the file of decisions on the items of an index."""
     return ReviewFile(Path(served.writer.path) / FILE)
 
 
@@ -104,7 +104,7 @@ def _decided(served: Served, reviews: ReviewFile) -> dict[str, Review]:
 def _next_undecided(
     snapshot: Snapshot, cases: Iterable[Sequence[int]], before: Mapping[str, Review], *, since: int, spare: int = 0
 ) -> int | None:
-    """The first of the cases, after some, of whose items more than `spare` wait for a decision."""
+    """Return the number of the first case from `since` on with more than `spare` undecided items."""
     for number, positions in enumerate(cases):
         if number >= since and sum(str(snapshot.items[each].id) not in before for each in positions) > spare:
             return number
@@ -120,8 +120,8 @@ def confused(served: ServedIndex, results: SharedResults, start: From = 0, limit
     def compute() -> list[ConfusedClasses]:
         return find_confused_classes(snapshot.embeddings, snapshot.labels, distance=served.index.distance, most=ASKED)
 
-    found = results.later("confused", snapshot.generation, compute)
-    if found is None:
+    pairs = results.later("confused", snapshot.generation, compute)
+    if pairs is None:
         return _working(snapshot, "classes that are taken for each other")
     entries = [
         {
@@ -140,9 +140,9 @@ def confused(served: ServedIndex, results: SharedResults, start: From = 0, limit
                 for pair in two.examples
             ],
         }
-        for two in found[start : start + limit]
+        for two in pairs[start : start + limit]
     ]
-    return {"entries": entries, "count": len(found), "asked": ASKED if len(snapshot.items) > ASKED else None}
+    return {"entries": entries, "count": len(pairs), "asked": ASKED if len(snapshot.items) > ASKED else None}
 
 
 @looks("/inspect/mislabelled", response_model=MislabelledReply)
@@ -160,8 +160,8 @@ def mislabelled(
             return []
         return find_mislabelled(snapshot.embeddings[labelled], labels, distance=served.index.distance)
 
-    found = results.later("mislabelled", snapshot.generation, compute)
-    if found is None:
+    suspects = results.later("mislabelled", snapshot.generation, compute)
+    if suspects is None:
         return _working(snapshot, "labels that may be wrong")
     before = _decided(served, reviews)
     entries = [
@@ -169,14 +169,14 @@ def mislabelled(
             "item": _shown(served, snapshot, labelled[suspect.place], before),
             "proposed": str(suspect.proposed),
             "score": suspect.score,
-            "own": [_shown(served, snapshot, labelled[place]) for place in suspect.own[:5]],
-            "other": [_shown(served, snapshot, labelled[place]) for place in suspect.other[:5]],
+            "own": [_shown(served, snapshot, labelled[neighbour]) for neighbour in suspect.own[:5]],
+            "other": [_shown(served, snapshot, labelled[neighbour]) for neighbour in suspect.other[:5]],
         }
-        for suspect in found[start : start + limit]
+        for suspect in suspects[start : start + limit]
     ]
-    cases = ((labelled[suspect.place],) for suspect in found)
+    cases = ((labelled[suspect.place],) for suspect in suspects)
     beyond = _next_undecided(snapshot, cases, before, since=start + limit)
-    return {"entries": entries, "count": len(found), "reviewed": len(before), "next_undecided": beyond}
+    return {"entries": entries, "count": len(suspects), "reviewed": len(before), "next_undecided": beyond}
 
 
 @looks("/inspect/duplicates", response_model=DuplicatesReply)
@@ -199,26 +199,26 @@ def duplicates(
         return find_duplicates(snapshot.embeddings, threshold=nearly, labels=labels, distance=distance)
 
     try:
-        found = results.later("duplicates", f"{snapshot.generation} {threshold!r}", compute)
+        groups = results.later("duplicates", f"{snapshot.generation} {threshold!r}", compute)
     except InputError as error:
         raise Refusal(422, str(error)) from None
-    if found is None:
+    if groups is None:
         return _working(snapshot, "duplicates")
     before = _decided(served, reviews)
     entries = [
         {
-            "items": [_shown(served, snapshot, place, before) for place in group.places[:SHOWN]],
+            "items": [_shown(served, snapshot, position, before) for position in group.places[:SHOWN]],
             "more": max(0, len(group.places) - SHOWN),
             "labels": list(group.labels),
             "kinds": list(group.kinds),
             "similarity": group.similarity,
         }
-        for group in found[start : start + limit]
+        for group in groups[start : start + limit]
     ]
-    # Of things that are the same, one may stay as it is without a word.
-    cases = (group.places for group in found)
+    # One item of a group of duplicates may stay without a decision.
+    cases = (group.places for group in groups)
     beyond = _next_undecided(snapshot, cases, before, since=start + limit, spare=1)
-    return {"entries": entries, "count": len(found), "reviewed": len(before), "next_undecided": beyond}
+    return {"entries": entries, "count": len(groups), "reviewed": len(before), "next_undecided": beyond}
 
 
 @inspect_router.post(
@@ -248,7 +248,7 @@ def review_file(served: ServedIndex, reviews: Reviews) -> Response:
 
 
 def _shown_row(served: Served) -> Callable[[dict[str, str]], dict[str, str]]:
-    """A decision without what is private: the file itself, which nobody is sent, has all of it."""
+    """Return a function that removes private values from a row; the file itself, which is not sent, has all."""
     hidden = served.settings.hidden
     of_text = served.ask(lambda index: index.columns["id"]) != "integer"
 
@@ -265,7 +265,7 @@ def _check_reviewer(served: Served) -> None:
 
 
 def _usual(snapshot: Snapshot) -> float:
-    """Minus a small part of the usual distance to the nearest item."""
+    """Return minus a small fraction of the median distance to the nearest item."""
     if len(snapshot.items) < 2:
         return 0.0
     some = np.random.default_rng(0).choice(len(snapshot.items), min(1000, len(snapshot.items)), replace=False)
@@ -273,7 +273,7 @@ def _usual(snapshot: Snapshot) -> float:
     return -NEARLY * float(np.median(nearest.values.numpy()[:, 1]))
 
 
-# The route that says why a hit was found.
+# The route that explains a hit.
 
 why_router = APIRouter()
 
@@ -298,16 +298,16 @@ def why(
         raise Refusal(422, "Give one of item and upload.")
     snapshot, index = served.snapshot(), served.index
     labels = [None] * len(snapshot.items) if "label" in served.settings.private else snapshot.labels
-    places = places_by_id(snapshot, results)
-    hit_place = places.get(served.asked_id(hit))
-    query_place = None if item is None else places.get(served.asked_id(item))
+    positions = places_by_id(snapshot, results)
+    hit_place = positions.get(served.asked_id(hit))
+    query_place = None if item is None else positions.get(served.asked_id(item))
     if hit_place is None or (item is not None and query_place is None):
         raise Refusal(404, "There is no such item.")
     if query_place is None:
         query = queries.remembered(str(upload), snapshot.embedder)
     else:
         query = snapshot.embeddings[query_place]
-    found = explain_pair(
+    explanation = explain_pair(
         np.asarray(query, np.float32),
         hit_place,
         embeddings=snapshot.embeddings,
@@ -324,34 +324,34 @@ def why(
     own = None if query_place is None else labels[query_place]
     together = None if own is None or labels[hit_place] is None else own == labels[hit_place]
     return {
-        "similarity": found.similarity,
+        "similarity": explanation.similarity,
         "distance": index.distance,
-        "rank": found.rank,
-        "items": found.items,
-        "nearest": found.nearest,
-        "classes": [{"label": label, "items": many, "best": best} for label, many, best in found.classes],
-        "centres": [{"label": label, "similarity": value} for label, value in found.centres],
+        "rank": explanation.rank,
+        "items": explanation.items,
+        "nearest": explanation.nearest,
+        "classes": [{"label": label, "items": count, "best": best} for label, count, best in explanation.classes],
+        "centres": [{"label": label, "similarity": value} for label, value in explanation.centres],
         "hit_centre": None
-        if found.hit_centre is None
-        else {"rank": found.hit_centre[0], "similarity": found.hit_centre[1]},
-        "threshold": found.threshold,
-        "same": found.same,
-        "probability": found.probability,
-        "false_matches": found.false_matches,
-        "loss": _loss(_traced(index, results), found.similarity, together),
+        if explanation.hit_centre is None
+        else {"rank": explanation.hit_centre[0], "similarity": explanation.hit_centre[1]},
+        "threshold": explanation.threshold,
+        "same": explanation.same,
+        "probability": explanation.probability,
+        "false_matches": explanation.false_matches,
+        "loss": _loss(_traced(index, results), explanation.similarity, together),
     }
 
 
 def _traced(index: Index, results: KeptResults) -> TracedLoss | str:
-    """The loss of the index's model, or a sentence that says why it is not known."""
+    """Return the traced loss of the index's model, or a sentence that says why it is unknown."""
     if not index.embedder_hash:
         return "The vectors come from elsewhere: the index does not know their model, nor its loss."
     if index.distance != "cosine":
         return "The lengths of this model's vectors count, and the curves of losses are drawn for length one."
 
     def compute() -> TracedLoss | str:
-        known = loss_on_card(index.embedder().card)
-        return known if isinstance(known, str) else trace_loss(known)
+        loss = loss_on_card(index.embedder().card)
+        return loss if isinstance(loss, str) else trace_loss(loss)
 
     return results.now("loss", index.embedder_hash, compute)
 

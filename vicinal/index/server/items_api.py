@@ -1,4 +1,4 @@
-"""Routes of items: look at them, see their pictures, add and remove them."""
+"""Routes for items: list them, show their pictures, add, update and remove them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from vicinal.index.server.uploads import first_sentence, media_type, open_pictur
 __all__ = ["Thumbnails", "item_router"]
 
 
-# Small pictures of items: only of files that the index lists and that lie inside its root, links resolved.
+# Thumbnails of items, only of files that the index lists and that are inside its root after resolving links.
 
-KEPT = 64 << 20  # bytes
+KEPT = 64 << 20  # bytes of the cache
 QUALITY = 85
 
 
 @final
 class Thumbnails:
-    """Makes small pictures, and keeps the last of them."""
+    """Makes thumbnails, and caches the last used ones."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, bytes] = OrderedDict()
@@ -46,31 +46,31 @@ class Thumbnails:
         self._lock = threading.Lock()
 
     def tag(self, item: Item, size: int) -> str:
-        """What changes when the picture does: for the header ETag."""
+        """Return the ETag of a thumbnail, which changes with the picture."""
         content = f"{item.id!r} {item.hash} {item.stamp} {size}".encode()
         return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
     def jpeg(self, item: Item, size: int, root: str | None) -> bytes:
-        """The picture of an item, as large as fits a square.
+        """Return the picture of an item, scaled to fit a square.
 
         Args:
-            item: Of the index.
-            size: Of the square, in pixels.
-            root: The folder that pictures are shown from, links resolved.
+            item: Item of the index.
+            size: Side of the square, in pixels.
+            root: Folder from which pictures may be shown, with links resolved.
         """
         key = self.tag(item, size)
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        made = _made(_path_inside(item, root), size)
+        thumbnail = _made(_path_inside(item, root), size)
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = made
-                self._bytes += len(made)
+                self._kept[key] = thumbnail
+                self._bytes += len(thumbnail)
             while self._bytes > KEPT:
                 self._bytes -= len(self._kept.popitem(last=False)[1])
-        return made
+        return thumbnail
 
 
 def _path_inside(item: Item, root: str | None) -> str:
@@ -146,8 +146,8 @@ async def items(
 
     def read(index: Index) -> ItemsReply:
         store, generation = index.store, index.generation
-        found, rows = store.page(condition, vectors=vectors, limit=limit, offset=offset)
-        shown = [served.shown(item) for item in found]
+        page, rows = store.page(condition, vectors=vectors, limit=limit, offset=offset)
+        shown = [served.shown(item) for item in page]
         if vectors:
             shown = [{**item, "vector": row} for item, row in zip(shown, rows.tolist(), strict=True)]
         count = index.count(condition)
@@ -159,8 +159,8 @@ async def items(
 @item_router.get("/items/{item_id}", response_model=ItemReply)
 async def item(served: ServedIndex, item_id: str) -> ItemReply:
     """Show an item; its id is one percent-encoded segment."""
-    found = await served.read(lambda _: served.item(unquote(item_id)))
-    return ItemReply.model_validate(served.shown(found))
+    match = await served.read(lambda _: served.item(unquote(item_id)))
+    return ItemReply.model_validate(served.shown(match))
 
 
 @item_router.get("/items/{item_id}/image", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
@@ -172,11 +172,11 @@ async def image(
     size: Annotated[int, Query(ge=16, le=1024)] = 256,
 ) -> Response:
     """Show the picture of an item, as large as fits a square of that size."""
-    found = await served.read(lambda _: served.item(unquote(item_id)))
-    headers = {"ETag": thumbnails.tag(found, size), "Cache-Control": CACHED}
+    match = await served.read(lambda _: served.item(unquote(item_id)))
+    headers = {"ETag": thumbnails.tag(match, size), "Cache-Control": CACHED}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
-    content = await served.read(lambda _: thumbnails.jpeg(found, size, served.overview().root))
+    content = await served.read(lambda _: thumbnails.jpeg(match, size, served.overview().root))
     return Response(content, media_type="image/jpeg", headers=headers)
 
 
@@ -256,7 +256,7 @@ def _add_picture(index: Index, content: bytes, form: Mapping[str, bytes | str], 
 
 
 def _new_picture(form: Mapping[str, bytes | str], columns: Mapping[str, str | None]) -> NewPicture:
-    """What a form says of a picture: as one JSON object, or in fields, which are texts and become what columns hold."""
+    """Read the description of a picture from a form: one JSON object, or text fields, converted to their kinds."""
     if not form.get("item") and not form.get("id"):
         raise Refusal(422, "Send the id of the picture, as a field called id, or in a JSON object called item.")
     try:
@@ -272,7 +272,7 @@ def _new_picture(form: Mapping[str, bytes | str], columns: Mapping[str, str | No
 
 
 def _typed(text: bytes | str, kind: str | None, name: str) -> Any:
-    """A field of a form as its column has it: all fields are texts."""
+    """Convert a field of a form, which is always text, to the kind of its column."""
     try:
         if kind == "integer":
             return int(text)

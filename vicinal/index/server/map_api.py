@@ -1,4 +1,4 @@
-"""Routes of the map: places of all items as numbers, sent once; filters as bits; the whole as Parquet."""
+"""Routes for the map: positions of all items, sent once as binary; filters as bit masks; export to Parquet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Place = Annotated[int, Query(ge=0, lt=2**62)]
 @final
 @dataclass(frozen=True)
 class DrawnMap:
-    """What the browser draws: the layout, and a number for each item's label."""
+    """The map that the browser draws: the layout, and the label number of each item."""
 
     layout: MapLayout
     names: list[Value]
@@ -44,17 +44,19 @@ class DrawnMap:
 
 
 def places_by_id(snapshot: Snapshot, results: KeptResults) -> dict[Id, int]:
-    """Where each item is in a snapshot."""
-    return results.now("places", snapshot.generation, lambda: {key: place for place, key in enumerate(snapshot.ids)})
+    """Return the position of each item in a snapshot, by id."""
+    return results.now(
+        "places", snapshot.generation, lambda: {key: position for position, key in enumerate(snapshot.ids)}
+    )
 
 
 def still_working(sentence: str) -> JSONResponse:
-    """What is answered while something is made."""
+    """Return the reply that says that a result is still being computed."""
     return JSONResponse({"working": sentence}, status_code=202)
 
 
 def _snapshot(served: Served, generation: str) -> Snapshot:
-    """All items, if they are those of a generation that a page knows; any generation if it names none."""
+    """Return the current snapshot, and refuse if `generation` names another one."""
     snapshot = served.snapshot()
     if generation and generation != snapshot.generation:
         raise Refusal(409, "The index has changed meanwhile; reload the page.")
@@ -62,7 +64,7 @@ def _snapshot(served: Served, generation: str) -> Snapshot:
 
 
 def _drawn(served: Served, results: KeptResults, snapshot: Snapshot) -> DrawnMap | None:
-    """The map, or None while it is made."""
+    """Return the map, or None while it is being computed."""
 
     def compute() -> DrawnMap:
         folder = IndexFolder(served.writer.path).current()
@@ -77,7 +79,7 @@ def _drawn(served: Served, results: KeptResults, snapshot: Snapshot) -> DrawnMap
 
 
 def _table(served: Served, results: KeptResults, snapshot: Snapshot) -> bytes | None:
-    """The map as a Parquet table, or None while it is made."""
+    """Return the map as a Parquet file, or None while it is being computed."""
     drawn = _drawn(served, results, snapshot)
     if drawn is None:
         return None
@@ -117,8 +119,8 @@ def points(served: ServedIndex, results: SharedResults, generation: Generation =
     drawn = _drawn(served, results, _snapshot(served, generation))
     if drawn is None:
         raise Refusal(503, "The map is being made; try again in a moment.", {"Retry-After": "2"})
-    places = drawn.layout.places.astype("<f4").tobytes()
-    return Response(places + drawn.labels.astype("<u4").tobytes(), media_type=BYTES)
+    coordinates = drawn.layout.places.astype("<f4").tobytes()
+    return Response(coordinates + drawn.labels.astype("<u4").tobytes(), media_type=BYTES)
 
 
 @map_router.get("/map/ids", response_model=MapIdsReply)

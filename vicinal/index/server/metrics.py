@@ -1,4 +1,4 @@
-"""Counts of what the server has done, in the text format that Prometheus reads."""
+"""Metrics of the server, in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ GROUPS = (1, 2, 4, 8, 16, 32, 64)  # requests
 
 @final
 class Counts:
-    """Counts from the start of a server on, in a registry of its own: two servers in a process share nothing.
+    """Counts since the start of a server, in its own registry: two servers in a process share nothing.
 
     Attributes:
-        running: Number of requests that are worked on; changed by the thread of the event loop alone.
+        running: Number of running requests; changed only by the thread of the event loop.
     """
 
     def __init__(self) -> None:

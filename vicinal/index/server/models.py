@@ -40,16 +40,16 @@ __all__ = [
 ]
 
 
-# Refusal: what is answered to a request that cannot be met, in one sentence.
+# Refusals: replies to requests that cannot be answered, in one sentence.
 
 
 class Refusal(Exception):
-    """A request is not met.
+    """Error that refuses a request.
 
     Args:
-        status: Of the reply: 4xx, or 503 for what may be met later.
-        sentence: What was wrong, and what to do.
-        headers: Further ones of the reply.
+        status: Status of the reply: 4xx, or 503 if the request may be retried later.
+        sentence: Sentence that says what is wrong, and what to do.
+        headers: Additional headers of the reply.
     """
 
     def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
@@ -58,7 +58,7 @@ class Refusal(Exception):
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The reply that says so."""
+    """Return the reply that refuses a request."""
     return JSONResponse({"error": sentence}, status, dict(headers or {}))
 
 
@@ -243,9 +243,9 @@ class InfoReply(BaseModel):
     version: str
 
 
-# Replies of the routes that look at an index as a whole: its map, its queues of doubtful items, and why a hit is one.
+# Replies of the routes that look at an index as a whole: its map, its review queues, and explanations of hits.
 #
-# A value that a reply has only sometimes (the decision on an item, the curve of a loss) is left out where it has none.
+# Optional values (the decision on an item, the curve of a loss) are left out of a reply that has none.
 
 
 class WholeReply(BaseModel):

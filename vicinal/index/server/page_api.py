@@ -1,4 +1,4 @@
-"""Routes of the page: its files, and what only it asks for."""
+"""Routes for the files of the web page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def part(request: Request, name: str) -> Response:
 
 @cache
 def _parts() -> dict[str, tuple[bytes, str]]:
-    """The content and media type of each file of the page; they do not change while a server runs."""
+    """Return content and media type of each file of the page; they do not change while a server runs."""
     return {
         part.name: (part.read_bytes(), KINDS[f".{part.name.rpartition('.')[2]}"])
         for part in files("vicinal.index").joinpath("page").iterdir()
@@ -43,7 +43,7 @@ def _answer(request: Request, name: str) -> Response:
     if name not in _parts():
         raise Refusal(404, "The page has no such part.")
     content, kind = _parts()[name]
-    # Asked for again each time, and sent only if it has changed: a new vicinal is never shown with old parts.
+    # Browsers revalidate each file, so that a new version of vicinal is never mixed with old files.
     headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"', "Cache-Control": "no-cache"}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)

@@ -1,4 +1,4 @@
-"""Search for many users: pictures are embedded side by side, vectors are sought together."""
+"""Search for many users: pictures are embedded in parallel, and vectors are searched in batches."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from vicinal.neighbours import Reranking
 __all__ = ["Found", "Queries", "Search", "SharedQueries", "Vector", "checked_vector"]
 
 
-# Gather what many ask at the same time, and do it at once.
+# Dynamic batching of concurrent requests.
 #
-# Nothing waits while nothing is being done: a single request is worked on immediately. What arrives while others are
-# worked on is taken together when these are done; and as long as there was company, a few milliseconds are waited for
-# more of it: clients that have just been answered ask again.
+# An idle server does not wait: a single request is processed immediately. Requests that arrive while others are being
+# processed form the next batch. After a batch of several, the next one waits a few milliseconds for more requests,
+# since clients that have just been answered tend to ask again.
 
 Key = TypeVar("Key", bound=Hashable)
 Asked = TypeVar("Asked")
@@ -46,14 +46,14 @@ Answer = TypeVar("Answer")
 
 
 class Gathering(Generic[Key, Asked, Answer]):
-    """Answers requests in groups, one group after the other.
+    """Answers requests in batches, one batch after another.
 
     Args:
-        answer: Answers a group whose requests have one key; an exception is given to all of the group.
-        pool: Where it is called.
-        most: Requests in a group.
-        company: Seconds to wait for others after a group of several.
-        tell: Told how many requests each group has.
+        answer: Function that answers a batch of requests with the same key; an exception is raised for all of them.
+        pool: Executor that calls it.
+        most: Largest number of requests in a batch.
+        company: Seconds to wait for more requests after a batch of several.
+        tell: Callback that receives the size of each batch.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Gathering(Generic[Key, Asked, Answer]):
         self._working: asyncio.Task[None] | None = None
 
     async def ask(self, key: Key, asked: Asked) -> Answer:
-        """Ask for something; what has the same key may be answered together."""
+        """Submit a request and wait for its answer; requests with the same key may be answered together."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((key, asked, future))
         if self._working is None or self._working.done():
@@ -79,11 +79,11 @@ class Gathering(Generic[Key, Asked, Answer]):
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        many = 1
+        size = 1
         while self._waiting:
-            if many > 1 and len(self._waiting) < min(many, self._most):
+            if size > 1 and len(self._waiting) < min(size, self._most):
                 await asyncio.sleep(self._company)
-            # Who has gone away, or was sent away because it took too long, is not worked for.
+            # Requests whose client has disconnected or timed out are dropped.
             self._waiting = [entry for entry in self._waiting if not entry[2].done()]
             if not self._waiting:
                 return
@@ -91,10 +91,12 @@ class Gathering(Generic[Key, Asked, Answer]):
             group = [entry for entry in self._waiting if entry[0] == key][: self._most]
             taken = {id(entry) for entry in group}
             self._waiting = [entry for entry in self._waiting if id(entry) not in taken]
-            many = len(group)
-            self._tell(many)
+            size = len(group)
+            self._tell(size)
             try:
-                answers = await loop.run_in_executor(self._pool, self._answer, key, [asked for _, asked, _ in group])
+                answers = await loop.run_in_executor(
+                    self._pool, self._answer, key, [request for _, request, _ in group]
+                )
                 for (_, _, future), answer in zip(group, answers, strict=True):
                     if not future.done():
                         future.set_result(answer)
@@ -111,18 +113,18 @@ ATTEMPTS = 5
 T = TypeVar("T")
 
 Vector = Float32[np.ndarray, " d"]
-Found = tuple[Hits, str]  # and the generation that they were found in
+Found = tuple[Hits, str]  # hits, and the generation that was searched
 
 
 class Search(NamedTuple):
-    """How is searched, in the words of `Index.search`.
+    """Search options, named as in `Index.search`.
 
     Attributes:
-        k: How many items.
-        where: A filter.
-        fast: By codes.
-        expand: Items that a query is drawn towards.
-        rerank: Whether hits are put in the order of shared neighbours.
+        k: Number of neighbours.
+        where: Filter on the items.
+        fast: Whether to search by codes.
+        expand: Number of items that a query is drawn towards.
+        rerank: Whether to order hits by shared neighbours.
     """
 
     k: int
@@ -133,12 +135,12 @@ class Search(NamedTuple):
 
     @property
     def words(self) -> dict[str, Any]:
-        """As `Index.search` takes them."""
+        """Keyword arguments for `Index.search`."""
         return {**self._asdict(), "rerank": Reranking() if self.rerank else None}
 
 
 class Together(NamedTuple):
-    """What queries must have in common to be sought together; see `Queries.nearest`."""
+    """Key of a batch: queries that agree on it are searched together; see `Queries.nearest`."""
 
     search: Search
     made_by: str
@@ -146,7 +148,7 @@ class Together(NamedTuple):
 
 
 class Moved(Exception):
-    """The index has another embedder than the one that made a vector: what one makes means nothing to the other."""
+    """The index has another embedder than the one that made a vector, so they cannot be compared."""
 
 
 @final
@@ -154,8 +156,8 @@ class Queries:
     """Answers queries of many users.
 
     Args:
-        served: What is asked.
-        counts: Told how many queries are sought together.
+        served: The served index.
+        counts: Metrics, updated with the size of each batch.
     """
 
     def __init__(self, served: Served, counts: Counts) -> None:
@@ -167,24 +169,24 @@ class Queries:
         self._uploads: OrderedDict[str, tuple[float, Vector, str]] = OrderedDict()
 
     async def nearest(self, vector: Vector, search: Search, made_by: str = "") -> Found:
-        """The nearest items of a vector.
+        """Return the nearest items of a vector.
 
         Args:
-            vector: As `checked_vector` returns it.
-            search: How is searched.
-            made_by: The embedder, where it is known.
+            vector: Vector that `checked_vector` returned.
+            search: Search options.
+            made_by: Hash of the embedder that made the vector, if known.
 
         Raises:
-            Moved: If the index has another embedder by now.
+            Moved: If the index has switched to another embedder.
         """
         together = Together(search, made_by, len(vector))
-        if search.rerank:  # the first of these takes long, and others need not wait for it
+        if search.rerank:  # the first re-ranking takes long, and other searches need not wait for it
             loop = asyncio.get_running_loop()
             return (await loop.run_in_executor(self.served.reranking, self._search, together, [vector]))[0]
         return await self.gathering.ask(together, vector)
 
     async def nearest_of_item(self, key: Id, search: Search) -> tuple[Item, Found]:
-        """The nearest items of an item, itself left out."""
+        """Return the nearest items of an item, without the item itself."""
 
         def search_alone(index: Index) -> tuple[Item, Found]:
             self._check(index, search)
@@ -193,7 +195,7 @@ class Queries:
             return item, (index.search(item=key, **search.words), generation)
 
         async def ask() -> tuple[Item, Found]:
-            if search.expand or search.rerank:  # which must know the item: it is not drawn towards itself
+            if search.expand or search.rerank:  # these need the item's id: it must not be drawn towards itself
                 loop, pool = asyncio.get_running_loop(), self.served.searching
                 pool = self.served.reranking if search.rerank else pool
                 return await loop.run_in_executor(pool, self.served.ask, search_alone)
@@ -204,17 +206,17 @@ class Queries:
         return await _until_settled(ask)
 
     async def nearest_of_picture(self, picture: bytes, search: Search) -> tuple[str, Found]:
-        """A name by which the picture is remembered, and its nearest items."""
+        """Return the name under which the picture's embedding is remembered, and its nearest items."""
 
         async def ask() -> tuple[str, Found]:
             vector, made_by = await self.embed(picture)
-            found = await self.nearest(vector, search, made_by)
-            return self.remember(vector, made_by), found
+            answer = await self.nearest(vector, search, made_by)
+            return self.remember(vector, made_by), answer
 
         return await _until_settled(ask)
 
     async def compared(self, pictures: Sequence[bytes], compare: Callable[[Index, list[Vector]], T]) -> T:
-        """What is to be said of the embeddings of some pictures, all made by the embedder that the index has."""
+        """Return the result of `compare` on the embeddings of some pictures, all made by the index's embedder."""
 
         async def ask() -> T:
             embedded = [await self.embed(picture) for picture in pictures]
@@ -229,12 +231,12 @@ class Queries:
         return await _until_settled(ask)
 
     async def embed(self, picture: bytes) -> tuple[Vector, str]:
-        """The embedding of a picture (the same, to the last bit, as the library's), and the embedder that made it."""
+        """Return the embedding of a picture (bit-identical to the library's), and the hash of its embedder."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.served.embedding, self.served.ask, partial(self._embed, picture))
 
     def remember(self, vector: Vector, made_by: str) -> str:
-        """Keep the embedding of an upload, and what made it, for some minutes; return its name."""
+        """Remember the embedding of an upload and its embedder for some minutes, and return its name."""
         name = secrets.token_urlsafe(12)
         self._uploads[name] = (time.monotonic() + 60 * MINUTES, vector, made_by)
         while len(self._uploads) > REMEMBERED:
@@ -242,7 +244,7 @@ class Queries:
         return name
 
     def remembered(self, name: str, embedder: str) -> Vector:
-        """The embedding of an upload, if that embedder made it."""
+        """Return the embedding of an upload, if that embedder made it."""
         until, vector, made_by = self._uploads.get(name, (0.0, None, ""))
         if vector is None or until < time.monotonic():
             raise Refusal(404, "That upload is no longer known: send it again.")
@@ -258,7 +260,7 @@ class Queries:
                 raise Moved
             self._check(index, search)
             generation = index.generation
-            # Other searches depend on what else is searched for, in their candidates or their last bits.
+            # Only plain exact searches are batched: the candidates or last bits of others depend on the batch.
             at_once = [np.stack(vectors)] if search == Search(search.k, search.where) else vectors
             answers = [index.search(vector=rows, **search.words) for rows in at_once]
             several = [[answer] if isinstance(answer, Hits) else answer for answer in answers]
@@ -276,11 +278,11 @@ class Queries:
     def _embed(self, picture: bytes, index: Index) -> tuple[Vector, str]:
         embedder = index.embedder()
         opened = open_picture(picture, self.served.settings)
-        kept = self._embedder
-        if kept is None or kept[0] is not embedder:
-            kept = self._embedder = embedder, QueryEmbedder(embedder)
+        cached = self._embedder
+        if cached is None or cached[0] is not embedder:
+            cached = self._embedder = embedder, QueryEmbedder(embedder)
         try:
-            row = kept[1](opened)
+            row = cached[1](opened)
         except DataError:
             raise Refusal(422, DAMAGED) from None
         return checked_vector(row, index), index.embedder_hash
@@ -294,10 +296,10 @@ SharedQueries = Annotated[Queries, Depends(_of_app)]  # for routes
 
 
 def checked_vector(values: Any, index: Index) -> Vector:
-    """A vector that can be compared with those of an index.
+    """Check a vector and return it as float32.
 
     Raises:
-        InputError: If it cannot: one bad vector must not spoil the search of those that are sought with it.
+        InputError: If it cannot be compared with those of the index: one bad vector must not fail its whole batch.
     """
     with np.errstate(over="ignore"):
         vector: Vector = np.asarray(values, dtype=np.float32)
@@ -317,7 +319,7 @@ def _one(index: Index, key: Id) -> tuple[list[Item], Float32[np.ndarray, "1 d"]]
 
 
 async def _until_settled(search: Callable[[], Awaitable[T]]) -> T:
-    """Search again where the index moved on to another embedder between embedding and searching."""
+    """Retry a search if the index switched to another embedder between embedding and searching."""
     for _ in range(ATTEMPTS):
         with suppress(Moved):
             return await search()

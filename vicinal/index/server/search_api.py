@@ -1,4 +1,4 @@
-"""Routes that search: pictures, items and vectors, and whether two of them are the same."""
+"""Routes that search by picture, item or vector, and that compare two of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _form(*names: str) -> dict[str, Any]:
 
 
 def json_content(model: Any) -> dict[str, Any]:
-    """What OpenAPI says of a JSON body."""
+    """Return the OpenAPI description of a JSON body."""
     return {"schema": model.model_json_schema(ref_template="#/components/schemas/{model}")}
 
 
@@ -83,9 +83,9 @@ Options = Annotated[Search, Depends(_search_options)]
 async def _of_item(served: Served, queries: Queries, shown: int | str, options: Search) -> SearchReply:
     start = time.perf_counter()
     key = await served.read(lambda _: served.asked_id(shown))
-    item, found = await queries.nearest_of_item(key, options)
+    item, answer = await queries.nearest_of_item(key, options)
     label = None if "label" in served.settings.private else item.label
-    return _reply(served, start, found, QueryReply(item=served.shown_id(item.id), label=label))
+    return _reply(served, start, answer, QueryReply(item=served.shown_id(item.id), label=label))
 
 
 @search_router.post(
@@ -109,8 +109,8 @@ async def search(request: Request, served: ServedIndex, queries: SharedQueries, 
         vector = checked_vector(body.vector, served.index)
         return _reply(served, start, await queries.nearest(vector, options), QueryReply())
     picture = await _picture(request, served, kind)
-    upload, found = await queries.nearest_of_picture(picture, options)
-    return _reply(served, start, found, QueryReply(), upload)
+    upload, answer = await queries.nearest_of_picture(picture, options)
+    return _reply(served, start, answer, QueryReply(), upload)
 
 
 @search_router.get("/neighbours/{item_id}", response_model=SearchReply)
@@ -161,8 +161,8 @@ def _vector(index: Index, served: Served, side: SearchBody) -> Vector:
 
 
 def _verdict(index: Index, sides: list[Vector]) -> SameReply:
-    one, other = sides
-    similarity = float(similarities(one[None], other[None, None], index.distance)[0, 0])
+    first, second = sides
+    similarity = float(similarities(first[None], second[None, None], index.distance)[0, 0])
     calibration = index.calibration
     if calibration is None:
         return SameReply(similarity=similarity)

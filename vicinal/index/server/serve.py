@@ -1,4 +1,4 @@
-"""Run the server until it is told to stop; then finish what runs."""
+"""Run the server until a stop signal; running requests are finished first."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from vicinal.index.server.settings import ServerSettings
 __all__ = ["GuardedProtocol", "serve_index", "uvicorn_settings"]
 
 
-# Connections: how many there may be, of one address and in all, and how long the head of a request may take.
+# Limits on the number of connections, per address and in total, and on the time to receive the head of a request.
 #
-# uvicorn limits neither: its own `limit_concurrency` answers 503 to a request, but keeps the connection, and who sends
-# a header a minute, or nothing, is waited for. So the protocol is uvicorn's with a count and a clock beside it. It
-# uses two things that uvicorn does not document, `H11Protocol.cycle` and `H11Protocol.on_response_complete`: nothing
-# that uvicorn documents tells when the head of a request is waited for. tests/index/server/test_connections.py fails
-# if an update of uvicorn changes them.
+# uvicorn limits neither: its own `limit_concurrency` answers 503 to a request but keeps the connection, and it waits
+# forever for a client that sends a header per minute, or nothing. So this protocol adds a counter and a timer to
+# uvicorn's. It uses two undocumented members, `H11Protocol.cycle` and `H11Protocol.on_response_complete`, because no
+# documented one reveals when uvicorn waits for the head of a request. tests/index/server/test_connections.py fails if
+# an update of uvicorn changes them.
 
 
 @dataclass(frozen=True)
 class OpenConnections:
-    """Connections of one server.
+    """Open connections of one server.
 
     Attributes:
-        settings: Numbers and seconds that are allowed.
+        settings: Settings with the limits.
         counts: Number of open connections by address.
     """
 
@@ -49,7 +49,7 @@ class OpenConnections:
     counts: Counter[str] = field(default_factory=Counter)
 
     def refusal(self, address: str) -> tuple[int, str] | None:
-        """Return status and sentence for a connection too many; None if there may be one more."""
+        """Return status and sentence if a connection exceeds a limit; None if it is allowed."""
         if self.counts.total() >= self.settings.most_connections:
             return 503, "Too many connections at once; try again in a moment."
         if self.counts[address] >= self.settings.most_connections_of_one_address:
@@ -57,17 +57,17 @@ class OpenConnections:
         return None
 
     def remove(self, address: str) -> None:
-        """Count one connection less."""
+        """Decrement the count of an address."""
         self.counts[address] -= 1
         if not self.counts[address]:
             del self.counts[address]
 
 
 class GuardedProtocol(H11Protocol):
-    """One connection of uvicorn, within the number of connections and seconds that are allowed.
+    """One connection of uvicorn, within the limits on connections and time.
 
     Args:
-        connections: Those of the server, shared by all.
+        connections: Open connections of the server, shared by all.
         **options: Arguments of uvicorn.
     """
 
@@ -75,12 +75,12 @@ class GuardedProtocol(H11Protocol):
         super().__init__(**options)
         self._connections = connections
         self._address: str | None = None  # while it is counted
-        self._clock: asyncio.TimerHandle | None = None  # while the head of a request is waited for
+        self._clock: asyncio.TimerHandle | None = None  # while waiting for the head of a request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count a connection, or send it away."""
+        """Count a new connection, or refuse it."""
         super().connection_made(transport)
-        # asyncio does so for sockets that it made itself; else a body waits 40 ms for its head to be acknowledged.
+        # asyncio only does this for sockets that it created; without it, a body waits 40 ms for the ACK of its head.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = self.client[0] if self.client else ""
         refusal = self._connections.refusal(address)
@@ -92,7 +92,7 @@ class GuardedProtocol(H11Protocol):
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count a connection no longer."""
+        """Stop counting a closed connection."""
         super().connection_lost(exc)
         self._unwatch()
         if self._address is not None:
@@ -100,19 +100,19 @@ class GuardedProtocol(H11Protocol):
             self._address = None
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrives, unless the connection is being closed."""
+        """Process received data, unless the connection is being closed."""
         if self.transport.is_closing():
             return
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        """Stop the clock: from here on uvicorn's own runs, until something arrives."""
+        """Stop the timer: from here on uvicorn's own timer runs until data arrives."""
         super().on_response_complete()
         self._unwatch()
 
     def _watch(self) -> None:
-        """Begin to wait for the head of a request, unless one is being answered or waited for."""
+        """Start the timer for the head of a request, unless a request is being answered or the timer already runs."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._unwatch()
         elif self._clock is None and not self.transport.is_closing():
@@ -147,21 +147,21 @@ def _reply(status: int, sentence: str) -> bytes:
 
 
 KEEP_ALIVE = 30  # seconds that a connection may be idle
-LARGE = 1 << 23  # bytes, of a block of memory: Pillow decodes large pictures into blocks of twice as many
-M_MMAP_THRESHOLD = -3  # of malloc.h
-WAITING = 128  # connections that are not accepted yet
-LONGEST_HEAD = 1 << 16  # bytes of a request before its body: filters are in the address
+LARGE = 1 << 23  # bytes of a memory block: Pillow decodes large pictures into blocks of twice this size
+M_MMAP_THRESHOLD = -3  # from malloc.h
+WAITING = 128  # connections waiting to be accepted
+LONGEST_HEAD = 1 << 16  # bytes of a request before its body: filters are in the URL
 
 
 def serve_index(
     index: Index, settings: ServerSettings | None = None, *, started: Callable[[str], Any] | None = None
 ) -> None:
-    """Serve an index until SIGINT or SIGTERM; requests that run then are answered first.
+    """Serve an index until SIGINT or SIGTERM; running requests are answered first.
 
     Args:
-        index: Which stays the caller's to close.
-        settings: What is allowed.
-        started: Called with the address once the server can be reached.
+        index: Index to serve; the caller closes it.
+        settings: Settings of the server.
+        started: Callback that receives the address once the server accepts requests.
     """
     settings = settings or ServerSettings()
     _return_large_blocks()
@@ -175,12 +175,12 @@ def serve_index(
 
 
 def uvicorn_settings(settings: ServerSettings) -> dict[str, Any]:
-    """What uvicorn is told, so that it allows what the settings do."""
+    """Return the arguments of uvicorn that implement the settings."""
     return {
         "http": partial(GuardedProtocol, OpenConnections(settings)),
         "log_level": logging.WARNING,
         "access_log": False,  # addresses may hold tokens
-        "proxy_headers": False,  # whoever sends them could choose an address of their own
+        "proxy_headers": False,  # a client could use them to forge its address
         "server_header": False,
         "timeout_keep_alive": KEEP_ALIVE,
         "timeout_graceful_shutdown": int(settings.seconds) + 1,
@@ -192,17 +192,17 @@ def uvicorn_settings(settings: ServerSettings) -> dict[str, Any]:
 
 
 def _return_large_blocks() -> None:
-    """Let memory of large pictures go back to the system at once.
+    """Return the memory of large pictures to the system immediately.
 
-    The C library of Linux keeps blocks of a size that has been freed before: one PNG of 65 bytes that promised 49
-    million pixels left the server 190 MB larger.
+    The C library of Linux keeps blocks of a size that has been freed before: one PNG of 65 bytes whose header declared
+    49 million pixels left the server 190 MB larger.
     """
-    with suppress(OSError, AttributeError, TypeError):  # there is no such thing on other systems
+    with suppress(OSError, AttributeError, TypeError):  # mallopt does not exist on other systems
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which says when it is ready."""
+    """uvicorn's server with a callback when it is ready."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], Any] | None) -> None:
         super().__init__(config)

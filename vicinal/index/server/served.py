@@ -1,4 +1,4 @@
-"""Served: the index of the present generation, and what all routes share."""
+"""`Served`: the current generation of an index, and the objects that all routes share."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ from vicinal.index.server.settings import ServerSettings
 __all__ = ["KeptResults", "SealedIds", "Served", "ServedIndex", "SharedResults", "Snapshot"]
 
 
-# Ids that do not tell what they are: those of files are paths, which are nobody's business where these are private.
+# Encrypted ids. The ids of files are their paths, which must not be shown if paths are private.
 #
-# A sealed id is the id, encrypted by AES-SIV (RFC 5297) with a key of the server: the same id gives the same text (so
-# that addresses can be shared), nobody without the key can read or guess it, and none but the server can make one.
-# Nothing is looked up, so that a million items cost nothing.
+# A sealed id is the id, encrypted by AES-SIV (RFC 5297) with a key of the server. The same id gives the same text, so
+# URLs can be shared; without the key nobody can read, guess or forge one. There is no lookup table, so a million items
+# cost nothing.
 
-STEP = 32  # bytes, of which lengths are multiples, as they would tell something
-FIRST = "i"  # character of every sealed id
+STEP = 32  # bytes; lengths are padded to multiples, because exact lengths would reveal something
+FIRST = "i"  # first character of every sealed id
 
 
 class SealedIds:
-    """Seals and opens ids.
+    """Encrypts and decrypts ids.
 
     Args:
-        secret: Secret from which the key is derived; with another one all ids look different. Empty for a random one.
+        secret: Secret from which the key is derived; another secret gives other sealed ids. Empty for a random one.
 
     Example:
         >>> ids = SealedIds("a token")
@@ -69,16 +69,16 @@ class SealedIds:
         self._cipher = AESSIV(hashlib.blake2b(source, digest_size=64, person=b"vicinal ids").digest())
 
     def sealed(self, text: str) -> str:
-        """Return the form that is shown: letters, digits, - and _, with a letter first.
+        """Return the sealed form: letters, digits, - and _, with a letter first.
 
-        What begins with - is a formula in a table, and an option in a terminal.
+        Text that starts with - is a formula in a spreadsheet and an option in a terminal.
         """
         plain = text.encode()
-        plain += b"\0" * (STEP - len(plain) % STEP)  # no id holds a zero character
+        plain += b"\0" * (STEP - len(plain) % STEP)  # ids contain no NUL characters
         return FIRST + base64.urlsafe_b64encode(self._cipher.encrypt(plain, None)).decode().rstrip("=")
 
     def opened(self, shown: str) -> str | None:
-        """Return the id, or None for what this server has not sealed."""
+        """Return the id, or None if this server did not seal it."""
         if not shown.startswith(FIRST):
             return None
         coded = shown.removeprefix(FIRST)
@@ -90,16 +90,16 @@ class SealedIds:
         return plain.rstrip(b"\0").decode()
 
 
-# Results that take a while: computed once for each state of the index, at once or in the background.
+# Cache of slow results: computed once per state of the index, immediately or in the background.
 
 T = TypeVar("T")
 
-MOST_WAITING = 8  # computations; who asks for more is told to wait, too
+MOST_WAITING = 8  # computations that run or wait; a request for any more is told to retry
 
 
 @final
 class KeptResults:
-    """Keeps one result under each name, for the latest state of the index that it was asked for."""
+    """Caches one result per name, for the latest requested state of the index."""
 
     def __init__(self) -> None:
         self._results: dict[str, tuple[str, Any]] = {}
@@ -109,33 +109,33 @@ class KeptResults:
         self._one_at_a_time = threading.Lock()
 
     def now(self, name: str, generation: str, compute: Callable[[], T]) -> T:
-        """The result, computed in this thread if it is not there.
+        """Return a result; if it is not cached, compute it in this thread.
 
         Args:
-            name: Of the result.
-            generation: The state of the index that it is of.
-            compute: How to get it.
+            name: Name of the result.
+            generation: State of the index that it belongs to.
+            compute: Function that computes it.
         """
         with self._lock:
-            kept = self._results.get(name)
-        if kept is None or kept[0] != generation:
-            kept = generation, compute()
+            cached = self._results.get(name)
+        if cached is None or cached[0] != generation:
+            cached = generation, compute()
             with self._lock:
-                self._results[name] = kept
-        return cast(T, kept[1])
+                self._results[name] = cached
+        return cast(T, cached[1])
 
     def later(self, name: str, generation: str, compute: Callable[[], T]) -> T | None:
-        """The result, or None while it is computed in the background; what went wrong there is raised here, once."""
+        """Return a result, or None while it is computed in the background; an error there is raised here, once."""
         with self._lock:
-            kept = self._results.get(name)
-            if kept is not None and kept[0] == generation:
-                return cast(T, kept[1])
+            cached = self._results.get(name)
+            if cached is not None and cached[0] == generation:
+                return cast(T, cached[1])
             failed = self._failures.pop(name, None)
             if failed is not None and failed[0] == generation:
                 raise failed[1]
             if (name, generation) not in self._running and len(self._running) < MOST_WAITING:
                 self._running.add((name, generation))
-                # A daemon: whoever stops the server does not wait for it.
+                # A daemon thread, so that stopping the server does not wait for it.
                 threading.Thread(target=self._run, args=(name, generation, compute), name=name, daemon=True).start()
         return None
 
@@ -145,7 +145,7 @@ class KeptResults:
                 result = compute()
             with self._lock:
                 self._results[name] = generation, result
-        except Exception as error:  # told to whoever asks next
+        except Exception as error:  # raised for the next request
             with self._lock:
                 self._failures[name] = generation, error
         finally:
@@ -160,10 +160,10 @@ async def _results_of_app(request: Request) -> KeptResults:
 SharedResults = Annotated[KeptResults, Depends(_results_of_app)]  # for routes
 
 
-MOST_LABELS = 1000  # that are listed
-LOOK_EVERY = 0.5  # seconds, for a new generation
+MOST_LABELS = 1000  # largest number of labels that are listed
+LOOK_EVERY = 0.5  # seconds between checks for a new generation
 BLANK = Image.new("RGB", (32, 32))
-READERS = 4  # threads for what is not computing
+READERS = 4  # threads for reading rather than computing
 
 
 @final
@@ -172,10 +172,10 @@ class Snapshot:
     """All items of a generation.
 
     Attributes:
-        generation: Of which.
-        embedder: That made the embeddings; empty if they come from elsewhere.
-        items: In the order of their ids.
-        embeddings: One row each.
+        generation: State of the index.
+        embedder: Hash of the embedder that made the embeddings; empty if they come from elsewhere.
+        items: Items, ordered by id.
+        embeddings: One row per item.
     """
 
     generation: str
@@ -185,23 +185,23 @@ class Snapshot:
 
     @property
     def ids(self) -> list[Id]:
-        """Of the items."""
+        """Ids of the items."""
         return [item.id for item in self.items]
 
     @property
     def labels(self) -> list[Value | None]:
-        """Of the items."""
+        """Labels of the items."""
         return [item.label for item in self.items]
 
 
 @final
 @dataclass(frozen=True)
 class Overview:
-    """What is known of a generation as a whole.
+    """Summary of a generation.
 
     Attributes:
-        labels: In order, at most a thousand.
-        root: The folder that all files lie in, links resolved; None if there are none.
+        labels: Distinct labels, sorted, at most a thousand.
+        root: Folder that contains all files, with links resolved; None if there are no files.
     """
 
     labels: list[Value]
@@ -210,12 +210,12 @@ class Overview:
 
 @final
 class Served:
-    """An index that is asked by many at once, always of one generation, and moves on when there is another.
+    """An index that serves many clients, always from one generation, and switches when there is a new one.
 
     Args:
-        index: What is served; changes go through it, searches through a second handle that stays where it is until
-            the next generation is ready to answer.
-        settings: What is allowed.
+        index: Index to serve. Changes go through it; searches go through a second handle that stays on its generation
+            until the next one is ready to answer.
+        settings: Settings of the server.
     """
 
     def __init__(self, index: Index, settings: ServerSettings) -> None:
@@ -224,8 +224,8 @@ class Served:
         self.writer = index
         self.index = Index.open(index.path, follow=False, allow_code=index.trust.sources)
         self.name = index.path.name
-        self.searching = ThreadPoolExecutor(1, "search")  # which uses all cores itself
-        self.reranking = ThreadPoolExecutor(1, "rerank")  # whose first search of an index takes long
+        self.searching = ThreadPoolExecutor(1, "search")  # a search uses all cores itself
+        self.reranking = ThreadPoolExecutor(1, "rerank")  # the first re-ranking of an index takes long
         self.embedding = ThreadPoolExecutor(cores(), "embed")  # one core each
         self.reading = ThreadPoolExecutor(READERS, "read")
         self.ready = False
@@ -238,13 +238,13 @@ class Served:
         self._watcher = threading.Thread(target=self._watch, name="generations", daemon=True)
 
     def begin(self) -> None:
-        """Get ready to answer, and look out for new generations from now on."""
+        """Prepare to answer requests, and start to watch for new generations."""
         _warm(self.index)
         self.ready = True
         self._watcher.start()
 
     def end(self) -> None:
-        """Let go of threads and files."""
+        """Stop all threads and close all files."""
         self._done.set()
         if self._watcher.is_alive():
             self._watcher.join()
@@ -253,7 +253,7 @@ class Served:
         self.index.close()
 
     async def read(self, function: Callable[[Index], T]) -> T:
-        """Ask the index something, in another thread."""
+        """Call a function with the index, in another thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.reading, partial(self.ask, function))
 
@@ -261,19 +261,19 @@ class Served:
         """Change the index, in another thread and one change at a time.
 
         Raises:
-            Refusal: If the server only answers.
+            Refusal: If the server is read-only.
         """
         self.check_writable()
         async with self._writing:
             return await asyncio.get_running_loop().run_in_executor(self.reading, function, self.writer)
 
     def check_writable(self) -> None:
-        """Refuse changes, unless they are allowed."""
+        """Refuse changes unless the server is writable."""
         if not self.settings.writable:
             raise Refusal(403, "This server only answers; start it with --writable and --token to change its items.")
 
     def ask(self, function: Callable[[Index], T]) -> T:
-        """Ask the index something; if its generation was removed meanwhile, the next one."""
+        """Call a function with the index; if its generation was removed meanwhile, retry with the next one."""
         index = self.index
         try:
             return function(index)
@@ -283,7 +283,7 @@ class Served:
             return function(self.index)
 
     def move_on(self, since: Index | None = None) -> bool:
-        """Serve the latest generation, once it is ready to answer; say whether it is another than before."""
+        """Switch to the latest generation once it is ready to answer; return whether the generation changed."""
         before = since or self.index
         with self._swapping:
             latest = Index.open(self.writer.path, follow=False, allow_code=self.writer.trust.sources)
@@ -291,11 +291,11 @@ class Served:
                 latest.close()
                 return self.index is not before
             _warm(latest)
-            self.index = latest  # the former one is let go by the last who uses it
+            self.index = latest  # the previous one is freed when its last user is done
             return True
 
     def snapshot(self) -> Snapshot:
-        """All items with their embeddings, read once for each state of the index."""
+        """Return all items with their embeddings, read once per state of the index."""
 
         def read(index: Index) -> Snapshot:
             generation = index.generation
@@ -305,19 +305,19 @@ class Served:
         return self._once("snapshot", read)
 
     def overview(self) -> Overview:
-        """What is known of the index as a whole, read once for each state of it."""
+        """Return a summary of the index, computed once per state."""
         return self._once("overview", lambda index: _overview(index, self.settings.root))
 
     def _once(self, name: str, read: Callable[[Index], T]) -> T:
         with self._keeping:
             generation = self.ask(lambda index: index.generation)
-            kept = self._kept.get(name)
-            if kept is None or kept[0] != generation:
-                kept = self._kept[name] = generation, self.ask(read)
-            return kept[1]
+            cached = self._kept.get(name)
+            if cached is None or cached[0] != generation:
+                cached = self._kept[name] = generation, self.ask(read)
+            return cached[1]
 
     def condition(self, where: str | None) -> Condition | None:
-        """A filter that asks for nothing private."""
+        """Parse a filter, and refuse one that names private columns."""
         if where is None or not where.strip():
             return None
         condition = as_condition(where)
@@ -327,11 +327,11 @@ class Served:
         return condition
 
     def shown_id(self, key: Id) -> Id:
-        """An id as it is shown."""
+        """Return an id as it is shown to clients."""
         return self._ids.sealed(key) if self.settings.sealed_ids and isinstance(key, str) else key
 
     def asked_id(self, shown: Id) -> Id:
-        """The id that is meant; one that there cannot be is refused."""
+        """Return the id that a client means; an impossible one is refused."""
         text = str(shown)
         if self.ask(lambda index: index.columns["id"]) == "integer":
             digits = text.removeprefix("-").lstrip("0") or "0"
@@ -346,7 +346,7 @@ class Served:
         return opened
 
     def item(self, shown: Id) -> Item:
-        """The item of an id as it is shown."""
+        """Return the item with an id as it is shown to clients."""
         key = self.asked_id(shown)
         items = self.ask(lambda index: index.get(Compare("id", "=", key), vectors=False)[0])
         if not items:
@@ -354,7 +354,7 @@ class Served:
         return items[0]
 
     def shown(self, item: Item | Hit) -> dict[str, Any]:
-        """An item or hit as it is shown: without what is private, with the address of its picture."""
+        """Return an item or hit as it is shown to clients: without private values, with the URL of its picture."""
         fields: dict[str, Any] = item.as_dict() if isinstance(item, Hit) else asdict(item)
         fields["id"] = self.shown_id(item.id)
         fields["image"] = None if item.path is None else f"/items/{quote(str(fields['id']), safe='')}/image"
@@ -364,13 +364,13 @@ class Served:
         return fields
 
     def told(self, error: VicinalError) -> str:
-        """What an error says, without the folders of this machine."""
+        """Return the message of an error, without the folders of this machine."""
         text = printable(error).strip().splitlines()[0]
         return text.replace(f"{self.writer.path}{os.sep}", "").replace(str(self.writer.path), self.name)
 
     def _watch(self) -> None:
         while not self._done.wait(LOOK_EVERY):
-            with suppress(VicinalError, OSError):  # an index that cannot be read now: the former goes on serving
+            with suppress(VicinalError, OSError):  # if the new one cannot be read yet, keep serving the current one
                 if _number(self.writer) != _number(self.index):
                     self.move_on()
 
@@ -383,7 +383,7 @@ ServedIndex = Annotated[Served, Depends(_of_app)]  # for routes
 
 
 def _check_private(index: Index, settings: ServerSettings) -> None:
-    """Find that what is to be hidden is there: under a name that is spelt wrongly it would be shown."""
+    """Check that private columns exist: a misspelt name would leave its column visible."""
     unknown = [name for name in settings.private if name not in index.columns]
     if unknown:
         raise InputError(
@@ -393,18 +393,18 @@ def _check_private(index: Index, settings: ServerSettings) -> None:
 
 
 def _number(index: Index) -> str:
-    """Of the generation alone: what is added to one and removed from it is seen without opening it again."""
+    """Return the number of the generation only; changes within a generation are visible without reopening it."""
     return index.generation.partition(".")[0]
 
 
 def _warm(index: Index) -> None:
-    """Have what the first search would wait for."""
+    """Prepare everything that the first search would otherwise wait for."""
     if len(index):
         probe: NDArray[np.float32] = np.zeros((1, index.dim), np.float32)
         probe[0, 0] = 1.0
         index.nearest(probe, 1)
-    if index.can_embed:  # making an engine for the network takes seconds; it is kept by the network's content
-        with suppress(VicinalError):  # what cannot be embedded is told to those who ask
+    if index.can_embed:  # building an engine for the network takes seconds; it is cached by the network's content
+        with suppress(VicinalError):  # an embedding error is reported to the client that causes it
             embed_queries(index.embedder(), [BLANK])
 
 
@@ -414,7 +414,7 @@ def _overview(index: Index, root: Path | None) -> Overview:
         return Overview(labels, os.path.realpath(root))
     if paths is None:
         return Overview(labels, None)
-    # What the first and the last have in common, all between them have, too.
+    # A prefix that the first and the last path share is shared by all paths between them.
     return Overview(labels, os.path.realpath(os.path.commonpath(list(map(os.path.dirname, paths)))))
 
 

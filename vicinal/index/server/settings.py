@@ -1,4 +1,4 @@
-"""What a server allows: who may ask, for what, and how much of it."""
+"""Settings of a server: access, private columns, and limits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vicinal.errors import InputError
 
 __all__ = ["ServerSettings", "hostname", "is_this_machine"]
 
-PATHS = frozenset({"id", "path", "source", "stamp", "hash"})  # of which each tells something about files
-USUAL_RATE = 100.0  # requests a second of one address, where others than this machine may ask
-SHARE = 4  # addresses at least that must ask at once, to have all places
-PER_REQUEST = 4  # connections: browsers keep some open that they do not use
+PATHS = frozenset({"id", "path", "source", "stamp", "hash"})  # columns that reveal something about files
+USUAL_RATE = 100.0  # requests per second of one address, if other machines can reach the server
+SHARE = 4  # one address may have at most 1/SHARE of the concurrent requests
+PER_REQUEST = 4  # connections per request: browsers keep idle ones open
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether an address or name is that of this machine alone.
+    """Return whether an address or name is reachable from this machine only.
 
     Example:
         >>> is_this_machine("127.0.0.1"), is_this_machine("localhost"), is_this_machine("0.0.0.0")
@@ -31,7 +31,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def hostname(host: str) -> str:
-    """The name in the header Host; empty for what is none.
+    """Return the name in a Host header; empty if it is invalid.
 
     Example:
         >>> hostname("Birds.example:8765"), hostname("http://birds.example")
@@ -47,27 +47,29 @@ def hostname(host: str) -> str:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What a server allows; as it is, only this machine may ask, and nobody may change anything.
+    """Settings of a server; by default it is read-only and reachable from this machine only.
 
     Attributes:
-        host: The address to listen at.
-        port: 0 for any that is free.
-        token: What a request must present to be answered (`Authorization: Bearer ...`); empty for none. With `public`
-            only those that change something must.
-        public: Whether everybody who can reach the address may search.
-        writable: Whether items may be added and removed, by those who have the token.
-        private: Columns that are neither shown nor asked for. `path` seals ids, too: those of files are their paths.
-        names: By which the machine may be called beside its address (the header `Host`).
-        root: The folder that pictures are shown from; None for the one that all items lie in.
-        most_k: Hits that may be asked for.
-        most_reranked: Items up to which an index puts hits in the order of shared neighbours: it costs a search of all
-            items in all, and all of them in memory.
-        most_upload: Bytes of a request.
-        most_pixels: That a picture's header may promise.
-        most_at_once: Requests that are worked on or wait; one more is sent away at once. Where others than this machine
-            may ask, one address has a quarter of them at most. Connections may be four times as many.
-        rate: Requests a second of one address; 0 for any number, None for that on this machine and 100 elsewhere.
-        seconds: That a request may take, its body included.
+        host: Address to listen on.
+        port: Port to listen on; 0 for any free one.
+        token: Token that a request must present (`Authorization: Bearer ...`); empty for none. With `public`, only
+            requests that change something need it.
+        public: Whether anyone who can reach the address may search.
+        writable: Whether items may be added and removed by clients that have the token.
+        private: Columns that are neither shown nor allowed in filters. `path` also encrypts ids, since the ids of files
+            are their paths.
+        names: Host names that the machine may be called by in addition to its address (the header `Host`).
+        root: Folder from which pictures may be shown; None for the common folder of all items.
+        most_k: Largest number of hits of a request.
+        most_reranked: Largest index for which re-ranking is allowed: it searches all items among all items, and holds
+            them in memory.
+        most_upload: Largest size of a request, in bytes.
+        most_pixels: Largest number of pixels that a picture's header may declare.
+        most_at_once: Largest number of requests that run or wait; any more are refused immediately. If other machines
+            can reach the server, one address may have at most a quarter of them. The limit on connections is four
+            times as high.
+        rate: Requests per second of one address; 0 for no limit, None for no limit on this machine and 100 elsewhere.
+        seconds: Timeout of a request, including its body.
     """
 
     host: str = "127.0.0.1"
@@ -106,32 +108,32 @@ class ServerSettings:
 
     @property
     def allowed_rate(self) -> float:
-        """Requests a second of one address; 0 for any number."""
+        """Requests per second of one address; 0 for no limit."""
         if self.rate is not None:
             return self.rate
         return 0.0 if is_this_machine(self.host) else USUAL_RATE
 
     @property
     def most_of_one_address(self) -> int:
-        """Requests of one address that are worked on or wait."""
+        """Largest number of requests of one address that run or wait."""
         return self.most_at_once if is_this_machine(self.host) else max(1, self.most_at_once // SHARE)
 
     @property
     def most_connections(self) -> int:
-        """Connections that are open at once."""
+        """Largest number of open connections."""
         return PER_REQUEST * self.most_at_once
 
     @property
     def most_connections_of_one_address(self) -> int:
-        """Connections of one address that are open at once."""
+        """Largest number of open connections of one address."""
         return PER_REQUEST * self.most_of_one_address
 
     @property
     def sealed_ids(self) -> bool:
-        """Whether ids are shown in a form that does not tell what they are."""
+        """Whether ids are shown in encrypted form."""
         return "path" in self.private
 
     @property
     def hidden(self) -> frozenset[str]:
-        """The columns that may not be asked for."""
+        """Columns that filters may not name."""
         return frozenset(self.private) | (PATHS if self.sealed_ids else frozenset())

@@ -1,4 +1,4 @@
-"""Routes about the server itself: what it serves, whether it is well, what it has done, and how to ask it."""
+"""Routes about the server itself: information, health, metrics and documentation."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def _info(index: Index, served: Served) -> InfoReply:
 
 
 def _listing(app: FastAPI) -> str:
-    """A page made from the OpenAPI description: the usual ones load scripts from elsewhere."""
+    """Return a page made from the OpenAPI description; the usual ones load scripts from other servers."""
     description = app.openapi()
     rows = []
     for path, methods in description["paths"].items():
-        for method, told in methods.items():
-            parameters = ", ".join(parameter["name"] for parameter in told.get("parameters", ()))
-            bodies = ", ".join(told.get("requestBody", {}).get("content", ()))
-            cells = [f"{method.upper()} {path}", told.get("description", ""), parameters, bodies]
+        for method, operation in methods.items():
+            parameters = ", ".join(parameter["name"] for parameter in operation.get("parameters", ()))
+            bodies = ", ".join(operation.get("requestBody", {}).get("content", ()))
+            cells = [f"{method.upper()} {path}", operation.get("description", ""), parameters, bodies]
             rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
     table = "".join(f"<tr>{row}</tr>" for row in rows)
     title = html.escape(description["info"]["title"])

@@ -1,4 +1,4 @@
-"""Bodies of requests, whose bytes the guard counts; pictures are opened only as far as their header is modest."""
+"""Reading of request bodies, whose size the guard limits; a picture is opened only if its header is within limits."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ __all__ = [
 ]
 
 
-# multipart/form-data (RFC 7578) of a body that is there as a whole: cut at its boundaries, in one pass.
+# Parser for multipart/form-data (RFC 7578) that splits a complete body at its boundaries, in one pass.
 #
-# A parser for bodies that come in pieces looks at every byte in Python, and took 0.8 seconds for a picture of 19 MB,
-# in which nobody else was answered.
+# A streaming parser looks at every byte in Python: it took 0.8 seconds for a picture of 19 MB, during which no other
+# request was answered.
 
-MOST_HEADERS = 4096  # bytes before the content of a field
+MOST_HEADERS = 4096  # largest size of the headers of a field, in bytes
 
 
 def form_fields(content_type: str, body: bytes, most: int) -> dict[str, bytes | str]:
-    """The fields of a form by name, those with a file name as bytes; of two with one name the last.
+    """Return the fields of a form by name, those with a file name as bytes; the last of two with the same name.
 
     Args:
-        content_type: The header, which names the boundary.
-        body: All of it.
-        most: Fields that there may be.
+        content_type: Content-Type header, which names the boundary.
+        body: The complete body.
+        most: Largest number of fields.
 
     Raises:
-        ValueError: If it is no such form; the message says why.
+        ValueError: If it is not a valid form; the message says why.
 
     Example:
         >>> body = b'--x\\r\\nContent-Disposition: form-data; name="id"\\r\\n\\r\\n17\\r\\n--x--\\r\\n'
@@ -74,9 +74,9 @@ def form_fields(content_type: str, body: bytes, most: int) -> dict[str, bytes | 
     return fields
 
 
-# Decoders for what cameras, phones and browsers make; others of Pillow's run programs (EPS) or are seldom tried.
+# Formats of cameras, phones and browsers. Other decoders of Pillow run programs (EPS) or are rarely tested.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-FIELDS = 16  # of a form
+FIELDS = 16  # largest number of fields in a form
 MOST_JSON = 4_000_000  # bytes: two vectors of 65,536 numbers
 DAMAGED = "This picture is damaged or cut short."
 
@@ -84,12 +84,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def media_type(request: Request) -> str:
-    """What a body claims to be, such as "image/jpeg"; empty if it claims nothing."""
+    """Return the media type of a request, such as "image/jpeg"; empty if it has none."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def read_body(request: Request, most: int | None = None) -> bytes:
-    """The whole body; where it may have fewer bytes than any request, no more than these."""
+    """Return the whole body; `most` is a limit in bytes that is stricter than that of all requests."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -99,7 +99,7 @@ async def read_body(request: Request, most: int | None = None) -> bytes:
 
 
 async def read_form(request: Request) -> dict[str, bytes | str]:
-    """The fields of a multipart body by name; files are bytes."""
+    """Return the fields of a multipart body by name; files are bytes."""
     body = await read_body(request)
     try:
         return form_fields(request.headers.get("content-type", ""), body, FIELDS)
@@ -108,10 +108,11 @@ async def read_form(request: Request) -> dict[str, bytes | str]:
 
 
 async def read_json_body(request: Request, model: type[Model], most: int | None = MOST_JSON) -> Model:
-    """A JSON body as what it should be.
+    """Parse a JSON body into a model.
 
-    Read straight into the model: several times quicker than by way of dictionaries, and all of it must be Unicode. A
-    thread would be of no use, as parsing keeps the interpreter to itself; so bodies are as small as what they carry.
+    It is parsed directly into the model, which is several times faster than through dictionaries and requires valid
+    Unicode. A thread would not help, since parsing holds the interpreter lock; so the size of bodies is limited to what
+    they need.
     """
     body = await read_body(request, most)
     try:
@@ -123,7 +124,7 @@ async def read_json_body(request: Request, model: type[Model], most: int | None 
 
 
 def open_picture(content: bytes, settings: ServerSettings) -> Image.Image:
-    """A picture, upright; not decoded yet where that needs no turning, so that no more is decoded than is used."""
+    """Open a picture and turn it upright; one that needs no rotation is not decoded yet, to decode only what is used."""
     if not content:
         raise Refusal(400, "The body is empty: send a picture.")
     try:
@@ -141,11 +142,11 @@ def open_picture(content: bytes, settings: ServerSettings) -> Image.Image:
 
 
 def first_sentence(error: Exception) -> str:
-    """What an error says, in one line."""
+    """Return the message of an error, in one line."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        return f"{place}: {first['msg']}." if place else f"{first['msg']}."
+        location = ".".join(map(str, first["loc"]))
+        return f"{location}: {first['msg']}." if location else f"{first['msg']}."
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
 

@@ -1,4 +1,4 @@
-"""Which store a generation of an index is kept in: its own folder, or a server that a file in the folder names."""
+"""Stores of an index: a generation is stored in its own folder, or in a server that a file in the folder names."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from vicinal.index.stores.store import Store
 __all__ = ["StoreType", "begin_store", "discard_store", "open_store", "store_type"]
 
 ELSEWHERE = "store.json"  # names the server
-GROUP = "vicinal.stores"  # of entry points, by which other packages add stores
+GROUP = "vicinal.stores"  # entry point group for stores of other packages
 
 
 @runtime_checkable
 class StoreType(Protocol):
-    """What the scheme of a URL stands for: a class of stores, or anything else that opens and makes them."""
+    """Type of store that a URL scheme stands for: a store class, or any object that opens and creates stores."""
 
     def __call__(self, url: str, name: str) -> Store:
-        """Open the store of that name at that address."""
+        """Open the store with that name at that address."""
         ...
 
     def create(self, url: str, header: Header, name: str) -> Store:
-        """Make an empty store."""
+        """Create an empty store."""
         ...
 
     def exists(self, url: str, name: str) -> bool:
-        """Whether there is a store of that name; raises a VicinalError where the server cannot be asked."""
+        """Return whether there is a store with that name; raise a VicinalError if the server cannot be reached."""
         ...
 
 
@@ -52,31 +52,31 @@ BUILT_IN: Mapping[str, StoreType] = {
 
 
 def begin_store(folder: Path, header: Header, url: str = "", name: str = "") -> Store:
-    """Make a store for a generation, or go on with one that was begun there for the same vectors.
+    """Create a store for a generation, or open one that was started there for the same vectors.
 
-    The folder names the server before anything is made there, so that what is begun can be found again and removed;
-    where nothing could be made, it names none.
+    The server is written to a file in the folder before anything is created in it, so that unfinished work can be
+    found and removed later. If creation fails, the file is deleted.
 
     Args:
-        folder: Of the generation.
-        header: What all vectors have in common.
-        url: Of a server; empty for the folder itself.
-        name: Of this generation in the server.
+        folder: Folder of the generation.
+        header: Properties shared by all vectors.
+        url: URL of a server; empty for the folder itself.
+        name: Name of this generation in the server.
     """
-    place = folder / ELSEWHERE
+    pointer = folder / ELSEWHERE
     if not url:
-        place.unlink(missing_ok=True)
+        pointer.unlink(missing_ok=True)
         return EmbeddedStore.open_or_create(folder, header)
     server = store_type(url)
-    begun = _named(folder) if place.is_file() else None
+    begun = _named(folder) if pointer.is_file() else None
     if begun is not None and begun[0] == url:
         return _continued(server, url, header, begun[1])
-    place.write_text(json.dumps({"url": url, "name": name}) + "\n", encoding="utf-8")
-    sync_file(place)
+    pointer.write_text(json.dumps({"url": url, "name": name}) + "\n", encoding="utf-8")
+    sync_file(pointer)
     try:
         return server.create(url, header, name)
     except VicinalError:
-        place.unlink()
+        pointer.unlink()
         raise
 
 
@@ -89,19 +89,18 @@ def open_store(folder: Path) -> Store:
 
 
 def discard_store(folder: Path) -> bool:
-    """Remove what a server keeps of a generation that is about to go; say whether the folder may go, too.
+    """Remove the data of a generation from its server, and return whether its folder may be deleted.
 
-    It may not while somebody has the store open, or while the server cannot be reached: what it keeps would never be
-    found again.
+    It may not while a process has the store open, or while the server cannot be reached: its data would be orphaned.
     """
     if not (folder / ELSEWHERE).is_file():
         return not in_use(folder / CATALOGUE)
     try:
         url, name = _named(folder)
     except VicinalError:
-        return True  # it names nothing
+        return True  # the file names no server
     try:
-        server = store_type(url)  # whose package may be gone
+        server = store_type(url)  # its package may have been uninstalled
         if not server.exists(url, name):
             return True
         with closing(server(url, name)) as store:
@@ -111,7 +110,7 @@ def discard_store(folder: Path) -> bool:
 
 
 def store_type(url: str) -> StoreType:
-    """Look up the scheme of a URL: among the stores of vicinal, then among those of installed packages.
+    """Look up the scheme of a URL, first in vicinal's own stores, then in those of installed packages.
 
     Raises:
         InputError: If no store has that scheme, or its package cannot be imported.
@@ -132,7 +131,7 @@ def store_type(url: str) -> StoreType:
 
 
 def _continued(server: StoreType, url: str, header: Header, name: str) -> Store:
-    """Open a store that was begun for the same vectors, or make it again."""
+    """Open a store that was started for the same vectors, or create it again."""
     if server.exists(url, name):
         store = server(url, name)
         if store.header == header:
@@ -143,7 +142,7 @@ def _continued(server: StoreType, url: str, header: Header, name: str) -> Store:
 
 
 def _named(folder: Path) -> tuple[str, str]:
-    """The server that a folder names, and the name of the generation there."""
+    """Return the URL of the server that a folder names, and the name of the generation there."""
     content = read_json(folder / ELSEWHERE)
     url, name = (content.get("url"), content.get("name")) if isinstance(content, dict) else (None, None)
     if not isinstance(url, str) or not isinstance(name, str):

@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL database: each is lent to one thread at a time, and used again afterwards."""
+"""Connection pool for PostgreSQL, and conversion between items and table rows."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from vicinal.index.item import Item
 __all__ = ["Connections", "column_of", "connect", "item_of", "member", "psycopg", "rows_of", "text_of", "unit"]
 
 
-PATIENCE = 10  # seconds to wait for a server, unless the address or the environment says otherwise
+PATIENCE = 10  # timeout of a connection in seconds, unless the address or the environment sets one
 
 
 @final
 class Connections:
-    """As many connections as threads use at the same time; those that broke are made anew.
+    """Pool with as many connections as threads use at the same time; broken ones are replaced.
 
     Args:
-        url: Of the database.
-        prepare: Is called with every new connection.
+        url: URL of the database.
+        prepare: Function that is called with every new connection.
     """
 
     def __init__(self, url: str, prepare: Callable[[Any], None]) -> None:
@@ -42,7 +42,7 @@ class Connections:
 
     @contextmanager
     def lent(self) -> Iterator[Any]:
-        """A connection for this thread alone, for as long as this lasts."""
+        """Lend a connection to this thread for the duration of the context."""
         with self._lock:
             if self._closed:
                 raise DataError(f"The index at {masked(self.url)} was closed.", hint="Open it again.")
@@ -58,7 +58,7 @@ class Connections:
             yield connection
         finally:
             with self._lock:
-                if connection.closed:  # the server went away, and so did it from the others
+                if connection.closed:  # the server went away, so the idle connections are broken, too
                     _close_all(self._idle)
                 elif self._closed:
                     connection.close()
@@ -66,38 +66,38 @@ class Connections:
                     self._idle.append(connection)
 
     def close_idle(self) -> None:
-        """End all connections that nobody uses."""
+        """Close all idle connections."""
         with self._lock:
             _close_all(self._idle)
 
     def close(self) -> None:
-        """End all connections, those that are in use as soon as they no longer are."""
+        """Close all connections; those in use are closed when they are returned."""
         with self._lock:
             self._closed = True
             _close_all(self._idle)
 
 
 def connect(url: str) -> Any:
-    """One connection.
+    """Open a connection.
 
     Raises:
-        DataError: If there is none to be had, with the address but not its password.
+        DataError: If that fails; the message has the address without its password.
     """
     waiting = "connect_timeout" in url or "PGCONNECT_TIMEOUT" in os.environ
     options = {} if waiting else {"connect_timeout": PATIENCE}
     try:
-        # Prepared statements would outlive the columns that they were prepared for.
+        # Prepared statements would become invalid when columns are added.
         return psycopg().connect(url, autocommit=True, prepare_threshold=None, **options)
     except psycopg().Error as error:
-        said = " ".join(without_secrets(error, url).split())
+        message = " ".join(without_secrets(error, url).split())
         raise DataError(
-            f"PostgreSQL at {masked(url)} cannot be reached: {said}",
+            f"PostgreSQL at {masked(url)} cannot be reached: {message}",
             hint="Look at the address; a password with @, : or / in it has %40, %3A or %2F there.",
         ) from None
 
 
 def psycopg() -> Any:
-    """The library, where it is installed."""
+    """Import and return the library."""
     try:
         import psycopg as library
     except ImportError:
@@ -114,18 +114,18 @@ def _close_all(connections: list[Any]) -> None:
 
 
 def column_of(place: int) -> str:
-    """The name in the table of the column that items have at a place: people's names for it stay out of the SQL."""
+    """Return the SQL name of the column at a position; names chosen by users never appear in SQL."""
     return BUILT_IN[place] if place < len(BUILT_IN) else f"c{place}"
 
 
 def unit(query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " d"]:
-    """A query of length 1, whose products float32 has; its cosines are the same."""
+    """Scale a query to length 1, so that products stay in the range of float32; cosines do not change."""
     length = float(np.sqrt(np.square(query, dtype=np.float64).sum()))
     return (query / length).astype(np.float32) if length else query
 
 
 def member(column: str, values: tuple[Value, ...]) -> tuple[str, list[Any]]:
-    """SQL for "has one of these values", and what is bound to it."""
+    """Return the SQL for "has one of these values", and its parameters."""
     if not values:
         return "FALSE", []
     numbers = any(isinstance(value, float) for value in values)
@@ -133,19 +133,19 @@ def member(column: str, values: tuple[Value, ...]) -> tuple[str, list[Any]]:
 
 
 def text_of(vector: Float32[np.ndarray, " d"]) -> str:
-    """A vector as pgvector reads it, to the last bit."""
+    """Return a vector as text that pgvector reads without loss."""
     return "[" + ",".join(map(repr, vector.tolist())) + "]"
 
 
 def rows_of(texts: list[str], dim: int) -> Float32[np.ndarray, "n d"]:
-    """Vectors as pgvector writes them."""
+    """Parse vectors as pgvector writes them."""
     if not texts:
         return np.empty((0, dim), np.float32)
     return np.array([json.loads(text) for text in texts], dtype=np.float32)
 
 
 def item_of(row: Sequence[Any], columns: Mapping[str, Kind | None]) -> Item:
-    """The item of a row."""
+    """Return the item of a row."""
     values = dict(zip(columns, row, strict=False))
     metadata = {name: value for name, value in values.items() if name not in BUILT_IN and value is not None}
     own = {name: values[name] for name in BUILT_IN}

@@ -1,8 +1,8 @@
-"""items.sqlite: which items there are, which row of the vector file each has, and what its blocks must add up to.
+"""items.sqlite: the items, the row of each in the vector file, and the checksums of the file's blocks.
 
-The row of an item never changes its vector: an item that is replaced gets a new row. Rows without an item are listed
-as dead until the index is compacted. One transaction after another is committed and synced (WAL, synchronous=full);
-a reader that has begun sees one of them, whole.
+Rows of the vector file are never overwritten: an item that is replaced gets a new row. Rows without an item are listed
+as dead until the index is compacted. Transactions are committed and synced one after another (WAL, synchronous=full);
+a reader sees one of them, complete.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from vicinal.index.item import Header, Id, Item, widened
 __all__ = ["Block", "Catalogue", "State", "in_use", "problems_of", "seal"]
 
 
-# A connection to a file of SQLite: for those who may write, for those who may not, and what is said if it fails.
+# Connections to an SQLite file, writable or read-only, and their errors.
 
 Stamp: TypeAlias = tuple[tuple[int, ...], bool]
 
-# SQLite quotes what it cannot read in its message, which then need not be text.
+# SQLite quotes unreadable data in its messages, which then may not be valid text.
 DAMAGE = (sqlite3.Error, UnicodeDecodeError)
 RESTORE = "Restore it from a copy, or build it again; `vicinal index rollback FOLDER` goes back to what was before."
 
 
 def connect_to_read(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
-    """A connection, to write as well where one may; and a stamp, if it is right only while the file has that one."""
+    """Return a connection (writable, if permitted), and a stamp if it is valid only while the file has that stamp."""
     if not path.is_file():
         raise DataError(f"{path} is missing.", hint=RESTORE)
     here = os.access(path.parent, os.W_OK)
     if here and os.access(path, os.W_OK):
         return connect(path), None
     stamp = stamp_of(path)
-    if here or stamp[1]:  # the log of a writer is there, or what tells of it can be made
+    if here or stamp[1]:  # a writer's log exists, or the shared-memory file for it can be created
         return connect(path, "?mode=ro"), None
     return connect(path, "?mode=ro&immutable=1"), stamp
 
 
 def stamp_of(path: Path) -> Stamp:
-    """What changes when the file does, or is about to: a writer has a log beside it."""
+    """Return a stamp that changes when the file changes or is about to: a writer has a log next to it."""
     try:
         status = path.stat()
     except OSError:
@@ -61,7 +61,7 @@ def stamp_of(path: Path) -> Stamp:
 
 
 def connect(path: Path, how: str = "") -> sqlite3.Connection:
-    """A connection that syncs what it commits; `how` is what SQLite's address says after the path."""
+    """Open a connection that syncs every commit; `how` is the query part of SQLite's file URI."""
     address = f"file:{quote(str(path.absolute()))}{how}"
     try:
         connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, timeout=60)
@@ -76,9 +76,9 @@ def connect(path: Path, how: str = "") -> sqlite3.Connection:
 
 
 def in_use(path: Path) -> bool:
-    """Whether anybody has the file open, in this process or another; for one that is about to be removed.
+    """Return whether this or another process has the file open; meant for files that are about to be deleted.
 
-    SQLite leaves the write-ahead log for good only where nobody else has the file open.
+    SQLite can switch off the write-ahead log only if no other connection has the file open.
     """
     if not path.is_file():
         return False
@@ -89,11 +89,11 @@ def in_use(path: Path) -> bool:
         finally:
             connection.close()
     except sqlite3.Error as error:
-        return "locked" in str(error)  # a damaged file is of no use to anybody
+        return "locked" in str(error)  # a damaged file cannot be in use
 
 
 def unreadable(path: Path, error: Exception) -> DataError:
-    """What is said of an error of SQLite, with what to do about it."""
+    """Return the DataError for an error of SQLite, with a hint on what to do."""
     if "locked" in str(error):
         return DataError(f"{path} is busy: {error}.", hint="Try again when the other program is done.")
     if "readonly" in str(error):
@@ -113,20 +113,20 @@ def unreadable(path: Path, error: Exception) -> DataError:
     return DataError(f"{path} cannot be used: {error}.", hint=RESTORE)
 
 
-# Items as rows of items.sqlite: each has a seal, by which a row that is not what was written is known.
+# Items as rows of items.sqlite. Each row has a seal (a checksum) that detects damage.
 
-FIXED = len(BUILT_IN) + 2  # columns of `items` before metadata: position, those of every item, seal
+FIXED = len(BUILT_IN) + 2  # columns of `items` before metadata: position, built-in columns, seal
 
 
 def row_of(position: int, item: Item, metadata: Sequence[str]) -> list[Any]:
-    """The row of an item, with these columns of metadata."""
+    """Return the row of an item, with these metadata columns."""
     own = [item.id, item.path, _stored(item.label), item.source, item.stamp, item.hash]
     extra = [_stored(item.metadata.get(name)) for name in metadata]
     return [position, *own, _item_seal(position, own, extra), *extra]
 
 
 def item_of(row: Sequence[Any], columns: Mapping[str, Kind | None]) -> Item:
-    """The item of a row."""
+    """Return the item of a row."""
     _, key, path, label, source, stamp, digest, _, *extra = row
     names = list(columns)[len(BUILT_IN) :]
     metadata = {
@@ -136,19 +136,19 @@ def item_of(row: Sequence[Any], columns: Mapping[str, Kind | None]) -> Item:
 
 
 def is_as_written(row: Sequence[Any]) -> bool:
-    """Whether a row fits its seal."""
+    """Return whether a row matches its seal."""
     return bool(row[FIXED - 1] == _item_seal(row[0], list(row[1 : FIXED - 1]), list(row[FIXED:])))
 
 
 def read_value(value: Any, kind: Kind | None) -> Any:
-    """A value as it was before SQLite kept it, which has no truth values."""
+    """Convert a value from SQLite, which has no booleans, to its original type."""
     if value is None:
         return None
     return bool(value) if kind == "boolean" else float(value) if kind == "number" else value
 
 
 def seal(*values: Any) -> int:
-    """A checksum of values."""
+    """Return a checksum of values."""
     return zlib.crc32(repr(values).encode())
 
 
@@ -157,9 +157,9 @@ def _stored(value: Value | None) -> Value | None:
 
 
 def _item_seal(position: int, own: list[Any], metadata: list[Any]) -> int:
-    """Of an item's values; columns that were added later, of which it has none, leave it as it is."""
-    there = [(place, value) for place, value in enumerate(metadata) if value is not None]
-    return seal(position, own, there)
+    """Return the seal of an item's values; it does not change when columns are added in which the item has none."""
+    present = [(column, value) for column, value in enumerate(metadata) if value is not None]
+    return seal(position, own, present)
 
 
 VERSION = 2
@@ -178,11 +178,11 @@ CREATE TABLE items (
 
 @dataclass(frozen=True)
 class State:
-    """What one transaction left behind.
+    """State after a transaction.
 
     Attributes:
-        version: Of the content: rises with every transaction.
-        finish: Rows of the vector file that exist.
+        version: Version of the content; increases with every transaction.
+        finish: Number of committed rows of the vector file.
     """
 
     version: int
@@ -191,13 +191,13 @@ class State:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows that were written at once.
+    """Consecutive rows that were written together.
 
     Attributes:
-        first: Its first row.
-        many: How many.
+        first: First row of the block.
+        many: Number of rows.
         longest: Length of its longest vector.
-        sha256: Of its bytes.
+        sha256: SHA-256 of its bytes.
     """
 
     first: int
@@ -209,12 +209,12 @@ class Block:
 class Catalogue:
     """One connection to items.sqlite; each thread has its own.
 
-    Who may not write to the folder reads all the same. SQLite's readers tell each other and the writer what they do in
-    a file beside the database; where that can neither be made nor found, the database is read as one that does not
-    change, and whether it has is looked up before and after.
+    Read-only users can still open it. SQLite's readers and writers coordinate in a shared-memory file next to the
+    database. If that file does not exist and cannot be created, the database is opened as immutable, and each read
+    checks before and after whether it has changed.
 
     Args:
-        path: The file; made by `create`.
+        path: The file; created by `create`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -232,16 +232,16 @@ class Catalogue:
 
     @classmethod
     def create(cls, path: Path, header: Header) -> Catalogue:
-        """Make an empty file."""
+        """Create an empty file."""
         content = json.dumps({"format": "vicinal-index", "version": VERSION, **asdict(header)}, sort_keys=True)
         connection = connect(path)
         try:
             connection.executescript(f"PRAGMA journal_mode = wal; BEGIN; {SCHEMA}")
             connection.execute("INSERT INTO header VALUES (?, ?)", (content, seal(content)))
             connection.execute("INSERT INTO state VALUES (0, 0, ?)", (seal(0, 0),))
-            for place, name in enumerate(BUILT_IN):
+            for position, name in enumerate(BUILT_IN):
                 kind = None if name in ("id", "label") else "text"
-                connection.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", (name, kind, place, seal(name, kind)))
+                connection.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", (name, kind, position, seal(name, kind)))
             connection.execute("COMMIT")
         except DAMAGE as error:
             raise unreadable(path, error) from error
@@ -250,12 +250,12 @@ class Catalogue:
         return cls(path)
 
     def close(self) -> None:
-        """End the connection; the last one of all processes moves everything into the one file."""
+        """Close the connection; the last one of all processes moves the log into the database file."""
         self.connection.close()
 
     @contextmanager
     def reading(self) -> Iterator[State]:
-        """See one transaction, whole, for as long as this lasts."""
+        """Read one consistent state for the duration of the context."""
         self._look_again()
         try:
             self.connection.execute("BEGIN")
@@ -273,7 +273,7 @@ class Catalogue:
 
     @contextmanager
     def writing(self) -> Iterator[State]:
-        """Change everything or nothing; what is committed is on the disk when this ends."""
+        """Write atomically; the changes are on disk when the context ends."""
         try:
             self.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -288,7 +288,7 @@ class Catalogue:
             raise unreadable(self.path, error) from error
 
     def insert(self, state: State, items: Sequence[Item], blocks: Sequence[Block]) -> None:
-        """Add items whose vectors are the rows from `state.finish` on, in place of items of the same id."""
+        """Add items whose vectors are the rows from `state.finish` on; they replace items with the same ids."""
         if state.finish:
             self._mark_dead(*_member("id", tuple(item.id for item in items)))
         columns = self._widened(items)
@@ -302,19 +302,19 @@ class Catalogue:
         self._set_state(state.version + 1, state.finish + sum(block.many for block in blocks))
 
     def delete(self, state: State, condition: Condition) -> int:
-        """Remove the items that pass a filter; return how many there were."""
-        many = self._mark_dead(*self._sql(condition))
+        """Remove the items that pass a filter, and return their number."""
+        count = self._mark_dead(*self._sql(condition))
         self._set_state(state.version + 1, state.finish)
-        return many
+        return count
 
     def declare(self, state: State, columns: Mapping[str, Kind | None]) -> None:
-        """Have columns, though no item has a value in them yet."""
+        """Declare columns before any item uses them."""
         before = self.columns()
         self._with_columns(before, {**before, **columns})
         self._set_state(state.version + 1, state.finish)
 
     def count(self, condition: Condition | None = None) -> int:
-        """How many items there are, or pass a filter."""
+        """Return the number of items, or of those that pass a filter."""
         if condition is None:
             finish = self._state().finish
             return finish - int(self.connection.execute("SELECT count(*) FROM dead").fetchone()[0])
@@ -322,18 +322,18 @@ class Catalogue:
         return int(self.connection.execute(f"SELECT count(*) FROM items WHERE {sql}", values).fetchone()[0])
 
     def positions(self, condition: Condition) -> NDArray[np.int64]:
-        """The rows of the items that pass a filter, in rising order."""
+        """Return the rows of the items that pass a filter, in ascending order."""
         sql, values = self._sql(condition)
-        found = self.connection.execute(f"SELECT position FROM items WHERE {sql} ORDER BY position", values)
-        return np.fromiter((position for (position,) in found), np.int64)
+        rows = self.connection.execute(f"SELECT position FROM items WHERE {sql} ORDER BY position", values)
+        return np.fromiter((position for (position,) in rows), np.int64)
 
     def dead(self) -> NDArray[np.int64]:
-        """The rows that no item has any longer."""
-        found = self.connection.execute("SELECT position FROM dead ORDER BY position")
-        return np.fromiter((position for (position,) in found), np.int64)
+        """Return the rows that no item uses any longer."""
+        rows = self.connection.execute("SELECT position FROM dead ORDER BY position")
+        return np.fromiter((position for (position,) in rows), np.int64)
 
     def ids(self, positions: Iterable[int]) -> dict[int, Id]:
-        """The items that have some rows, by row."""
+        """Return the ids of the items at some rows, by row."""
         wanted = json.dumps(list(map(int, positions)))
         return dict(
             self.connection.execute(
@@ -342,49 +342,49 @@ class Catalogue:
         )
 
     def items(self, positions: Iterable[int]) -> dict[int, Item]:
-        """The items that have some rows, by row."""
+        """Return the items at some rows, by row."""
         wanted = json.dumps(list(map(int, positions)))
-        found = self.connection.execute(
+        rows = self.connection.execute(
             "SELECT * FROM items WHERE position IN (SELECT value FROM json_each(?))", (wanted,)
         )
         columns = self.columns()
-        return {row[0]: item_of(row, columns) for row in found}
+        return {row[0]: item_of(row, columns) for row in rows}
 
     def ordered(
         self, condition: Condition | None = None, limit: int = -1, offset: int = 0
     ) -> Iterator[tuple[int, Item]]:
-        """The items that pass a filter in the order of their ids, with their rows: all, or some of them."""
+        """Yield the items that pass a filter, ordered by id, with their rows; all, or a page of them."""
         sql, values = ("1 = 1", []) if condition is None else self._sql(condition)
         columns = self.columns()
-        asked = f"SELECT * FROM items WHERE {sql} ORDER BY id LIMIT ? OFFSET ?"
-        for row in self.connection.execute(asked, [*values, limit, offset]):
+        query = f"SELECT * FROM items WHERE {sql} ORDER BY id LIMIT ? OFFSET ?"
+        for row in self.connection.execute(query, [*values, limit, offset]):
             yield row[0], item_of(row, columns)
 
     def blocks(self) -> list[Block]:
-        """All blocks of the vector file, in order."""
+        """Return all blocks of the vector file, in order."""
         return [Block(*row) for row in self.connection.execute("SELECT * FROM blocks ORDER BY first")]
 
     def longest(self) -> float:
-        """At least the length of every vector."""
+        """Return an upper bound on the length of all vectors."""
         return float(self.connection.execute("SELECT coalesce(max(longest), 0) FROM blocks").fetchone()[0])
 
     def labels(self, most: int) -> list[Value]:
-        """The labels that items have, in order, and at most so many."""
+        """Return the distinct labels, sorted, at most `most` of them."""
         kind = self.columns()["label"]
-        asked = "SELECT DISTINCT label FROM items WHERE label IS NOT NULL ORDER BY label LIMIT ?"
-        return [read_value(label, kind) for (label,) in self.connection.execute(asked, (most,))]
+        query = "SELECT DISTINCT label FROM items WHERE label IS NOT NULL ORDER BY label LIMIT ?"
+        return [read_value(label, kind) for (label,) in self.connection.execute(query, (most,))]
 
     def path_range(self) -> tuple[str, str] | None:
-        """The first and the last path of items in the order of texts; None if no item has one."""
+        """Return the first and the last path in string order; None if no item has one."""
         first, last = self.connection.execute("SELECT min(path), max(path) FROM items").fetchone()
         return None if first is None else (first, last)
 
     def columns(self) -> dict[str, Kind | None]:
-        """What each column holds, those of every item first; None for one that is empty so far."""
+        """Return the kind of each column, built-in columns first; None for one that is empty so far."""
         return {name: kind for name, (kind, _) in self._places().items()}
 
     def _look_again(self) -> None:
-        """Read what is there now, where SQLite was told that nothing changes."""
+        """Reconnect if a database that was opened as immutable has changed."""
         if self._unchanged is not None and self._unchanged != stamp_of(self.path):
             self.connection.close()
             self.connection, self._unchanged = connect_to_read(self.path)
@@ -416,18 +416,18 @@ class Catalogue:
         return self.connection.execute(f"DELETE FROM items WHERE {sql}", values).rowcount
 
     def _widened(self, items: Sequence[Item]) -> dict[str, Kind | None]:
-        """Make room for columns and kinds that items bring along."""
+        """Add the columns and widen the kinds that new items need."""
         before = self.columns()
         return self._with_columns(before, widened(before, items))
 
     def _with_columns(
         self, before: Mapping[str, Kind | None], after: Mapping[str, Kind | None]
     ) -> dict[str, Kind | None]:
-        for place, (name, kind) in enumerate(after.items()):
+        for position, (name, kind) in enumerate(after.items()):
             if name not in before:
-                row = (name, kind, place, seal(name, kind))
+                row = (name, kind, position, seal(name, kind))
                 self.connection.execute("INSERT INTO columns VALUES (?, ?, ?, ?)", row)
-                self.connection.execute(f"ALTER TABLE items ADD COLUMN c{place}")
+                self.connection.execute(f"ALTER TABLE items ADD COLUMN c{position}")
             elif kind != before[name]:
                 change = (kind, seal(name, kind), name)
                 self.connection.execute("UPDATE columns SET kind = ?, seal = ? WHERE name = ?", change)
@@ -437,10 +437,10 @@ class Catalogue:
     def _places(self) -> dict[str, tuple[Kind | None, str]]:
         version = self._state().version
         if self._columns[0] != version:
-            found = self.connection.execute("SELECT name, kind, place FROM columns ORDER BY place")
+            rows = self.connection.execute("SELECT name, kind, place FROM columns ORDER BY place")
             own = {name: name for name in BUILT_IN}
-            places = {name: (kind, own.get(name) or f"c{place}") for name, kind, place in found}
-            self._columns = (version, places)
+            columns = {name: (kind, own.get(name) or f"c{position}") for name, kind, position in rows}
+            self._columns = (version, columns)
         return self._columns[1]
 
     def _sql(self, condition: Condition) -> tuple[str, list[Any]]:
@@ -452,14 +452,14 @@ def _member(column: str, values: tuple[Value, ...]) -> tuple[str, list[Any]]:
     return f"{column} IN (SELECT value FROM json_each(?))", [json.dumps(values)]
 
 
-# What is wrong with items.sqlite: pages, seals of the rows, rows that two items have or none.
+# Verification of items.sqlite: pages, seals, and rows used by two items or by none.
 
 
 def problems_of(catalogue: Catalogue) -> list[str]:
-    """Everything that is not as it was written, one sentence each."""
+    """Return all problems of the file, one sentence each."""
     try:
-        found = [f"items.sqlite: {line}" for (line,) in catalogue.connection.execute("PRAGMA integrity_check")]
-        return [line for line in found if line != "items.sqlite: ok"] + list(_broken(catalogue))
+        lines = [f"items.sqlite: {line}" for (line,) in catalogue.connection.execute("PRAGMA integrity_check")]
+        return [line for line in lines if line != "items.sqlite: ok"] + list(_broken(catalogue))
     except (sqlite3.DatabaseError, OverflowError, ValueError, TypeError, IndexError, KeyError) as error:
         return [f"items.sqlite cannot be read: {error}"]
 
@@ -472,15 +472,15 @@ def _broken(catalogue: Catalogue) -> Iterator[str]:
     for name, kind, _, written in connection.execute("SELECT * FROM columns"):
         if written != seal(name, kind):
             yield f"items.sqlite: the column {name!r} is not what was written"
-    many, dead = 0, set(catalogue.dead().tolist())
+    count, dead = 0, set(catalogue.dead().tolist())
     for row in connection.execute("SELECT * FROM items"):
-        many += 1
+        count += 1
         if not is_as_written(row):
             yield f"items.sqlite: item {row[1]!r} is not what was written"
         if row[0] in dead or not 0 <= row[0] < finish:
             yield f"items.sqlite: item {row[1]!r} has the row {row[0]}, which does not exist"
-    if many + len(dead) != finish:
-        yield f"items.sqlite: {finish} rows exist, but {many} items and {len(dead)} dead rows are listed"
+    if count + len(dead) != finish:
+        yield f"items.sqlite: {finish} rows exist, but {count} items and {len(dead)} dead rows are listed"
     expected = 0
     for block in catalogue.blocks():
         if block.first != expected or block.many < 1:

@@ -1,4 +1,4 @@
-"""The store that needs no server: items.sqlite beside a file of vectors, in one folder."""
+"""The store that needs no server: items.sqlite and a file of vectors, in one folder."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ from vicinal.neighbours.similarity import rounding_error, similarities
 __all__ = ["EmbeddedStore"]
 
 
-# The nearest rows of a vector file that grows: searchers of its parts propose, float64 decides, ids break ties.
+# Exact search in a vector file that grows: searchers of its parts propose candidates, float64 ranks them, ids break
+# ties.
 #
-# Rows are prepared for search once, in parts. New rows form a part of their own, and parts are joined when the last is
-# half as large as the one before: so adding a row to a million costs next to nothing, and there are never many parts.
+# Rows are prepared for search once, in parts. New rows form a new part, and parts are merged when the last is half as
+# large as the one before. So adding a row to a million costs next to nothing, and there are never many parts.
 #
 # Why the result is exact: a searcher's values are within a proven error of the real ones, and so is float64. If the
-# last candidate that a part proposed is worse than the k-th best of all by more than both errors, what the part has
-# not proposed is, too. If it is not, the part is asked for more.
+# last candidate of a part is worse than the k-th best of all by more than both errors, so are all rows that the part
+# did not propose. Otherwise the part is asked for more candidates.
 
-SPARE = 6  # candidates beyond k: ties at the end of a list are rare, and more candidates cheaper than a second search
-FEW = 4096  # rows that are prepared anew rather than kept as a part
-GROWTH = 2  # a part is at least so many times as large as the next
-NUMBERS = 1 << 22  # of candidates' vectors that are held in float64 at a time
+SPARE = 6  # candidates beyond k: ties at the end of a list are rare, and extra candidates cheaper than a second search
+FEW = 4096  # rows below which a part is prepared again rather than kept
+GROWTH = 2  # a part is at least this many times as large as the next
+NUMBERS = 1 << 22  # numbers of candidate vectors held in float64 at a time
 
 Ids = Callable[[Sequence[int]], Mapping[int, Id]]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some consecutive rows, prepared for search."""
+    """Consecutive rows, prepared for search."""
 
     first: int
     searcher: Searcher
@@ -60,11 +61,11 @@ class Part:
 
 
 class RowSearch:
-    """Searches the rows of a file that may grow between searches; several threads may search at once.
+    """Searches the rows of a file that may grow between searches; thread-safe.
 
     Args:
         distance: "cosine" or "euclidean".
-        kept: Where the layout of the first part outlives the process.
+        kept: File that caches the layout of the first part across processes.
     """
 
     def __init__(self, distance: str, kept: LayoutFile) -> None:
@@ -74,7 +75,7 @@ class RowSearch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are held in memory, on top of the file."""
+        """Memory used in addition to the file, in bytes."""
         return sum(part.searcher.nbytes for part in self._parts)
 
     def nearest(
@@ -90,36 +91,36 @@ class RowSearch:
         """Find the k nearest rows of each query, nearest first, ties by id.
 
         Args:
-            rows: The whole file; what was there at the last call is the same.
-            queries: Finite.
-            k: At most the number of rows that are allowed.
-            longest: At least the length of every row.
-            ids: Gives the ids of some rows.
-            blocks: Gives the checksums of all rows.
-            allowed: The rows that may be found.
+            rows: All rows of the file; those of the last call must be unchanged.
+            queries: Queries, all finite.
+            k: Number of neighbours; at most the number of allowed rows.
+            longest: Upper bound on the length of all rows.
+            ids: Function that returns the ids of some rows.
+            blocks: Function that returns the blocks of all rows, with their checksums.
+            allowed: Mask of the rows that may be returned; None for all.
 
         Returns:
-            Rows, and their similarities in float64.
+            Row numbers, and their similarities in float64.
         """
         parts = self._prepared(rows, blocks)
         longest = max(longest, float(np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1).max())))
         wanted = k + SPARE
-        found, values = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+        neighbours, values = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
         left = np.arange(len(queries))
         while len(left):
             candidates, last = _propose(parts, queries[left], wanted, allowed)
             some_rows, some_values, kth = by_similarity(rows, queries[left], candidates, k, self.distance, ids)
             sure = (self._clearly_worse(last, kth[:, None], longest, rows.shape[1])).all(axis=1)
-            found[left[sure]], values[left[sure]] = some_rows[sure], some_values[sure]
+            neighbours[left[sure]], values[left[sure]] = some_rows[sure], some_values[sure]
             left, wanted = left[~sure], 4 * wanted
-        return found, values
+        return neighbours, values
 
     def _prepared(self, rows: Real[np.ndarray, "m d"], blocks: Callable[[], Sequence[Block]]) -> list[Part]:
         with self._lock:
             parts = [part for part in self._parts if part.finish <= len(rows)]
             if not self._parts and len(rows) >= WORTHWHILE and (saved := self.kept.read(blocks())) is not None:
-                many, layout = saved
-                parts = [Part(0, Searcher.from_layout(rows[:many], self.distance, layout))]
+                count, layout = saved
+                parts = [Part(0, Searcher.from_layout(rows[:count], self.distance, layout))]
             first = parts[-1].finish if parts else 0
             if first < len(rows):
                 while parts and (len(rows) - first) * GROWTH > len(parts[-1].searcher):
@@ -127,37 +128,37 @@ class RowSearch:
                 while parts and len(parts[-1].searcher) < FEW:
                     first = parts.pop().first
                 parts.append(Part(first, Searcher(rows[first:], self.distance)))
-                if not first and len(rows) >= WORTHWHILE and (made := parts[0].searcher.layout()) is not None:
-                    self.kept.write(blocks(), made)
+                if not first and len(rows) >= WORTHWHILE and (layout_to_save := parts[0].searcher.layout()) is not None:
+                    self.kept.write(blocks(), layout_to_save)
             if len(rows) >= sum(len(part.searcher) for part in self._parts):
-                self._parts = parts  # a reader of an older state must not undo the work of others
+                self._parts = parts  # a reader of an older state must not discard newer parts
             return parts
 
     def _clearly_worse(
         self, last: Float64[np.ndarray, "n p"], kth: Float64[np.ndarray, "n 1"], longest: float, dim: int
     ) -> Bool[np.ndarray, "n p"]:
-        """Whether the last candidate of each part is surely farther than the k-th nearest of all."""
-        error = 4 * rounding_error(dim)  # of a searcher's key and of float64, each at most half of it
+        """Return whether the last candidate of each part is certainly farther than the k-th nearest of all."""
+        error = 4 * rounding_error(dim)  # covers a searcher's key and float64, each at most half of it
         if self.distance == "cosine":
             return last < kth - 2 * error
-        # Keys are minus half the squared distances of vectors that a power of two brings to a length of 1/2 to 1.
+        # Keys are minus half the squared distances of vectors scaled by a power of two to a length of 1/2 to 1.
         return np.square(last) > np.square(kth) + 4 * error * (2 * longest) ** 2
 
 
 def _propose(
     parts: Sequence[Part], queries: Float32[np.ndarray, "n d"], wanted: int, allowed: Bool[np.ndarray, " m"] | None
 ) -> tuple[Int64[np.ndarray, "n c"], Float64[np.ndarray, "n p"]]:
-    """Candidates of every part, and the last similarity of each part that has more of them."""
+    """Return the candidates of every part, and the last similarity of each part that has more candidates."""
     proposed, last = [], []
     for part in parts:
         among = None if allowed is None else allowed[part.first : part.finish]
-        many = len(part.searcher) if among is None else int(among.sum())
-        if not many:
+        count = len(part.searcher) if among is None else int(among.sum())
+        if not count:
             continue
-        found = part.searcher.search(queries, min(wanted, many), among=among)
-        proposed.append(found.indices.numpy() + part.first)
-        if many > wanted:
-            worst = found.values[:, -1].numpy()
+        nearest = part.searcher.search(queries, min(wanted, count), among=among)
+        proposed.append(nearest.indices.numpy() + part.first)
+        if count > wanted:
+            worst = nearest.values[:, -1].numpy()
             last.append(worst if part.searcher.distance == "cosine" else -worst)
     none = np.empty((len(queries), 0))
     return np.concatenate(proposed, axis=1), np.stack(last, axis=1) if last else none
@@ -171,10 +172,12 @@ def by_similarity(
     distance: str,
     ids: Ids,
 ) -> tuple[Int64[np.ndarray, "n k"], Float64[np.ndarray, "n k"], Float64[np.ndarray, " n"]]:
-    """The best k of some candidates by float64 similarity, then by id; -1 is none, and every query has k others.
+    """Return the best k candidates by float64 similarity, then by id.
+
+    A candidate of -1 stands for none; every query must have at least k others.
 
     Returns:
-        Rows, similarities, and the last of these.
+        Row numbers, similarities, and the k-th similarity.
     """
     step = max(1, NUMBERS // max(1, candidates.shape[1] * rows.shape[1]))
     values = np.concatenate(
@@ -191,10 +194,10 @@ def by_similarity(
         clearing = best[tied] >= best[tied, k - 1 : k]
         names = ids(np.unique(chosen[tied][clearing]).tolist())
         for query, inside in zip(tied, clearing, strict=True):
-            many = int(inside.sum())
-            keys = [(-value, names[row]) for value, row in zip(best[query, :many], chosen[query, :many], strict=True)]
-            again: NDArray[np.int64] = np.array(sorted(range(many), key=keys.__getitem__), dtype=np.int64)
-            best[query, :many], chosen[query, :many] = best[query, again], chosen[query, again]
+            count = int(inside.sum())
+            keys = [(-value, names[row]) for value, row in zip(best[query, :count], chosen[query, :count], strict=True)]
+            again: NDArray[np.int64] = np.array(sorted(range(count), key=keys.__getitem__), dtype=np.int64)
+            best[query, :count], chosen[query, :count] = best[query, again], chosen[query, again]
     return chosen[:, :k], best[:, :k], best[:, k - 1]
 
 
@@ -204,13 +207,13 @@ KEPT_FILTERS = 8
 
 @final
 class EmbeddedStore(Store):
-    """Items and vectors in one folder; one process writes, any number read, each sees whole transactions.
+    """Items and vectors in one folder; one process writes, any number read, and each sees complete transactions.
 
-    Vectors are written past the end that is committed and synced; then one transaction makes them exist. Whoever is
-    killed, at any moment, leaves what was committed and nothing else.
+    Vectors are written past the committed end and synced; then one transaction commits them. A process killed at any
+    moment leaves exactly what was committed.
 
     Args:
-        folder: Of the store; made by `create`.
+        folder: Folder of the store; created by `create`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -226,7 +229,7 @@ class EmbeddedStore(Store):
 
     @classmethod
     def create(cls, folder: Path, header: Header) -> EmbeddedStore:
-        """Make an empty store."""
+        """Create an empty store."""
         folder.mkdir(parents=True, exist_ok=True)
         if header.numbers not in VECTORS:
             raise InputError(f"An index keeps numbers as {' or '.join(VECTORS)}; got {header.numbers!r}.")
@@ -236,13 +239,13 @@ class EmbeddedStore(Store):
 
     @classmethod
     def open_or_create(cls, folder: Path, header: Header) -> EmbeddedStore:
-        """Go on with a store that was begun for the same vectors, or begin anew."""
+        """Open a store that was started for the same vectors, or create a new one."""
         try:
             store = cls(folder)
             if store.header == header:
                 return store
             store.close()
-        except DataError:  # nothing there, or killed before it was complete
+        except DataError:  # it does not exist, or its creation was interrupted
             pass
         for path in [*folder.glob(f"{CATALOGUE}*"), *folder.glob("vectors.*")]:
             path.unlink()
@@ -254,16 +257,16 @@ class EmbeddedStore(Store):
         self._threads = threading.local()
 
     def add(self, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
-        """Keep items, in place of those of the same id: all or none, and on the disk by the time that it returns."""
+        """Add items atomically; they replace those with the same ids, and are on disk when this returns."""
         catalogue = self._catalogue
         if not len(items):
             return
         check_dim(vectors, self.header.dim)
-        with catalogue.writing() as state:  # nobody else writes past the end meanwhile
+        with catalogue.writing() as state:  # no other process can write past the end meanwhile
             catalogue.insert(state, items, append_rows(self._file, self._packed(vectors), state.finish))
 
     def declare(self, columns: Mapping[str, Kind | None]) -> None:
-        """Have columns, though no item has a value in them yet: filters may ask for them."""
+        """Declare columns before any item uses them, so that filters may name them."""
         catalogue = self._catalogue
         with catalogue.writing() as state:
             catalogue.declare(state, columns)
@@ -277,20 +280,20 @@ class EmbeddedStore(Store):
     def get(
         self, where: Condition | None = None, *, vectors: bool = True
     ) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
-        """The items that pass a filter in the order of their ids, and their vectors (or none of them)."""
+        """Return the items that pass a filter, ordered by id, and their vectors if `vectors` is True."""
         return self.page(where, vectors=vectors)
 
     def page(
         self, where: Condition | None = None, *, vectors: bool = True, limit: int = -1, offset: int = 0
     ) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
-        """The same, from the offset on and at most as many as the limit says; -1 for all."""
+        """Return a page of what `get` returns: at most `limit` items (-1 for all), from `offset` on."""
         catalogue = self._catalogue
         with catalogue.reading() as state:
-            found = list(catalogue.ordered(where, limit, offset))
-        items = [item for _, item in found]
+            numbered = list(catalogue.ordered(where, limit, offset))
+        items = [item for _, item in numbered]
         if not vectors:
             return items, np.empty((0, self.header.dim), np.float32)
-        positions = np.array([position for position, _ in found], dtype=np.int64)
+        positions = np.array([position for position, _ in numbered], dtype=np.int64)
         return items, self._unpacked(self._mapped(state)[positions])
 
     def search(
@@ -302,7 +305,7 @@ class EmbeddedStore(Store):
         fast: bool = False,
         items: bool = True,
     ) -> Answer:
-        """The k nearest of the items that pass a filter; fewer only if fewer pass it."""
+        """Return the k nearest of the items that pass a filter; fewer only if fewer pass it."""
         check_dim(queries, self.header.dim)
         catalogue = self._catalogue
         with catalogue.reading() as state:
@@ -322,50 +325,50 @@ class EmbeddedStore(Store):
                 if proposed is not None:
                     candidates, recall = proposed
                     distance = self.header.distance
-                    found, values, _ = by_similarity(rows, queries, candidates, k, distance, catalogue.ids)
-                    answer = self._answer(catalogue, found, values, items)
+                    neighbours, values, _ = by_similarity(rows, queries, candidates, k, distance, catalogue.ids)
+                    answer = self._answer(catalogue, neighbours, values, items)
                     return replace(answer, recall=recall.share, measured=recall.when)
-            found, values = self._rows.nearest(rows, queries, k, longest, catalogue.ids, catalogue.blocks, allowed)
-            return self._answer(catalogue, found, values, items)
+            neighbours, values = self._rows.nearest(rows, queries, k, longest, catalogue.ids, catalogue.blocks, allowed)
+            return self._answer(catalogue, neighbours, values, items)
 
     def count(self, where: Condition | None = None) -> int:
-        """How many items there are, or pass a filter."""
+        """Return the number of items, or of those that pass a filter."""
         catalogue = self._catalogue
         with catalogue.reading():
             return catalogue.count(where)
 
     def version(self) -> int:
-        """Rises with every change."""
+        """Return the version of the content, which increases with every change."""
         catalogue = self._catalogue
         with catalogue.reading() as state:
             return state.version
 
     def labels(self, most: int) -> list[Value]:
-        """The labels that items have, in order, and at most so many."""
+        """Return the distinct labels, sorted, at most `most` of them."""
         catalogue = self._catalogue
         with catalogue.reading():
             return catalogue.labels(most)
 
     def path_range(self) -> tuple[str, str] | None:
-        """The first and the last path of items in the order of texts; None if no item has one."""
+        """Return the first and the last path in string order; None if no item has one."""
         catalogue = self._catalogue
         with catalogue.reading():
             return catalogue.path_range()
 
     def columns(self) -> Mapping[str, Kind | None]:
-        """What each column holds."""
+        """Return the kind of value that each column holds."""
         catalogue = self._catalogue
         with catalogue.reading():
             return catalogue.columns()
 
     def dead(self) -> int:
-        """Rows of the vector file that no item has any longer."""
+        """Return the number of rows of the vector file that no item uses any longer."""
         catalogue = self._catalogue
         with catalogue.reading():
             return len(catalogue.dead())
 
     def sample(self, many: int, seed: int = 0) -> Float32[np.ndarray, "n d"]:
-        """The vectors of some items, drawn at random."""
+        """Return the vectors of some items, drawn at random."""
         catalogue = self._catalogue
         with catalogue.reading() as state:
             rows = np.setdiff1d(np.arange(state.finish), catalogue.dead())
@@ -373,12 +376,12 @@ class EmbeddedStore(Store):
             return self._unpacked(np.array(self._mapped(state)[np.sort(chosen)]))
 
     def space(self) -> tuple[int, int, int]:
-        """Bytes of memory that exact search holds on top of the files, that fast search adds, and of all files."""
+        """Return the bytes that exact search holds in memory, that fast search adds, and that all files take."""
         disk = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
         return self._rows.nbytes, self._codes.nbytes, disk
 
     def verify(self) -> list[str]:
-        """Everything in the two files that is not as it was written, one sentence each."""
+        """Return all problems of the two files, one sentence each."""
         catalogue = self._catalogue
         with catalogue.reading() as state:
             problems = problems_of(catalogue)
@@ -392,13 +395,13 @@ class EmbeddedStore(Store):
                         f"written; {counted(len(hurt), 'item has its vector', 'items have their vectors')} there, such "
                         f"as {next(iter(hurt.values()), 'none')!r}"
                     )
-            except Exception as error:  # whatever a damaged file brings about is what was asked for
+            except Exception as error:  # a damaged file may raise anything, and each such error is a problem to report
                 problems.append(f"{self._file.name} cannot be checked: {error}")
         return problems
 
     @property
     def _catalogue(self) -> Catalogue:
-        """The connection of this thread."""
+        """Connection of this thread."""
         mine: Catalogue | None = getattr(self._threads, "catalogue", None)
         if mine is None:
             mine = self._threads.catalogue = Catalogue(self.folder / CATALOGUE)
@@ -420,7 +423,7 @@ class EmbeddedStore(Store):
         return map_rows(self._file, state.finish, self.header.dim, kind)
 
     def _allowed(self, catalogue: Catalogue, state: State, where: Condition | None) -> Bool[np.ndarray, " m"] | None:
-        """The rows that may be found; None for all. The last few filters are remembered."""
+        """Return a mask of the rows that pass a filter; None for all. The last few filters are cached."""
         key = state.version, repr(where)
         with self._filters_lock:
             if key in self._filters:
@@ -449,10 +452,10 @@ class EmbeddedStore(Store):
         values: NDArray[np.float64],
         items: bool,
     ) -> Answer:
-        distinct, places = np.unique(found, return_inverse=True)
+        distinct, positions = np.unique(found, return_inverse=True)
         by_row: Mapping[int, Any] = (catalogue.items if items else catalogue.ids)(distinct.tolist())
         names: list[Id] = [by_row[row].id if items else by_row[row] for row in distinct.tolist()]
-        ids = np.array(names)[places.reshape(found.shape)]
+        ids = np.array(names)[positions.reshape(found.shape)]
         return Answer(ids, values, {item.id: item for item in by_row.values()} if items else {})
 
 

@@ -1,14 +1,14 @@
-"""Items and vectors in Milvus: for collections past one machine.
+"""Items and vectors in Milvus, for collections that are too large for one machine.
 
-One collection per index, `vicinal_NAME`: a digest of the id, the item as JSON, the vector, and a partition column (a
-digest of the label), by which a filter on labels reaches only the partitions concerned. What columns hold, a name of
-the present content and the recall of fast search are in `vicinal_NAME_about`.
+One collection per index, `vicinal_NAME`, holds a digest of the id, the item as JSON, the vector, and a partition column
+(a digest of the label), so that a filter on labels reads only the partitions concerned. `vicinal_NAME_about` holds the
+kinds of the columns, the version of the content and the recall of fast search.
 
-Nothing of a filter is pasted into Milvus's language: ids and labels go as digests, and everything else is tested on
-what the server proposes, by the function that defines filters. Milvus computes in float32, so that it proposes and
-float64 decides: the same answers as everywhere else. If there are vectors that it cannot compare (their squares leave
-the range of float32, or they are zeros and have no cosine), float64 compares all. Consistency is Strong: what was
-acknowledged is found.
+No text of a filter is inserted into Milvus's filter language. Ids and labels are sent as digests; all other conditions
+are tested on the server's candidates by `filters.matches`. Milvus computes in float32, so it proposes candidates and
+float64 ranks them: answers are the same as in every other store. If there are vectors that Milvus cannot compare (their
+squares leave the range of float32, or they are zero and have no cosine), all items are compared in float64.
+Consistency is Strong: acknowledged writes are visible to the next search.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from vicinal.neighbours.similarity import similarities
 __all__ = ["MilvusStore", "address_of"]
 
 
-# How a Milvus server is reached, and what it says when it refuses.
+# Connection to a Milvus server, and its errors.
 
-PATIENCE = 10.0  # seconds to wait for a server
+PATIENCE = 10.0  # timeout of a connection, in seconds
 
 
 def milvus_client(url: str) -> Any:
-    """A client of the server at an address.
+    """Return a client for the server at an address.
 
     Raises:
-        DataError: If it cannot be reached, with the address but not its secrets.
+        DataError: If it cannot be reached; the message has the address without its secrets.
     """
     milvus = pymilvus_library()
     try:
         return milvus.MilvusClient(**address_of(url))
-    except Exception as error:  # pymilvus has no common kind for what keeps it from connecting
-        said = without_secrets(str(error).splitlines()[0] if str(error) else type(error).__name__, url)
-        raise DataError(f"Milvus at {masked(url)} cannot be reached: {said}") from None
+    except Exception as error:  # pymilvus has no common class for connection errors
+        message = without_secrets(str(error).splitlines()[0] if str(error) else type(error).__name__, url)
+        raise DataError(f"Milvus at {masked(url)} cannot be reached: {message}") from None
 
 
 def address_of(url: str) -> dict[str, Any]:
-    """What pymilvus wants to know of an address.
+    """Return the arguments of pymilvus for an address.
 
     Example:
         >>> address_of("milvus+https://me:p%40ss@host:19530/birds")
@@ -76,7 +76,7 @@ def address_of(url: str) -> dict[str, Any]:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Say in one kind of error what the server refuses."""
+    """Convert errors of the server to DataError."""
     try:
         yield
     except pymilvus_library().MilvusException as error:
@@ -84,7 +84,7 @@ def refusals() -> Iterator[None]:
 
 
 def pymilvus_library() -> Any:
-    """The library, where it is installed."""
+    """Import and return the library."""
     try:
         import pymilvus
     except ImportError:
@@ -92,14 +92,14 @@ def pymilvus_library() -> Any:
     return pymilvus
 
 
-# Items as rows of a Milvus collection, and what of a filter the server may be told: digests, and nothing else.
+# Items as rows of a Milvus collection, and the part of a filter that the server sees: only digests.
 
-MESSAGE = 16 << 20  # bytes of rows that are sent at a time; servers take 64 MiB unless told otherwise
-RANGE = (1e-15, 1e15)  # lengths of vectors whose squares float32 has
+MESSAGE = 16 << 20  # bytes of rows per request; servers accept 64 MiB by default
+RANGE = (1e-15, 1e15)  # lengths of vectors whose squares are in the range of float32
 
 
 def demanded(where: Condition | None, column: str) -> tuple[Any, ...] | None:
-    """Values of which a column must have one for a filter to pass; None if the filter does not say."""
+    """Return the values of a column that a filter requires, one of which an item must have; None if any will do."""
     if isinstance(where, In) and where.column == column:
         return where.values
     if isinstance(where, Compare) and where.column == column and where.operator == "=":
@@ -110,19 +110,19 @@ def demanded(where: Condition | None, column: str) -> tuple[Any, ...] | None:
 
 
 def in_partitions(where: Condition | None) -> str:
-    """A filter in Milvus's language for the partitions of the labels that are demanded; empty for all."""
+    """Return a Milvus filter for the partitions of the labels that a filter requires; empty for all."""
     labels = demanded(where, "label")
     return "" if labels is None else f"part in {json.dumps(sorted({_part(label) for label in labels}))}"
 
 
 def _part(label: Any) -> str:
-    """A digest: letters and digits, whatever the label is. Equal numbers have one, whole or not."""
+    """Return a digest of a label, in hexadecimal. Equal numbers have the same digest, whether int or float."""
     plain = float(label) if isinstance(label, int) and not isinstance(label, bool) else label
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
 
 
 def key_of(key: Any) -> str:
-    """A digest of an id, by which the server knows the item."""
+    """Return the digest of an id, which is the primary key in the server."""
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()
 
 
@@ -134,7 +134,7 @@ def _row(item: Item, vector: Float32[np.ndarray, " d"]) -> dict[str, Any]:
 
 
 def messages(items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> Iterator[list[dict[str, Any]]]:
-    """Rows as the server has them, as many at a time as it takes."""
+    """Yield the rows of items in batches that fit into one request."""
     rows: list[dict[str, Any]] = []
     size = 0
     for item, vector in zip(items, vectors, strict=True):
@@ -150,9 +150,10 @@ def messages(items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> Iter
 
 
 def incomparable(vectors: Float32[np.ndarray, "n d"], distance: str) -> bool:
-    """Whether a server cannot compare some vector: float32 has not the square of its length, or it has no direction.
+    """Return whether a server cannot compare some vector.
 
-    Servers of version 2.3 leave vectors of zeros out of what they find by cosine.
+    That is so if the square of its length is outside the range of float32, or if it has no direction: servers of
+    version 2.3 leave zero vectors out of a search by cosine.
     """
     lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1))
     outside = (lengths < RANGE[0]) | (lengths > RANGE[1])
@@ -160,18 +161,18 @@ def incomparable(vectors: Float32[np.ndarray, "n d"], distance: str) -> bool:
 
 
 def item_of(body: Mapping[str, str]) -> Item:
-    """The item of a row."""
-    content = json.loads(body["item"])  # as a text: JSON of Milvus has its own idea of numbers
+    """Return the item of a row."""
+    content = json.loads(body["item"])  # stored as text, because JSON in Milvus changes numbers
     return Item(**content["own"], metadata=content["metadata"])
 
 
-AT_ONCE = 1000  # rows that are read at a time
+AT_ONCE = 1000  # rows read at a time
 PARTITIONS = 64
 SPARE = 16  # candidates beyond k
-MOST = 16_384  # candidates that Milvus returns for a query
-LISTS = (16, 65_536)  # of an IVF index: the fewest, and the most that Milvus has
-PROBES = ("probe_a", "probe_b", "probe_c", "probe_d")  # keys of rows by which a server is tried
-PROBED = 16  # a fast search looks into one of so many lists
+MOST = 16_384  # largest number of candidates that Milvus returns for a query
+LISTS = (16, 65_536)  # fewest and most lists of an IVF index; Milvus allows no more
+PROBES = ("probe_a", "probe_b", "probe_c", "probe_d")  # keys of rows that test a server
+PROBED = 16  # a fast search reads one in this many lists
 METRICS = {"cosine": "COSINE", "euclidean": "L2"}
 
 
@@ -179,13 +180,13 @@ METRICS = {"cosine": "COSINE", "euclidean": "L2"}
 class MilvusStore(Store):
     """Items and vectors in a Milvus server or cluster.
 
-    A request of up to 16 MiB is kept whole or not at all; larger changes are several requests.
+    A request of up to 16 MiB is atomic; larger changes take several requests.
 
     Args:
-        url: Such as "milvus://host:19530" or "milvus+https://host:19530/database"; who may, is said by
-            "user:password@" before the host, by "?token=" after it, or by MILVUS_TOKEN in the environment.
+        url: Address such as "milvus://host:19530" or "milvus+https://host:19530/database". Credentials go before the
+            host ("user:password@"), after it ("?token="), or into the environment variable MILVUS_TOKEN.
             "milvus:///path/to/file.db" is the emulation milvus-lite.
-        name: Of the index in that server: letters, digits and underscores.
+        name: Name of the index in that server: letters, digits and underscores.
     """
 
     def __init__(self, url: str, name: str = "index") -> None:
@@ -200,12 +201,12 @@ class MilvusStore(Store):
 
     @classmethod
     def create(cls, url: str, header: Header, name: str = "index") -> MilvusStore:
-        """Make an empty store, where there is none of that name."""
+        """Create an empty store; there must be none with that name."""
         table, kinds = _table(name), pymilvus_library().DataType
         with closing(milvus_client(url)) as client, refusals():
             if client.has_collection(f"{table}_about"):
                 raise InputError(f"There is an index {name!r} in this server already.")
-            if client.has_collection(table):  # of a creation that was killed
+            if client.has_collection(table):  # left by an interrupted creation
                 client.drop_collection(table)
             for collection, dim, metric in ((table, header.dim, METRICS[header.distance]), (f"{table}_about", 2, "L2")):
                 schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -214,7 +215,7 @@ class MilvusStore(Store):
                 schema.add_field("body", kinds.JSON)
                 schema.add_field("vector", kinds.FLOAT_VECTOR, dim=max(2, dim))
                 index = client.prepare_index_params()
-                index.add_index("vector", index_type="FLAT", metric_type=metric)  # the one that is exact
+                index.add_index("vector", index_type="FLAT", metric_type=metric)  # the exact one
                 client.create_collection(
                     collection,
                     schema=schema,
@@ -229,24 +230,24 @@ class MilvusStore(Store):
 
     @classmethod
     def exists(cls, url: str, name: str) -> bool:
-        """Whether a server has anything of an index of that name."""
+        """Return whether a server has an index with that name."""
         table = _table(name)
         with closing(milvus_client(url)) as client, refusals():
             return bool(client.has_collection(f"{table}_about"))
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._client.close()
 
     def drop(self) -> bool:
-        """Remove the whole index from the server, which cannot tell whether somebody else has it open."""
+        """Remove the whole index from the server, which cannot detect whether another client has it open."""
         with refusals():
             for table in (self._table, f"{self._table}_about"):
                 self._client.drop_collection(table)
         return True
 
     def add(self, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
-        """Keep items, in place of those of the same id, some megabytes at a time."""
+        """Add items, some megabytes at a time; they replace those with the same ids."""
         if not len(items):
             return
         check_dim(vectors, self._dim)
@@ -261,7 +262,7 @@ class MilvusStore(Store):
                 self._client.upsert(self._table, rows)
 
     def delete(self, where: Condition) -> int:
-        """Remove the items that pass a filter, and say how many there were."""
+        """Remove the items that pass a filter, and return their number."""
         keys = [key_of(item.id) for item in self.get(where, vectors=False)[0]]
         if not keys:
             return 0
@@ -273,12 +274,12 @@ class MilvusStore(Store):
     def get(
         self, where: Condition | None = None, *, vectors: bool = True
     ) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
-        """The items that pass a filter in the order of their ids, and their vectors (or none of them)."""
+        """Return the items that pass a filter, ordered by id, and their vectors if `vectors` is True."""
         self._check(where)
-        found = [row for row in self._rows(where, vectors) if where is None or matches(where, row[0].values())]
-        found.sort(key=lambda row: row[0].id)
-        rows = [row for _, row in found] if vectors else []
-        return [item for item, _ in found], np.array(rows, dtype=np.float32).reshape(-1, self._width)[:, : self._dim]
+        passing = [row for row in self._rows(where, vectors) if where is None or matches(where, row[0].values())]
+        passing.sort(key=lambda row: row[0].id)
+        rows = [row for _, row in passing] if vectors else []
+        return [item for item, _ in passing], np.array(rows, dtype=np.float32).reshape(-1, self._width)[:, : self._dim]
 
     def search(
         self,
@@ -289,63 +290,63 @@ class MilvusStore(Store):
         fast: bool = False,
         items: bool = True,
     ) -> Answer:
-        """The k nearest of the items that pass a filter; with `fast` in some lists of the index, if it has lists."""
+        """Return the k nearest of the items that pass a filter; with `fast`, from some lists of an IVF index if any."""
         check_dim(queries, self._dim)
         self._check(where)
-        many = self.count(where)
-        k = min(k, many)
+        count = self.count(where)
+        k = min(k, count)
         if not k or not len(queries):
             return Answer(np.empty((len(queries), k), dtype=object), np.empty((len(queries), k)))
         about = self._about()
         fast = fast and "lists" in about
-        known: dict[Id, Item] = {}
+        found_items: dict[Id, Item] = {}
         ids, values = [], []
         for query in queries:
             ranked = (self._quickly(query, k, where, about) if fast else None) or self._nearest(
-                query, k, where, many, about
+                query, k, where, count, about
             )
-            known |= {item.id: item for _, _, item in ranked} if items else {}
+            found_items |= {item.id: item for _, _, item in ranked} if items else {}
             ids.append([key for _, key, _ in ranked])
             values.append([0.0 - value for value, _, _ in ranked])
         measured = self._recall(about) if fast else (1.0, "")
-        return Answer(np.array(ids), np.array(values), known, *measured)
+        return Answer(np.array(ids), np.array(values), found_items, *measured)
 
     def count(self, where: Condition | None = None) -> int:
-        """How many items there are, or pass a filter; those that pass one on anything but labels are read."""
+        """Return the number of items, or of those that pass a filter; these are read to count them."""
         if where is not None:
             return len(self.get(where, vectors=False)[0])
         with refusals():
             return int(self._client.query(self._table, filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def columns(self) -> Mapping[str, Kind | None]:
-        """What each column holds."""
+        """Return the kind of value that each column holds."""
         return dict(self._about()["columns"])
 
     def version(self) -> str:
-        """A name of what is in it now.
+        """Return the version of the content.
 
-        Milvus has no transactions: it is written after the change, and a writer that is killed in between leaves the
-        old name until the next change.
+        Milvus has no transactions: the version is written after the change, and a writer that is killed in between
+        leaves the old version until the next change.
         """
         return str(self._about("version").get("version", ""))
 
     def sample(self, many: int, seed: int = 0) -> Float32[np.ndarray, "n d"]:
-        """The vectors of some items: those whose digests follow the seed's."""
+        """Return the vectors of some items: those whose digests follow that of the seed."""
         with refusals():
             first = hashlib.sha256(str(seed).encode()).hexdigest()
-            found: list[Any] = []
+            rows: list[Any] = []
             for condition in (f'key >= "{first}"', f'key < "{first}"'):
-                if len(found) < many:
-                    found += self._client.query(
-                        self._table, filter=condition, output_fields=["vector"], limit=many - len(found)
+                if len(rows) < many:
+                    rows += self._client.query(
+                        self._table, filter=condition, output_fields=["vector"], limit=many - len(rows)
                     )
-        return np.array([row["vector"] for row in found], np.float32).reshape(-1, self._width)[:, : self._dim]
+        return np.array([row["vector"] for row in rows], np.float32).reshape(-1, self._width)[:, : self._dim]
 
     def prepare_fast(self, *, half: bool = False) -> float:
-        """Sort the vectors into lists (IVF_FLAT), of which `fast=True` searches some, and exact search all.
+        """Build an IVF_FLAT index, of whose lists `fast=True` searches some, and exact search all.
 
         Returns:
-            The recall of the fast way.
+            Recall of fast search.
         """
         if half:
             raise InputError("Milvus keeps vectors whole here: half precision is for PostgreSQL.")
@@ -364,7 +365,7 @@ class MilvusStore(Store):
         return self._recall(about)[0]
 
     def verify(self) -> list[str]:
-        """What does not fit together; that bytes are as they were written is the business of the server's storage."""
+        """Return inconsistencies, one sentence each; damage to bytes is left to the server's storage to detect."""
         problems = []
         for item, row in self._rows(None, vectors=True):
             if len(row) != self._width or not np.isfinite(row).all():
@@ -377,7 +378,7 @@ class MilvusStore(Store):
 
     @property
     def _width(self) -> int:
-        """Milvus has no vectors of one number; these have a zero after it."""
+        """Dimension in the server. Milvus has no vectors of one number; these are padded with a zero."""
         return max(2, self.header.dim)
 
     def _read_about(self) -> tuple[Header, bool]:
@@ -393,12 +394,12 @@ class MilvusStore(Store):
 
     def _about(self, key: str = "about") -> dict[str, Any]:
         with refusals():
-            found = self._client.get(f"{self._table}_about", ids=[key], output_fields=["body"])
-        return dict(found[0]["body"]) if found else {}
+            rows = self._client.get(f"{self._table}_about", ids=[key], output_fields=["body"])
+        return dict(rows[0]["body"]) if rows else {}
 
     @contextmanager
     def _changed(self) -> Iterator[None]:
-        """Give the content another name once it has changed, if only in part."""
+        """Write a new version of the content after a change, even if it was only made in part."""
         try:
             yield
         finally:
@@ -409,7 +410,7 @@ class MilvusStore(Store):
             check_condition(where, self.columns())
 
     def _rows(self, where: Condition | None, vectors: bool) -> Iterator[tuple[Item, Any]]:
-        """All items that may pass a filter: those of its ids, of its labels, or all."""
+        """Yield all items that may pass a filter: those with its ids, with its labels, or all."""
         fields = ["body", "vector"] if vectors else ["body"]
         with refusals():
             if (ids := demanded(where, "id")) is not None:
@@ -420,7 +421,7 @@ class MilvusStore(Store):
                 return
             named = {"filter": self._partitions(where), "output_fields": fields}
             rows = self._client.query(self._table, limit=AT_ONCE, **named)
-            if len(rows) < AT_ONCE:  # all of them, by one request where the pages below take several
+            if len(rows) < AT_ONCE:  # these are all rows, read with one request; the pages below take several
                 yield from ((item_of(row["body"]), row.get("vector")) for row in rows)
                 return
             pages = self._client.query_iterator(self._table, batch_size=AT_ONCE, **named)
@@ -436,10 +437,10 @@ class MilvusStore(Store):
     def _nearest(
         self, query: Float32[np.ndarray, " d"], k: int, where: Condition | None, many: int, about: Mapping[str, Any]
     ) -> list[tuple[float, Id, Item]]:
-        """Minus similarity, id and item of the k nearest: candidates by the server, the order by float64."""
-        told = not about.get("extreme") and not incomparable(query[None], self.header.distance)
+        """Return minus similarity, id and item of the k nearest: the server's candidates, ranked in float64."""
+        comparable = not about.get("extreme") and not incomparable(query[None], self.header.distance)
         wanted = k + SPARE
-        while told and wanted <= MOST:
+        while comparable and wanted <= MOST:
             passing, last = self._proposed(query, wanted, where, about.get("lists"))
             if len(passing) >= k:
                 ranked = self._ranked(query, passing)[:k]
@@ -452,7 +453,7 @@ class MilvusStore(Store):
     def _quickly(
         self, query: Float32[np.ndarray, " d"], k: int, where: Condition | None, about: Mapping[str, Any]
     ) -> list[tuple[float, Id, Item]] | None:
-        """The same from some lists; None if these do not have k that pass."""
+        """Return the same from some lists; None if fewer than k items in these pass the filter."""
         wanted = min(4 * (k + SPARE), MOST)
         passing, _ = self._proposed(query, wanted, where, math.ceil(about["lists"] / PROBED))
         return self._ranked(query, passing)[:k] if len(passing) >= k else None
@@ -460,51 +461,51 @@ class MilvusStore(Store):
     def _proposed(
         self, query: Float32[np.ndarray, " d"], wanted: int, where: Condition | None, probed: int | None
     ) -> tuple[list[tuple[Item, Any]], float]:
-        """Those of the nearest by the server's float32 that pass a filter, and what the last of all is worth."""
-        asked = np.zeros(self._width, np.float32)
-        asked[: self._dim] = query
+        """Return the candidates of the server (in float32) that pass a filter, and the score of the last candidate."""
+        padded = np.zeros(self._width, np.float32)
+        padded[: self._dim] = query
         with refusals():
-            found = self._client.search(
+            candidates = self._client.search(
                 self._table,
-                data=[asked.tolist()],
+                data=[padded.tolist()],
                 limit=wanted,
                 filter=self._partitions(where),
                 output_fields=["body", "vector"],
                 search_params={"params": {} if probed is None else {"nprobe": probed}},
             )[0]
-        pairs = [(item_of(hit["entity"]["body"]), hit["entity"]["vector"]) for hit in found]
+        pairs = [(item_of(hit["entity"]["body"]), hit["entity"]["vector"]) for hit in candidates]
         passing = [pair for pair in pairs if where is None or matches(where, pair[0].values())]
-        return passing, found[-1]["distance"] if found else 0.0
+        return passing, candidates[-1]["distance"] if candidates else 0.0
 
     def _recall(self, about: Mapping[str, Any]) -> tuple[float, str]:
-        """The share of the nearest items of some items that some lists have, and when it was measured."""
-        kept, many = self._about("recall"), self.count()
-        if not kept or abs(many - kept["rows"]) >= CHANGED * kept["rows"]:
-            kept = {"share": self._measured(about, many), "when": now(), "rows": many}
+        """Return the recall of fast search on some items, and when it was measured."""
+        cached, count = self._about("recall"), self.count()
+        if not cached or abs(count - cached["rows"]) >= CHANGED * cached["rows"]:
+            cached = {"share": self._measured(about, count), "when": now(), "rows": count}
             with refusals():
-                _write_about(self._client, self._table, kept, "recall")
-        return float(kept["share"]), str(kept["when"])
+                _write_about(self._client, self._table, cached, "recall")
+        return float(cached["share"]), str(cached["when"])
 
     def _measured(self, about: Mapping[str, Any], many: int) -> float:
         shares = []
         for query in self.sample(TRIED):
             right = {key for _, key, _ in self._nearest(query, min(NEIGHBOURS, many), None, many, about)}
-            found = self._quickly(query, len(right), None, about)
-            shares.append(1.0 if found is None else len(right & {key for _, key, _ in found}) / len(right))
+            approximate = self._quickly(query, len(right), None, about)
+            shares.append(1.0 if approximate is None else len(right & {key for _, key, _ in approximate}) / len(right))
         return float(np.mean(shares)) if shares else 1.0
 
     def _ranked(self, query: Float32[np.ndarray, " d"], pairs: list[tuple[Item, Any]]) -> list[tuple[float, Id, Item]]:
         rows = np.array([row for _, row in pairs], dtype=np.float32)[:, : self._dim]
         close = similarities(query[None], rows[None], self.header.distance)[0]
-        found = [(-value, item.id, item) for value, (item, _) in zip(close.tolist(), pairs, strict=True)]
-        return sorted(found, key=lambda row: row[:2])
+        ranked = [(-value, item.id, item) for value, (item, _) in zip(close.tolist(), pairs, strict=True)]
+        return sorted(ranked, key=lambda row: row[:2])
 
     def _clearly_farther(self, query: Float32[np.ndarray, " d"], last: float, kth: float) -> bool:
-        """Whether what the server did not propose is farther than the k-th nearest, in spite of float32."""
+        """Return whether all items that the server did not propose are certainly farther than the k-th nearest."""
         error = (self._dim + 8) * 2.0**-20
         if self.header.distance == "cosine":
             return last < kth - error
-        # Milvus's L2 is squared, and may be computed from lengths and products, which are as large as the query's.
+        # L2 in Milvus is squared, and may be computed from lengths and products, whose size is that of the query's.
         size = float(np.square(query, dtype=np.float64).sum())
         return last > kth**2 + error * 4 * (size + kth**2 + abs(last)) + 1e-30
 
@@ -515,12 +516,12 @@ def _write_about(client: Any, table: str, about: dict[str, Any], key: str = "abo
 
 
 def _finds_by_partition(client: Any, table: str, dim: int) -> bool:
-    """Whether the server finds replaced rows by their partition column; version 2.3 puts them where keys belong."""
+    """Return whether a filter on the partition column finds replaced rows; version 2.3 partitions these by key."""
     rows = [{"key": key, "part": key[::-1], "body": {}, "vector": [1.0] * max(2, dim)} for key in PROBES]
     client.upsert(table, rows)
-    found = [client.query(table, filter=f'part in ["{row["part"]}"]', output_fields=["key"]) for row in rows]
+    replies = [client.query(table, filter=f'part in ["{row["part"]}"]', output_fields=["key"]) for row in rows]
     client.delete(table, ids=list(PROBES))
-    return all(found)
+    return all(replies)
 
 
 def _table(name: str) -> str:

@@ -1,8 +1,9 @@
-"""Items and vectors in PostgreSQL with pgvector: for those who run it already, several writers, replicas for reading.
+"""Items and vectors in PostgreSQL with pgvector: for an existing database, several writers, or read replicas.
 
-One table per index, `vicinal_NAME`, with a column for each that items have; what these are is in `vicinal_NAME_about`,
-beside a number that rises with every change. pgvector computes in float32, so that it proposes and float64 decides: the
-same answers as everywhere else. Who has the index open holds a shared lock of its name, so that it is not dropped.
+One table per index, `vicinal_NAME`, has a column for each column of the items. `vicinal_NAME_about` lists these, with
+a version that increases with every change. pgvector computes in float32, so it proposes candidates and float64 ranks
+them: answers are the same as in every other store. Every connection holds a shared lock on the name of the index, so
+that it is not dropped while in use.
 """
 
 from __future__ import annotations
@@ -43,27 +44,27 @@ from vicinal.neighbours.similarity import similarities
 __all__ = ["PostgresStore"]
 
 
-# The nearest rows of a table of PostgreSQL: pgvector proposes in float32, with room to spare, and float64 decides.
+# Nearest rows of a PostgreSQL table: pgvector proposes candidates in float32, with spare ones, and float64 ranks them.
 
-# What float32 cannot tell comes first and is compared by float64: cosines of vectors whose squares leave its range.
+# Cosines of vectors whose squares leave the range of float32 come first, so that float64 compares them.
 FAR = {
     "cosine": "CASE WHEN vector_norm(vector) BETWEEN 1e-15 AND 1e15 "
     "THEN coalesce(nullif(vector <=> %s::vector, 'NaN'), 1) WHEN vector_norm(vector) = 0 THEN 1 ELSE -1 END",
     "euclidean": "vector <-> %s::vector",
 }
-LARGEST = 1.8446742e19  # distance whose square float32 has; it is infinity to the server beyond that
-SMALLEST = 2.0**-126  # square that float32 has all digits of
+LARGEST = 1.8446742e19  # largest distance whose square float32 can represent; beyond that the server returns infinity
+SMALLEST = 2.0**-126  # smallest square that float32 represents with full precision
 SPARE = 8  # candidates beyond k
 
 
 @dataclass(frozen=True)
 class Scan:
-    """How one search goes about it.
+    """Filter and method of one search.
 
     Attributes:
         passing: SQL of the filter.
-        values: Bound to it.
-        hnsw: The kind of vectors in the HNSW index that is used; empty for none.
+        values: Parameters of the filter.
+        hnsw: SQL type of the vectors in the HNSW index to use; empty for none.
     """
 
     passing: str
@@ -74,39 +75,39 @@ class Scan:
 def nearest(
     connection: Any, table: str, header: Header, query: Float32[np.ndarray, " d"], k: int, scan: Scan
 ) -> list[tuple[Any, float]]:
-    """Ids and similarities of the k nearest: candidates by the server's float32, the order by float64.
+    """Return ids and similarities of the k nearest: the server's float32 candidates, ranked in float64.
 
     Args:
-        connection: In a transaction.
-        table: Of the items.
-        header: What their vectors have in common.
-        query: A vector.
-        k: At most as many as there are.
-        scan: How to go about it.
+        connection: Connection that is in a transaction.
+        table: Table of the items.
+        header: Properties shared by their vectors.
+        query: The query vector.
+        k: Number of neighbours; at most the number of items that pass.
+        scan: Filter and method of the search.
     """
-    asked = text_of(unit(query) if header.distance == "cosine" else query)
+    query_text = text_of(unit(query) if header.distance == "cosine" else query)
     sign = "<=>" if header.distance == "cosine" else "<->"
     order = f"vector::{scan.hnsw} {sign} %s::{scan.hnsw}" if scan.hnsw else "far"
     wanted = k + SPARE
     while True:
-        found = connection.execute(
+        candidates = connection.execute(
             f"SELECT id, vector::text, {FAR[header.distance]} AS far FROM {table} "
             f"WHERE {scan.passing} ORDER BY {order} LIMIT %s",
-            [asked, *scan.values, *([asked] if scan.hnsw else []), wanted],
+            [query_text, *scan.values, *([query_text] if scan.hnsw else []), wanted],
         ).fetchall()
-        if scan.hnsw and len(found) < k:  # it gave up before it had enough that pass the filter
+        if scan.hnsw and len(candidates) < k:  # HNSW stopped before enough items passed the filter
             scan, order = Scan(scan.passing, scan.values), "far"
             continue
-        rows = rows_of([row[1] for row in found], header.dim)
+        rows = rows_of([row[1] for row in candidates], header.dim)
         close = similarities(query[None], rows[None], header.distance)[0]
-        ranked = sorted(zip((-close).tolist(), (row[0] for row in found), strict=True))[:k]
-        if len(found) < wanted or scan.hnsw or _clearly_farther(found[-1][2], -ranked[-1][0], header):
+        ranked = sorted(zip((-close).tolist(), (row[0] for row in candidates), strict=True))[:k]
+        if len(candidates) < wanted or scan.hnsw or _clearly_farther(candidates[-1][2], -ranked[-1][0], header):
             return [(key, 0.0 - value) for value, key in ranked]
         wanted *= 4
 
 
 def _clearly_farther(last: float, kth: float, header: Header) -> bool:
-    """Whether what the server did not propose is farther than the k-th nearest, in spite of float32."""
+    """Return whether all items that the server did not propose are certainly farther than the k-th nearest."""
     error = (header.dim + 8) * 2.0**-22
     if header.distance == "cosine":
         return last > (1 - kth) + error
@@ -119,25 +120,25 @@ TYPES: dict[Kind, str] = {
     "text": 'text COLLATE "C"',
     "boolean": "boolean",
 }
-GOING = 2000  # milliseconds that a server may take to notice that somebody has left
-EF_SEARCH = 200  # candidates that HNSW looks at
+GOING = 2000  # milliseconds in which a server should notice that a client has disconnected
+EF_SEARCH = 200  # candidates that HNSW examines
 
 
 @final
 class PostgresStore(Store):
     """Items and vectors in a PostgreSQL database that has the extension pgvector.
 
-    Every change is one transaction, every answer comes from one; what is committed is as safe as the server makes it.
+    Every change and every answer is one transaction; committed data is as safe as the server makes it.
 
     Args:
-        url: Such as "postgresql://user@host/database".
-        name: Of the index in that database: letters, digits and underscores.
+        url: Address such as "postgresql://user@host/database".
+        name: Name of the index in that database: letters, digits and underscores.
     """
 
     def __init__(self, url: str, name: str = "index") -> None:
         self.url, self.name = url, name
         self._table = _table(name)
-        self._connections = Connections(url, partial(_hold, self._table))  # not of this object, which could not go then
+        self._connections = Connections(url, partial(_hold, self._table))  # no bound method: it would keep self alive
         self._measuring = threading.Lock()
         self._measured_recall: dict[str, Any] | None = None
         try:
@@ -148,7 +149,7 @@ class PostgresStore(Store):
 
     @classmethod
     def create(cls, url: str, header: Header, name: str = "index") -> PostgresStore:
-        """Make an empty store, where there is none of that name."""
+        """Create an empty store; there must be none with that name."""
         table = _table(name)
         with closing(connect(url)) as connection, _refusals(), connection.transaction():
             if _has(connection, table):
@@ -170,17 +171,17 @@ class PostgresStore(Store):
 
     @classmethod
     def exists(cls, url: str, name: str) -> bool:
-        """Whether a database has an index of that name."""
+        """Return whether a database has an index with that name."""
         table = _table(name)
         with closing(connect(url)) as connection, _refusals():
             return _has(connection, table)
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._connections.close()
 
     def drop(self) -> bool:
-        """Remove the whole index from the database, unless somebody else has it open; say whether that was done."""
+        """Remove the whole index from the database, unless another client has it open; return whether that was done."""
         self._connections.close_idle()
         with self._transaction() as connection:
             connection.execute(f"SET LOCAL lock_timeout = {GOING}")
@@ -193,14 +194,14 @@ class PostgresStore(Store):
             return True
 
     def add(self, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
-        """Keep items, in place of those of the same id, in one transaction."""
+        """Add items in one transaction; they replace those with the same ids."""
         if not len(items):
             return
         check_dim(vectors, self.header.dim)
         with self._transaction() as connection:
             columns = self._widened(connection, items)
             names = list(columns)
-            sql = ", ".join([*(column_of(place) for place in range(len(names))), "vector"])
+            sql = ", ".join([*(column_of(position) for position in range(len(names))), "vector"])
             cursor = connection.cursor()
             cursor.execute(f"CREATE TEMP TABLE incoming (LIKE {self._table}) ON COMMIT DROP")
             with cursor.copy(f"COPY incoming ({sql}) FROM STDIN") as copy:
@@ -212,29 +213,29 @@ class PostgresStore(Store):
             self._count_changes(connection, len(items))
 
     def delete(self, where: Condition) -> int:
-        """Remove the items that pass a filter, and say how many there were."""
+        """Remove the items that pass a filter, and return their number."""
         with self._transaction() as connection:
             scan = self._scan(connection, where)
-            many = int(connection.execute(f"DELETE FROM {self._table} WHERE {scan.passing}", scan.values).rowcount)
-            if many:
-                self._count_changes(connection, many)
-            return many
+            count = int(connection.execute(f"DELETE FROM {self._table} WHERE {scan.passing}", scan.values).rowcount)
+            if count:
+                self._count_changes(connection, count)
+            return count
 
     def get(
         self, where: Condition | None = None, *, vectors: bool = True
     ) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
-        """The items that pass a filter in the order of their ids, and their vectors (or none of them)."""
+        """Return the items that pass a filter, ordered by id, and their vectors if `vectors` is True."""
         with self._transaction(reading=True) as connection:
             scan, columns = self._scan(connection, where), self._columns(connection)
-            names = ", ".join(column_of(place) for place in range(len(columns)))
+            names = ", ".join(column_of(position) for position in range(len(columns)))
             extra = ", vector::text" if vectors else ""
-            found = connection.execute(
+            rows = connection.execute(
                 f"SELECT {names}{extra} FROM {self._table} WHERE {scan.passing} ORDER BY id", scan.values
             ).fetchall()
-        items = [item_of(row, columns) for row in found]
+        items = [item_of(row, columns) for row in rows]
         if not vectors:
             return items, np.empty((0, self.header.dim), np.float32)
-        return items, rows_of([row[-1] for row in found], self.header.dim)
+        return items, rows_of([row[-1] for row in rows], self.header.dim)
 
     def search(
         self,
@@ -245,50 +246,50 @@ class PostgresStore(Store):
         fast: bool = False,
         items: bool = True,
     ) -> Answer:
-        """The k nearest of the items that pass a filter; with `fast` by an HNSW index, if there is one."""
+        """Return the k nearest of the items that pass a filter; with `fast`, by an HNSW index if there is one."""
         check_dim(queries, self.header.dim)
         with self._transaction(reading=True) as connection:
             scan = self._scan(connection, where, self._hnsw(connection) if fast else "")
             k = min(k, self._count(connection, scan))
             if not k or not len(queries):
                 return Answer(np.empty((len(queries), k), dtype=object), np.empty((len(queries), k)))
-            found = [nearest(connection, self._table, self.header, query, k, scan) for query in queries]
-            ids = np.array([[key for key, _ in row] for row in found])
-            values = np.array([[value for _, value in row] for row in found])
-            known = {item.id: item for item in self._of_ids(connection, np.unique(ids).tolist())} if items else {}
+            neighbours = [nearest(connection, self._table, self.header, query, k, scan) for query in queries]
+            ids = np.array([[key for key, _ in row] for row in neighbours])
+            values = np.array([[value for _, value in row] for row in neighbours])
+            found_items = {item.id: item for item in self._of_ids(connection, np.unique(ids).tolist())} if items else {}
             if not scan.hnsw:
-                return Answer(ids, values, known)
+                return Answer(ids, values, found_items)
             recall = self._recall(connection)
-        return Answer(ids, values, known, recall["share"], recall["when"])
+        return Answer(ids, values, found_items, recall["share"], recall["when"])
 
     def count(self, where: Condition | None = None) -> int:
-        """How many items there are, or pass a filter."""
+        """Return the number of items, or of those that pass a filter."""
         with self._transaction(reading=True) as connection:
             return self._count(connection, self._scan(connection, where))
 
     def columns(self) -> Mapping[str, Kind | None]:
-        """What each column holds."""
+        """Return the kind of value that each column holds."""
         with self._transaction(reading=True) as connection:
             return self._columns(connection)
 
     def version(self) -> int:
-        """Rises with every change, by as many items as it concerns."""
+        """Return the version of the content; every change adds the number of items that it affects."""
         with self._transaction(reading=True) as connection:
             return self._version(connection)
 
     def sample(self, many: int, seed: int = 0) -> Float32[np.ndarray, "n d"]:
-        """The vectors of some items, drawn by a digest of their ids."""
+        """Return the vectors of some items, drawn by a digest of their ids."""
         with self._transaction(reading=True) as connection:
             return self._drawn(connection, many, seed)
 
     def space(self) -> tuple[None, None, int]:
-        """What exact and fast search hold in memory, which the server does not say, and bytes on its disk."""
+        """Return the memory of exact and fast search, which the server does not report, and the bytes on its disk."""
         with self._transaction(reading=True) as connection:
             [disk] = connection.execute("SELECT pg_total_relation_size(%s::regclass)", (self._table,)).fetchone()
             return None, None, int(disk)
 
     def verify(self) -> list[str]:
-        """What does not fit; that pages are as they were written is the server's business (data checksums)."""
+        """Return inconsistencies, one sentence each; damaged pages are left to the server's data checksums."""
         problems = []
         with self._transaction(reading=True) as connection:
             if connection.execute("SHOW data_checksums").fetchone()[0] != "on":
@@ -301,7 +302,7 @@ class PostgresStore(Store):
         return problems
 
     def prepare_fast(self, *, half: bool = False) -> float:
-        """Make an HNSW index for `fast=True`; with `half` in half precision, at half the size. Return its recall."""
+        """Build an HNSW index for `fast=True` (with `half`, in half precision at half the size); return its recall."""
         kind = f"halfvec({self.header.dim})" if half else f"vector({self.header.dim})"
         operators = f"{'halfvec' if half else 'vector'}_{'cosine' if self.header.distance == 'cosine' else 'l2'}_ops"
         with self._transaction() as connection:
@@ -326,15 +327,15 @@ class PostgresStore(Store):
 
     @contextmanager
     def _transaction(self, reading: bool = False) -> Iterator[Any]:
-        """All or nothing, on a connection of this thread; who reads sees one state throughout."""
+        """Run a transaction on a connection of this thread; a reader sees one consistent state."""
         with _refusals(), self._connections.lent() as connection, connection.transaction():
             if reading:
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield connection
 
     def _about(self, connection: Any, key: str) -> Any:
-        found = connection.execute(f"SELECT value FROM {self._table}_about WHERE key = %s", (key,)).fetchone()
-        return None if found is None else found[0]
+        row = connection.execute(f"SELECT value FROM {self._table}_about WHERE key = %s", (key,)).fetchone()
+        return None if row is None else row[0]
 
     def _write_about(self, connection: Any, key: str, value: Any) -> None:
         connection.execute(
@@ -360,33 +361,33 @@ class PostgresStore(Store):
             return Scan("TRUE", [], hnsw)
         kinds = self._columns(connection)
         check_condition(condition, kinds)
-        columns = {name: column_of(place) if kind else "NULL" for place, (name, kind) in enumerate(kinds.items())}
+        columns = {name: column_of(position) if kind else "NULL" for position, (name, kind) in enumerate(kinds.items())}
         return Scan(*to_sql(condition, columns, member, mark="%s"), hnsw)
 
     def _count(self, connection: Any, scan: Scan) -> int:
-        asked = f"SELECT count(*) FROM {self._table} WHERE {scan.passing}"
-        return int(connection.execute(asked, scan.values).fetchone()[0])
+        query = f"SELECT count(*) FROM {self._table} WHERE {scan.passing}"
+        return int(connection.execute(query, scan.values).fetchone()[0])
 
     def _widened(self, connection: Any, items: Sequence[Item]) -> Mapping[str, Kind | None]:
-        """Make room for columns and kinds that items bring along; one writer at a time may."""
+        """Add the columns and widen the kinds that new items need; one writer at a time can do so."""
         connection.execute(f"LOCK TABLE {self._table}_about IN SHARE ROW EXCLUSIVE MODE")
         before = self._columns(connection)
         after = widened(before, items)
-        for place, (name, kind) in enumerate(after.items()):
-            column, kept = column_of(place), TYPES[kind or "text"]
+        for position, (name, kind) in enumerate(after.items()):
+            column, sql_type = column_of(position), TYPES[kind or "text"]
             if name not in before:
-                connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {column} {kept}")
+                connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {column} {sql_type}")
             elif kind != before[name]:
-                bare = kept.removesuffix(' COLLATE "C"')
+                bare = sql_type.removesuffix(' COLLATE "C"')
                 connection.execute(
-                    f"ALTER TABLE {self._table} ALTER COLUMN {column} TYPE {kept} USING {column}::{bare}"
+                    f"ALTER TABLE {self._table} ALTER COLUMN {column} TYPE {sql_type} USING {column}::{bare}"
                 )
         if after != before:
             self._write_about(connection, "columns", [[name, kind] for name, kind in after.items()])
         return after
 
     def _hnsw(self, connection: Any) -> str:
-        """The kind of vectors in the HNSW index, made ready to be used in this transaction; empty without one."""
+        """Configure HNSW for this transaction, and return the SQL type of its vectors; empty if there is no index."""
         if not connection.execute("SELECT to_regclass(%s)", (f"{self._table}_hnsw",)).fetchone()[0]:
             return ""
         connection.execute(f"SET LOCAL hnsw.ef_search = {EF_SEARCH}")
@@ -394,38 +395,38 @@ class PostgresStore(Store):
         return str(self._about(connection, "hnsw"))
 
     def _recall(self, connection: Any) -> dict[str, Any]:
-        """The share of the nearest items of some items that HNSW finds, and when it was measured."""
+        """Return the recall of HNSW on some items, and when it was measured."""
         with self._measuring:
-            known = self._measured_recall or self._about(connection, "recall")
-            version, many = self._version(connection), self._count(connection, Scan("TRUE", []))
-            if known is None or version - known["version"] > CHANGED * many:
-                known = {"share": self._measure(connection), "when": now(), "version": version}
-                # Others need not measure it again; where only reading is allowed, they have to.
+            cached = self._measured_recall or self._about(connection, "recall")
+            version, count = self._version(connection), self._count(connection, Scan("TRUE", []))
+            if cached is None or version - cached["version"] > CHANGED * count:
+                cached = {"share": self._measure(connection), "when": now(), "version": version}
+                # Saved so that other clients need not measure it again; a read-only user cannot save it.
                 with suppress(DataError), self._transaction() as writing:
-                    self._write_about(writing, "recall", known)
-            self._measured_recall = known
-            return known
+                    self._write_about(writing, "recall", cached)
+            self._measured_recall = cached
+            return cached
 
     def _measure(self, connection: Any) -> float:
-        ways = Scan("TRUE", []), Scan("TRUE", [], self._hnsw(connection))
+        scans = Scan("TRUE", []), Scan("TRUE", [], self._hnsw(connection))
         shares = []
         for query in self._drawn(connection, TRIED):
-            found = (nearest(connection, self._table, self.header, query, NEIGHBOURS, way) for way in ways)
-            exact, fast = ({key for key, _ in pairs} for pairs in found)
+            answers = (nearest(connection, self._table, self.header, query, NEIGHBOURS, scan) for scan in scans)
+            exact, fast = ({key for key, _ in pairs} for pairs in answers)
             shares.append(len(exact & fast) / len(exact))
         return float(np.mean(shares)) if shares else 1.0
 
     def _drawn(self, connection: Any, many: int, seed: int = 0) -> Float32[np.ndarray, "n d"]:
-        found = connection.execute(
+        rows = connection.execute(
             f"SELECT vector::text FROM {self._table} ORDER BY md5(%s || id::text) LIMIT %s", (str(seed), many)
         ).fetchall()
-        return rows_of([row[0] for row in found], self.header.dim)
+        return rows_of([row[0] for row in rows], self.header.dim)
 
     def _of_ids(self, connection: Any, ids: list[Any]) -> list[Item]:
         columns = self._columns(connection)
-        names = ", ".join(column_of(place) for place in range(len(columns)))
-        found = connection.execute(f"SELECT {names} FROM {self._table} WHERE id = ANY(%s)", (ids,)).fetchall()
-        return [item_of(row, columns) for row in found]
+        names = ", ".join(column_of(position) for position in range(len(columns)))
+        rows = connection.execute(f"SELECT {names} FROM {self._table} WHERE id = ANY(%s)", (ids,)).fetchall()
+        return [item_of(row, columns) for row in rows]
 
 
 def _table(name: str) -> str:
@@ -439,7 +440,7 @@ def _has(connection: Any, table: str) -> bool:
 
 
 def _hold(table: str, connection: Any) -> None:
-    """Keep others from dropping an index for as long as a connection lasts."""
+    """Take a lock that prevents other clients from dropping an index while a connection is open."""
     connection.execute("SELECT pg_advisory_lock_shared(%s)", (_lock_of(table),))
 
 

@@ -1,4 +1,4 @@
-"""Store: what an index asks of the place where its items are kept."""
+"""`Store`: the interface between an index and the storage of its items; `Answer`: the result of a search."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["Answer", "Store"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
-        ids: Of the nearest items of each query, nearest first, ties by id; as many columns as there are items that
-            may be found, at most k.
-        similarities: The cosine, or minus the distance.
-        items: Every item that was found, if it was asked for.
-        recall: The share of the k nearest that this way of searching finds, as measured; 1 if it is exact.
-        measured: When that was measured, in UTC (`2031-05-04T12:30:00+00:00`); empty for an answer that is exact.
-        improved: What was done to all vectors before, among which the nearest were then found; see `Index.improve`.
+        ids: Ids of the nearest items of each query, nearest first, ties by id; as many columns as there are items that
+            pass the filter, at most k.
+        similarities: Cosine, or negative Euclidean distance.
+        items: All items in the answer by id, if requested.
+        recall: Share of the k nearest items that this search method finds, as measured; 1 if it is exact.
+        measured: UTC time of that measurement (`2031-05-04T12:30:00+00:00`); empty for an exact answer.
+        improved: Transformation of all vectors before the search; see `Index.improve`.
     """
 
     ids: NDArray[Any]
@@ -41,21 +41,20 @@ class Answer:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing can have been missed; a recall that was measured as 1 does not say so."""
+        """Whether the search was exhaustive; a measured recall of 1 does not imply that."""
         return self.recall == 1 and not self.measured
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Keeps items and their vectors; several threads may search at once, while one of them changes it.
+    """Stores items and their vectors; several threads may search while one of them writes.
 
-    A store inherits from this class and writes the abstract methods. The others have defaults, which read all items or
-    say that there is nothing to do; a store overrides those that it can do better. `vicinal.testing.check_store` tries
-    one out.
+    A store inherits from this class and implements the abstract methods. The others have defaults that read all items
+    or do nothing; override those that the store can do better. `vicinal.testing.check_store` tests a store.
 
     Attributes:
-        header: What all vectors have in common; vectors of another length are refused.
-        url: Address of the server that keeps the items; empty for a store in the folder of the index.
+        header: Properties shared by all vectors; vectors of another dimension are refused.
+        url: Address of the server that stores the items; empty for a store in the folder of the index.
     """
 
     header: Header
@@ -63,7 +62,7 @@ class Store(Protocol):
 
     @abstractmethod
     def add(self, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
-        """Keep items, in place of those of the same id: all or none, and safely by the time that it returns."""
+        """Add items atomically; they replace those with the same ids, and are durable when this returns."""
 
     @abstractmethod
     def delete(self, where: Condition) -> int:
@@ -73,7 +72,7 @@ class Store(Protocol):
     def get(
         self, where: Condition | None = None, *, vectors: bool = True
     ) -> tuple[list[Item], Float32[np.ndarray, "n d"]]:
-        """Return the items that pass a filter in the order of their ids, and their vectors (or none of them)."""
+        """Return the items that pass a filter, ordered by id, and their vectors if `vectors` is True."""
 
     @abstractmethod
     def search(
@@ -93,7 +92,7 @@ class Store(Protocol):
 
     @abstractmethod
     def verify(self) -> list[str]:
-        """Return everything that is not as it was written, one sentence each."""
+        """Check the stored data and return all problems, one sentence each."""
 
     @abstractmethod
     def columns(self) -> Mapping[str, Kind | None]:
@@ -113,22 +112,22 @@ class Store(Protocol):
         """Return some of what `get` returns; the default reads all of it.
 
         Args:
-            where: Filter.
-            vectors: Whether the vectors are wanted, too.
+            where: Filter on the items.
+            vectors: Whether to return the vectors, too.
             limit: Largest number of items; -1 for all.
-            offset: Number of items to leave out before them.
+            offset: Number of items to skip.
         """
         items, rows = self.get(where, vectors=vectors)
         end = None if limit < 0 else offset + limit
         return items[offset:end], rows[offset:end]
 
     def labels(self, most: int) -> list[Value]:
-        """Return the labels that occur, in order and at most so many; the default reads all items."""
+        """Return the distinct labels, sorted, at most `most` of them; the default reads all items."""
         labels: set[Any] = {item.label for item in self.get(vectors=False)[0] if item.label is not None}
         return sorted(labels)[:most]
 
     def path_range(self) -> tuple[str, str] | None:
-        """Return the first and the last path in the order of texts, or None if no item has one.
+        """Return the first and the last path in string order, or None if no item has one.
 
         The default reads all items.
         """
@@ -142,18 +141,18 @@ class Store(Protocol):
         return rows[np.sort(chosen)]
 
     def space(self) -> tuple[int | None, int | None, int | None]:
-        """Return the bytes that exact search holds in memory, that fast search adds, and that are on the disk.
+        """Return the bytes that exact search holds in memory, that fast search adds, and that are on disk.
 
-        The default knows none of them.
+        The default returns None for each.
         """
         return None, None, None
 
     def declare(self, columns: Mapping[str, Kind | None]) -> None:
-        """Make columns known before any item has a value in them; the default waits for the first value."""
+        """Declare columns before any item uses them; the default does nothing until the first value."""
         return
 
     def prepare_fast(self, *, half: bool = False) -> float:
-        """Prepare what `fast=True` searches by, and return its recall; the default has nothing to prepare.
+        """Build the index that `fast=True` uses, and return its recall; the default has nothing to build.
 
         Args:
             half: Whether half precision is enough.
@@ -165,8 +164,8 @@ class Store(Protocol):
         return None
 
     def drop(self) -> bool:
-        """Remove the whole store from its server, unless somebody has it open; return whether that was done.
+        """Remove the whole store from its server, unless another client has it open; return whether it was removed.
 
-        The default removes nothing, so that former generations stay.
+        The default removes nothing, so that old generations stay.
         """
         return False

@@ -1,9 +1,9 @@
 """Vectors of an index on disk: the file of rows, their layout for exact search, and codes for fast search.
 
-The codes propose a few candidates for each neighbour that is wanted, and these are compared exactly. What the codes
-miss is missed: the share that they find is measured on the index's own items when they are made and again whenever a
-tenth of these has changed, and goes with every answer. They are a cache, which names the rows that it was made of by
-their checksums.
+The codes propose a few candidates for each requested neighbour, and these are compared exactly. Neighbours that the
+codes miss are lost, so every answer reports their recall. It is measured on the index's own items when the codes are
+built, and again whenever a tenth of the items has changed. The codes are a cache, identified by the checksums of the
+rows that they were built from.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from vicinal.index.stores.catalogue import Block
 __all__ = ["WORTHWHILE", "FastCodes", "LayoutFile", "append_rows", "damaged_blocks", "map_rows", "now"]
 
 
-# vectors.f32, vectors.i8: rows of float32 or of 8-bit integers, one after the other, and nothing else.
+# vectors.f32, vectors.i8: rows of float32 or 8-bit integers, one after another, and nothing else.
 #
-# Rows are only ever added at the end. Which of the two an index has, its header says.
+# Rows are only ever appended. The header of the index says which of the two files it has.
 
-BLOCK_ROWS = 4096  # of which one checksum is kept
+BLOCK_ROWS = 4096  # rows per checksum
 KIND = np.dtype("<f4")
 
 
 def append_rows(path: Path, rows: NDArray[Any], first: int) -> list[Block]:
-    """Write rows past the end that is committed, and sync them; what lay there was never committed.
+    """Write rows past the committed end, and sync them; any bytes there were never committed.
 
     Args:
         path: The file.
-        rows: Of 8-bit integers; anything else is written as float32.
-        first: The row after the last that is committed.
+        rows: Rows to append; 8-bit integers are written as they are, anything else as float32.
+        first: Number of committed rows.
 
     Returns:
-        What the catalogue has to commit for the rows to exist.
+        Blocks that the catalogue must commit for the rows to exist.
     """
     content = np.ascontiguousarray(rows, dtype=rows.dtype if rows.dtype == np.int8 else KIND)
     write_at(path, first * content.shape[1] * content.itemsize, content.data)
@@ -58,7 +58,7 @@ def append_rows(path: Path, rows: NDArray[Any], first: int) -> list[Block]:
 
 
 def map_rows(path: Path, finish: int, dim: int, kind: np.dtype[Any] = KIND) -> NDArray[Any]:
-    """The rows that are committed, read from the file as they are used."""
+    """Return the committed rows as a memory map."""
     if not finish:
         return np.empty((0, dim), kind)
     needed, there = finish * dim * kind.itemsize, path.stat().st_size if path.is_file() else 0
@@ -71,7 +71,7 @@ def map_rows(path: Path, finish: int, dim: int, kind: np.dtype[Any] = KIND) -> N
 
 
 def damaged_blocks(rows: NDArray[Any], blocks: list[Block]) -> Iterator[Block]:
-    """The blocks that are not what was written."""
+    """Yield the blocks that differ from what was written."""
     for block in blocks:
         part = np.ascontiguousarray(rows[block.first : block.first + block.many])
         right = len(part) == block.many and hashlib.sha256(part.data).hexdigest() == block.sha256
@@ -83,17 +83,16 @@ def _longest(rows: NDArray[Any]) -> float:
     return float(np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1).max())) if len(rows) else 0.0
 
 
-# layout.npz: rows of a vector file as exact search wants them, so that the first search after opening is quick.
-#
-# A cache, which names the rows that it was made of by their checksums.
+# layout.npz: rows of a vector file as exact search needs them, so that the first search after opening is fast. It is a
+# cache, identified by the checksums of the rows that it was built from.
 
 LAYOUT = "layout.npz"
-WORTHWHILE = 1 << 15  # rows, below which preparing is as quick as reading
+WORTHWHILE = 1 << 15  # rows below which preparing is as fast as reading
 LAYOUT_VERSION = 2
 
 
 class LayoutFile:
-    """Keeps the layout of the first rows of a vector file.
+    """Caches the layout of the first rows of a vector file.
 
     Args:
         folder: Folder of the store.
@@ -103,10 +102,10 @@ class LayoutFile:
         self._file = CachedFile(folder / LAYOUT, LAYOUT_VERSION)
 
     def read(self, blocks: Sequence[Block]) -> tuple[int, dict[str, NDArray[Any]]] | None:
-        """Return the number of rows that are laid out, and their layout; None if there is none of these rows.
+        """Return the number of rows in the layout, and the layout; None if there is none for these rows.
 
         Args:
-            blocks: Blocks of all rows that there are.
+            blocks: Blocks of all rows.
         """
         cached = self._file.read(lambda about: checksum_of_rows(blocks, about["rows"]) == about["vectors"])
         if cached is None:
@@ -115,7 +114,7 @@ class LayoutFile:
             return int(cached[1]["rows"]), dict(arrays)
 
     def write(self, blocks: Sequence[Block], layout: Mapping[str, NDArray[Any]]) -> None:
-        """Keep the layout of all rows."""
+        """Cache the layout of all rows."""
         rows = blocks[-1].first + blocks[-1].many
         content = io.BytesIO()
         arrays: dict[str, Any] = dict(layout)
@@ -124,7 +123,7 @@ class LayoutFile:
 
 
 def checksum_of_rows(blocks: Sequence[Block], rows: int) -> str:
-    """A checksum of the first rows, made of those of their blocks; empty if they do not end where a block does."""
+    """Return a checksum of the first rows, from those of their blocks; empty if they do not end at a block."""
     total, finish = hashlib.sha256(), 0
     for block in blocks:
         if finish >= rows:
@@ -136,29 +135,29 @@ def checksum_of_rows(blocks: Sequence[Block], rows: int) -> str:
 
 CODES = "codes.faiss"
 CODES_VERSION = 3
-CANDIDATES = 128  # at least, for each query
-PER_NEIGHBOUR = 8  # candidates
-SMALLEST_SHARE = 1 / 16  # of the rows that may be found; with fewer, exact search of these is as quick
-TRIED = 64  # items whose neighbours are sought, to measure the recall
-NEIGHBOURS = 10  # of each of these
-CHANGED = 0.1  # of the rows: what was measured is measured again
-WORSE = 0.01  # than when the codes were made: they are made anew
-SAVE_AFTER = 1.25  # times as many rows as the file has
-STEP = 1 << 16  # rows that are coded at a time
+CANDIDATES = 128  # minimum number of candidates per query
+PER_NEIGHBOUR = 8  # candidates per requested neighbour
+SMALLEST_SHARE = 1 / 16  # share of allowed rows below which exact search of these is as fast
+TRIED = 64  # queries that measure the recall
+NEIGHBOURS = 10  # neighbours of each of these queries
+CHANGED = 0.1  # share of changed rows after which the recall is measured again
+WORSE = 0.01  # drop in recall since the codes were built after which they are rebuilt
+SAVE_AFTER = 1.25  # growth in rows after which the codes are saved again
+STEP = 1 << 16  # rows encoded at a time
 
 Exact = Callable[[Float32[np.ndarray, "n d"], int], Int64[np.ndarray, "n k"]]
 
 
 @dataclass(frozen=True)
 class MeasuredRecall:
-    """How many of the nearest rows the codes find.
+    """Measured recall of the codes.
 
     Attributes:
-        share: Share of the nearest rows that are found, 1 for all.
-        when: Time of the measurement, in UTC.
+        share: Share of the nearest rows that are found.
+        when: UTC time of the measurement.
         rows: Number of rows at that time.
-        dead: Number of these that no item had any longer.
-        at_first: Share when the codes were made.
+        dead: Number of these rows that no item used any longer.
+        at_first: Share when the codes were built.
     """
 
     share: float
@@ -173,7 +172,7 @@ class FastCodes:
     """Codes of the rows of a file that may grow between searches.
 
     Args:
-        folder: Where the cache is.
+        folder: Folder of the cache.
         distance: "cosine" or "euclidean".
     """
 
@@ -187,7 +186,7 @@ class FastCodes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the codes take in memory; 0 before the first search that needs them."""
+        """Memory of the codes in bytes; 0 before the first search that uses them."""
         codes = self._codes
         return 0 if codes is None else int(codes.ntotal) * int(codes.code_size)
 
@@ -201,23 +200,23 @@ class FastCodes:
         exact: Exact,
         blocks: Callable[[], Sequence[Block]],
     ) -> tuple[Int64[np.ndarray, "n c"], MeasuredRecall] | None:
-        """Rows among which the k nearest should be; None where exact search is the better way.
+        """Return rows that should include the k nearest, and the recall; None if exact search is preferable.
 
         Args:
-            rows: The whole file.
-            queries: What is sought.
-            k: Neighbours wanted.
-            allowed: The rows that may be found; None for all.
-            alive: The rows that items have; None for all.
-            exact: Finds the nearest of these without error, to measure the recall by.
-            blocks: Gives the checksums of all rows.
+            rows: All rows of the file.
+            queries: The queries.
+            k: Number of neighbours.
+            allowed: Mask of the rows that may be returned; None for all.
+            alive: Mask of the rows that items use; None for all.
+            exact: Function that finds the nearest of these rows exactly, to measure the recall.
+            blocks: Function that returns the blocks of all rows, with their checksums.
         """
         if not _worthwhile(rows, k, allowed):
             return None
         with self._lock:
             recall = self._fit(rows, alive, exact, blocks)
-            found = None if recall is None else self._among(rows, queries, k, allowed)
-        return None if recall is None or found is None else (found, recall)
+            proposed = None if recall is None else self._among(rows, queries, k, allowed)
+        return None if recall is None or proposed is None else (proposed, recall)
 
     def _among(
         self,
@@ -226,17 +225,17 @@ class FastCodes:
         k: int,
         allowed: Bool[np.ndarray, " m"] | None,
     ) -> Int64[np.ndarray, "n c"] | None:
-        """Candidates that are allowed, -1 in the place of those that are not; None if some query has fewer than k."""
-        found = self._codes.search(self._laid(queries), _wanted(k, allowed))[1]
-        found = found[:, (found >= 0).all(axis=0)]
+        """Return the allowed candidates, padded with -1; None if some query has fewer than k."""
+        proposed = self._codes.search(self._laid(queries), _wanted(k, allowed))[1]
+        proposed = proposed[:, (proposed >= 0).all(axis=0)]
         if allowed is None:
-            return found if found.shape[1] >= k else None
-        may = allowed[found]
-        many = may.sum(axis=1)
-        if many.min() < k:
+            return proposed if proposed.shape[1] >= k else None
+        may = allowed[proposed]
+        counts = may.sum(axis=1)
+        if counts.min() < k:
             return None
-        first = np.argsort(~may, axis=1, kind="stable")[:, : many.max()]
-        return np.take_along_axis(np.where(may, found, -1), first, axis=1)
+        first = np.argsort(~may, axis=1, kind="stable")[:, : counts.max()]
+        return np.take_along_axis(np.where(may, proposed, -1), first, axis=1)
 
     def _fit(
         self,
@@ -256,7 +255,7 @@ class FastCodes:
         if before is None or len(rows) - before.rows + abs(dead - before.dead) >= CHANGED * before.rows:
             share = self._measured(rows, alive, exact)
             if before is not None and share < before.at_first - WORSE:
-                self._make(rows)  # by what the data has become
+                self._make(rows)  # trained on the current data
                 self._extend(rows)
                 before, share = None, self._measured(rows, alive, exact)
             self._recall = MeasuredRecall(share, now(), len(rows), dead, share if before is None else before.at_first)
@@ -267,8 +266,8 @@ class FastCodes:
     def _make(self, rows: Real[np.ndarray, "m d"]) -> None:
         faiss = _faiss()
         self._codes = faiss.IndexRaBitQFastScan(rows.shape[1], faiss.METRIC_L2)
-        places = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), STEP)).astype(np.int64))
-        self._codes.train(self._laid(rows[places]))
+        sampled = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), STEP)).astype(np.int64))
+        self._codes.train(self._laid(rows[sampled]))
         self._recall, self._saved = None, 0
 
     def _extend(self, rows: Real[np.ndarray, "m d"]) -> None:
@@ -276,24 +275,24 @@ class FastCodes:
             self._codes.add(self._laid(rows[start : start + STEP]))
 
     def _laid(self, rows: Real[np.ndarray, "m d"]) -> Float32[np.ndarray, "m d"]:
-        """Rows whose Euclidean order is the order wanted."""
+        """Return the rows so that their Euclidean order is that of the index's distance."""
         if self.distance == "euclidean":
             return np.ascontiguousarray(rows, dtype=np.float32)
         lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
         return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
     def _measured(self, rows: Real[np.ndarray, "m d"], alive: Bool[np.ndarray, " m"] | None, exact: Exact) -> float:
-        """The share of the nearest rows of some items, not counting themselves, that are among the candidates."""
+        """Return the share of the nearest rows of some items (not counting themselves) that are candidates."""
         there = np.arange(len(rows)) if alive is None else np.flatnonzero(alive)
         tried = there[np.unique(np.linspace(0, len(there) - 1, TRIED).astype(np.int64))]
         sought = rows[tried].astype(np.float32)
         proposed = self._among(rows, sought, NEIGHBOURS, alive)
         if proposed is None:
-            return 1.0  # exact search answers
+            return 1.0  # exact search is used instead
         right = exact(sought, min(NEIGHBOURS + 1, len(there)))
         hits = [set(mine[mine != own].tolist()) for own, mine in zip(tried, right, strict=True)]
-        found = sum(len(mine & set(theirs)) for mine, theirs in zip(hits, proposed.tolist(), strict=True))
-        return found / max(1, sum(map(len, hits)))
+        hit_count = sum(len(mine & set(candidates)) for mine, candidates in zip(hits, proposed.tolist(), strict=True))
+        return hit_count / max(1, sum(map(len, hits)))
 
     def _read(self, dim: int, blocks: Sequence[Block]) -> bool:
         cached = self._file.read(
@@ -303,7 +302,7 @@ class FastCodes:
             return False
         try:
             codes = _faiss().deserialize_index(cached[0])
-        except RuntimeError:  # of another version of faiss
+        except RuntimeError:  # written by another version of faiss
             return False
         self._codes, self._recall = codes, MeasuredRecall(**cached[1]["recall"])
         self._saved = int(codes.ntotal)
@@ -318,12 +317,12 @@ class FastCodes:
 
 
 def now() -> str:
-    """The time in UTC, to the second."""
+    """Return the current UTC time, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _wanted(k: int, allowed: Bool[np.ndarray, " m"] | None) -> int:
-    """Candidates of which enough should be allowed."""
+    """Return the number of candidates to request, so that enough of them are allowed."""
     share = 1.0 if allowed is None else float(allowed.mean())
     return int(max(CANDIDATES, PER_NEIGHBOUR * k) / max(share, 1e-9))
 
