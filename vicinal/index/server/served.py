@@ -43,7 +43,7 @@ __all__ = ["KeptResults", "SealedIds", "Served", "ServedIndex", "SharedResults",
 # Encrypted ids. The ids of files are their paths, which must not be shown if paths are private.
 #
 # A sealed id is the id, encrypted by AES-SIV (RFC 5297) with a key of the server. The same id gives the same text, so
-# URLs can be shared; without the key nobody can read, guess or forge one. There is no lookup table, so a million items
+# URLs can be shared; without the key, no one can read, guess or forge it. There is no lookup table, so a million items
 # cost nothing.
 
 STEP = 32  # bytes; lengths are padded to multiples, because exact lengths would reveal something
@@ -94,7 +94,7 @@ class SealedIds:
 
 T = TypeVar("T")
 
-MOST_WAITING = 8  # computations that run or wait; a request for any more is told to retry
+MOST_WAITING = 8  # computations that run or wait; a client that requests any more has to retry
 
 
 @final

@@ -124,7 +124,7 @@ async def read_json_body(request: Request, model: type[Model], most: int | None 
 
 
 def open_picture(content: bytes, settings: ServerSettings) -> Image.Image:
-    """Open a picture and turn it upright; one that needs no rotation is not decoded yet, to decode only what is used."""
+    """Open a picture and turn it upright; one that needs no rotation is not decoded yet, to save work later."""
     if not content:
         raise Refusal(400, "The body is empty: send a picture.")
     try:

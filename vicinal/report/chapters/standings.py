@@ -73,7 +73,7 @@ def _chart(board: Leaderboard, trained: list[Entry], baselines: list[Entry], net
 
 def _table(board: Leaderboard, trained: list[Entry], baselines: list[Entry]) -> Table:
     score, entries = board.score, [*trained, *baselines]
-    beside = [name for name in BESIDE if name != score and all(name in entry.scores for entry in entries)]
+    other_scores = [name for name in BESIDE if name != score and all(name in entry.scores for entry in entries)]
     columns: dict[str, list[str]] = {
         "": [*map(str, range(1, len(trained) + 1)), *("" for _ in baselines)],
         "loss": [entry.label for entry in entries],
@@ -84,7 +84,7 @@ def _table(board: Leaderboard, trained: list[Entry], baselines: list[Entry]) -> 
     deviations = [entry.fold_deviation(score) for entry in entries]
     if any(deviation is not None for deviation in deviations):
         columns["sd folds"] = [percent(deviation, 1) for deviation in deviations]
-    columns |= {name: [percent(entry.mean(name)) for entry in entries] for name in beside}
+    columns |= {name: [percent(entry.mean(name)) for entry in entries] for name in other_scores}
     validated = any(entry.validation(score) is not None for entry in entries)
     if validated:
         columns["validation"] = [percent(entry.validation(score)) for entry in entries]
