@@ -239,7 +239,7 @@ def verify(
             pairs of one sequence.
         gallery: Pair of embeddings and labels, one row per reference, for queries that are compared with other items.
         distance: "cosine" or "euclidean"; by default the embedder's own, and cosine for embeddings.
-        exact: Whether similarities are exact if there are few pairs; False rounds them, which takes a fraction of the time.
+        exact: Whether similarities are exact if there are few pairs; False rounds them, which is much faster.
         intervals: Resamples, confidence and seed of the intervals; None for no intervals.
         progress: Callback, called with the fraction of pairs that are done.
 
