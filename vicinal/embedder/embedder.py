@@ -336,7 +336,7 @@ class Embedder(nn.Module):
         )
 
     def save(self, folder: str | Path) -> None:
-        """Write config.json, model.safetensors, README.md and the calibration; `load` rebuilds the embedder from them."""
+        """Write config.json, model.safetensors, README.md and the calibration, from which `load` rebuilds it."""
         config = self._config()
         plain = {key: value for key, value in config.options.items() if not isinstance(value, Mapping)}
         facts = {
