@@ -186,7 +186,7 @@ def evaluate(
             and references; an empty list for none.
         scores: Custom scores: functions of (hits, relevant) or of (ranks) as those in `vicinal.evaluation.retrieval`,
             which return a number for each query; or "my_module:my_score".
-        neighbours: How neighbours are improved: whitening, augmentation, expansion, re-ranking.
+        neighbours: Improvement of neighbours: whitening, augmentation, expansion, re-ranking.
         intervals: Resamples, confidence and seed of the intervals; None for no intervals.
         progress: Callback, called with the stage and the fraction of it that is done.
 

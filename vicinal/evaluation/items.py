@@ -227,8 +227,8 @@ class ScoredItems:
         codes: Class of each query, an index into `classes`.
         reference_codes: Class of each reference.
         classes: Labels in ascending order.
-        ignored: Which pairs of a query and a reference do not count.
-        relevance: Which references a query should find.
+        ignored: Pairs of a query and a reference that do not count.
+        relevance: References that a query should find.
     """
 
     queries: Vectors
