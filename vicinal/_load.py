@@ -1,4 +1,4 @@
-"""Open again whatever vicinal wrote."""
+"""Open anything that vicinal wrote."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Loaded = Embedder | Run | Leaderboard | Index | Recipe | Scores | Dataset
 
 
 def load(path: str | Path, *, allow_code: Sequence[str] = ()) -> Loaded:
-    """Open what lies at a path: the folder of an embedder, a run, a comparison or an index, a recipe, scores, data.
+    """Open a path: the folder of an embedder, a run, a comparison or an index, a recipe, scores or data.
 
     Args:
-        path: A folder that `Embedder.save`, `vicinal train`, `vicinal compare` or `vicinal index` wrote, a recipe
-            (.toml), scores (.json), or what `vicinal.data.load` takes.
-        allow_code: Modules or files whose code may be imported where what is opened names it.
+        path: Folder that `Embedder.save`, `vicinal train`, `vicinal compare` or `vicinal index` wrote, a recipe
+            (.toml), scores (.json), or anything that `vicinal.data.load` accepts.
+        allow_code: Modules or files whose code may be imported if the opened object refers to it.
 
     Returns:
         An `Embedder`, a `Run`, a `Leaderboard`, an `Index`, a `Recipe`, `Scores` or a `Dataset`.

@@ -1,4 +1,4 @@
-"""The criterion: geometry + references + miner + objective, the only loss module a training loop sees."""
+"""The criterion: geometry, references, miner and objective in the one loss module that a training loop uses."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ __all__ = [
 ]
 
 
-# What fits together in a criterion, and what to do where it does not.
+# Checks that the parts of a criterion fit together.
 
 KINDS: dict[type, str] = {bool: "true or false", int: "a number", float: "a number", str: "a word"}
 
 
 def check_geometry(name: str, traits: Traits, geometry: Geometry, normalise: str) -> None:
-    """Raise where a loss for similarities is given distances or the reverse, or the normalisation has no effect."""
+    """Raise an error if a loss for similarities gets distances or vice versa, or the normalisation has no effect."""
     written_for = GEOMETRIES[traits.geometry]
     if written_for.similarity != geometry.similarity:
         fitting = [other.name for other in GEOMETRIES.values() if other.similarity == written_for.similarity]
@@ -73,7 +73,7 @@ def check_geometry(name: str, traits: Traits, geometry: Geometry, normalise: str
 def check_mining(
     miner: Callable[..., Any] | None, options: Mapping[str, Any], geometry: Geometry, normalise: str
 ) -> None:
-    """Raise for options that a miner does not have, and for a geometry that it cannot work on."""
+    """Raise an error for options that a miner does not have, and for a geometry that it does not support."""
     if miner is None:
         if options:
             raise InputError(f"mining_options {sorted(options)} were given, but no mining.")
@@ -93,7 +93,7 @@ def check_mining(
 
 
 def check_references(name: str, traits: Traits, references: Sequence[nn.Module]) -> None:
-    """Raise for kinds of references that a loss makes no sense on, and for a hierarchy without its proxies."""
+    """Raise an error for references that a loss does not support, and for a hierarchy without its proxies."""
     if not references:
         raise InputError(f"{name} needs references to compare items with; got an empty list.")
     for module in references:
@@ -113,7 +113,7 @@ def check_references(name: str, traits: Traits, references: Sequence[nn.Module])
 def check_option_names(
     name: str, objective: Callable[..., Tensor], options: Iterable[str], per_class: Sequence[str]
 ) -> None:
-    """Raise for options that a loss does not have, and for values per class where it takes one number."""
+    """Raise an error for options that a loss does not have, and for values per class where it takes one number."""
     parameters = inspect.signature(objective).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
@@ -125,7 +125,7 @@ def check_option_names(
 
 
 def check_option_kinds(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Raise for a value of another kind than the option's usual one: a word where a number is wanted, say."""
+    """Raise an error for a value of another type than the option's default, such as a string for a number."""
     parameters = inspect.signature(function).parameters
     for option, value in options.items():
         if option not in parameters or isinstance(value, Tensor):
@@ -140,7 +140,7 @@ def check_option_kinds(name: str, function: Callable[..., Any], options: Mapping
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number that can be computed with: neither a bool nor NaN."""
+    """Return whether a value is a number, and neither a bool nor NaN."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)
 
 
@@ -159,9 +159,9 @@ class Learned:
     """Marks an option of an objective as learned with the network.
 
     Attributes:
-        start: Its first value.
-        classes: Given, each class of anchors has a value of its own.
-        multiplier: Its learning rate over that of the network.
+        start: Initial value.
+        classes: Number of classes, for a separate value per class of the anchor; None for one value.
+        multiplier: Ratio of its learning rate to that of the network.
 
     Example:
         >>> Criterion("margin", boundary=Learned(1.2)).learned["boundary"]
@@ -176,35 +176,35 @@ class Learned:
 
 @final
 class Criterion(nn.Module):
-    """Turns a batch of embeddings and labels into one number to minimise.
+    """Computes the loss of a batch of embeddings and labels.
 
     The matrix of anchors x references is computed once and shared by the miner and the objective. Under DDP the
     batches of all processes are gathered first, and gradients have the scale of the single-process run.
 
     Args:
-        objective: A name (see `vicinal losses`) or a function of (matrix, positive, negative, **options).
-        references: What the batch is compared with: one of `Batch()`, `Proxies(...)`, `Memory(...)`, `Cover(...)`,
-            `OneHot(...)`, or several as a list of them or of (references, weight). By default those of the objective's
-            paper.
-        mining: A name or a function of (matrix, positive, negative), or None for all pairs.
-        mining_options: Options of the miner.
-        geometry: How the matrix is filled, by default as the objective's formula is written.
-        normalise: Brings embeddings and references to the "sphere", or clips them to the "ball", first.
-        regularisers: Weights of terms on the embeddings or the first references alone, by default those of the
+        objective: Name (see `vicinal losses`) or function of (matrix, positive, negative, **options).
+        references: References that the batch is compared with: one of `Batch()`, `Proxies(...)`, `Memory(...)`,
+            `Cover(...)`, `OneHot(...)`, or a list of them or of (references, weight). By default those of the
             objective's paper.
-        classes: Number of classes, for making proxies or one-hot labels where none are given.
-        dim: Dimension of the embeddings, for the same.
-        seed: Of proxies made here, and of what miners draw.
-        prefixes: Numbers of embedding and references, counted from the first, that are to do by themselves, too: the
-            loss is the mean over these lengths and the whole, so that embeddings may be cut (Matryoshka).
-        past_anchors: Items of past batches that count as anchors, too: for losses that compare items with proxies
-            alone, which have no use for a memory among their references.
-        overlap: Of labels that are sets: two belong together where the share of what both have in all that either has
-            (Jaccard) is above this; 0 asks for one common label.
+        mining: Name or function of (matrix, positive, negative); None for all pairs.
+        mining_options: Options of the miner.
+        geometry: Similarity or distance in the matrix; by default that of the objective's formula.
+        normalise: Normalisation of embeddings and references: "sphere" projects them to length 1, "ball" clips
+            longer ones to length 1, "none" leaves them unchanged.
+        regularisers: Weights of terms on the embeddings or the first references alone; by default those of the
+            objective's paper.
+        classes: Number of classes, for default proxies or one-hot labels.
+        dim: Dimension of the embeddings, for default proxies.
+        seed: Seed of default proxies and of the miner's random draws.
+        prefixes: Lengths of prefixes of embeddings and references that are trained too: the loss is the mean over
+            these lengths and the full length, so that embeddings can be truncated (Matryoshka).
+        past_anchors: Memory of past batches whose items are anchors too: for losses that compare items only with
+            proxies, which cannot use a memory among their references.
+        overlap: Jaccard index above which two sets of labels belong together; 0 requires one common label.
         **options: Options of the objective; `Learned(value)` makes one a parameter.
 
     Attributes:
-        watch: Set it to True to have `statistics` filled at each step (share of pairs kept, hardest pairs, on the first
+        watch: Whether to compute `statistics` at each step (share of pairs kept, hardest pairs, on the first
             references).
 
     Example:
@@ -239,7 +239,7 @@ class Criterion(nn.Module):
             objective = find_objective(objective, Trust.typed([objective]))
         self.objective = objective
         self.name = getattr(objective, "__name__", type(objective).__name__)
-        # A function that declares nothing about itself is taken to work on cosines and on any references.
+        # A function without declared traits is assumed to work on cosines and on any references.
         self.traits = traits_or_default(objective, geometry or "cosine")
         self.geometry = look_up("geometry", geometry or self.traits.geometry, GEOMETRIES)
         self.normalise: Normalise = normalise or ("none" if self.geometry.name == "dot" else "sphere")
@@ -302,14 +302,14 @@ class Criterion(nn.Module):
 
         Args:
             embeddings: One row per item, before or after normalisation.
-            labels: Integers of any size, as a tensor, an array or a list; 0 .. classes - 1 where references are made
-                per class. Or sets of labels: a row of booleans for each item, of which two belong together where they
-                share one, or where their `overlap` is large enough.
+            labels: Integers of any size, as a tensor, an array or a list; 0 .. classes - 1 if there are references per
+                class. Or sets of labels: a row of booleans for each item; two items belong together if they share a
+                label, or if their `overlap` is large enough.
             references: Embeddings to compare the items with instead of each other: a second view, or keys for queries.
-            reference_labels: Their labels.
-            ids: Which item of the dataset each one is, so that a memory never compares an item with itself.
-            positive: In the place of labels, which pairs of items (or of items and references) belong together.
-            negative: Which do not; by default all that are not positive.
+            reference_labels: Labels of the references.
+            ids: Index of each item in the dataset, so that a memory never compares an item with itself.
+            positive: Mask of pairs of items (or of items and references) that belong together, instead of labels.
+            negative: Mask of pairs that do not; by default all that are not positive.
         """
         own_pairs = positive is not None or references is not None
         if own_pairs:
@@ -317,13 +317,13 @@ class Criterion(nn.Module):
         if labels is None:
             if positive is None:
                 raise InputError("A loss needs labels, or the masks positive= and negative= of its pairs.")
-            labels = embeddings.new_zeros(len(embeddings), dtype=torch.long)  # from which no mask is made
+            labels = embeddings.new_zeros(len(embeddings), dtype=torch.long)  # not used for masks
         labels = as_labels(labels, embeddings.device)
         check_embeddings(embeddings, labels, ids)
         if labels.ndim == 2:
             self.check_takes_sets()
         embeddings, labels, ids = gather_batch(embeddings, labels, ids)
-        check_finite(embeddings)  # of all processes at once, so that all of them stop
+        check_finite(embeddings)  # of all processes, so that all of them stop
         with torch.autocast(device_type=embeddings.device.type, enabled=False):
             embeddings = widen(embeddings)
             anchors = self._normalised(embeddings)
@@ -344,7 +344,7 @@ class Criterion(nn.Module):
             return loss
 
     def _check_own_pairs(self, labels: Any, ids: Tensor | None, positive: Tensor | None) -> None:
-        """Raise where masks or references of one's own do not go with what this criterion compares with."""
+        """Raise an error if custom masks or references do not fit the references of this criterion."""
         if [type(module) for module in self.references] != [Batch] or self.past_anchors is not None:
             kinds = ", ".join(type(module).__name__ for module in self.references)
             raise InputError(
@@ -361,7 +361,7 @@ class Criterion(nn.Module):
             )
 
     def check_takes_sets(self) -> None:
-        """Raise where this criterion needs one label per item."""
+        """Raise an error if this criterion needs one label per item."""
         fitting = all(isinstance(module, Batch | Proxies | OneHot | Cover) for module in self.references)
         if not fitting or self.past_anchors is not None or any(value.ndim for value in self.learned.values()):
             raise InputError(
@@ -369,7 +369,7 @@ class Criterion(nn.Module):
             )
 
     def _warn_of_one_class(self, labels: Tensor) -> None:
-        """Say once that a batch has no negative pairs, which is a loss of zero and a mistake in the sampler."""
+        """Warn that a batch has no negative pairs, which means a zero loss and an unsuitable sampler."""
         alone = len(labels) > 1 and all(isinstance(module, Batch) for module in self.references)
         if not alone or labels.ndim == 2 or torch.compiler.is_compiling():
             return
@@ -380,7 +380,7 @@ class Criterion(nn.Module):
             )
 
     def __repr__(self) -> str:
-        """The loss and what it is used with, in one line."""
+        """Return the loss and its settings in one line."""
         parts = [repr(self.name)]
         if self.miner is not None:
             parts.append(f"mining={getattr(self.miner, '__name__', self.miner)!r}")
@@ -394,8 +394,9 @@ class Criterion(nn.Module):
         """Return the learned references and options with their learning-rate multipliers, for an optimiser.
 
         Args:
-            learning_rate: Of the network; given, every group has a rate of its own (`lr`), as torch's optimisers read
-                it: `torch.optim.AdamW([{"params": network.parameters()}, *criterion.parameter_groups(1e-4)], lr=1e-4)`.
+            learning_rate: Learning rate of the network; if given, every group has its own rate (`lr`), for torch's
+                optimisers:
+                `torch.optim.AdamW([{"params": network.parameters()}, *criterion.parameter_groups(1e-4)], lr=1e-4)`.
 
         Example:
             >>> [group["lr"] for group in Criterion("proxy_anchor", classes=3, dim=2).parameter_groups(1e-4)]
@@ -417,7 +418,7 @@ class Criterion(nn.Module):
         return groups
 
     def get_extra_state(self) -> Tensor:
-        """Return the state of the generator, so that what miners draw resumes exactly."""
+        """Return the state of the generator, so that the draws of miners resume exactly."""
         return self.generator.get_state()
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -425,7 +426,7 @@ class Criterion(nn.Module):
         self.generator.set_state(state.cpu())
 
     def _over_prefixes(self, anchors: Tensor, labels: Tensor, view: View, *, watch: bool) -> Tensor:
-        """The mean of a term over the prefixes and the whole of embeddings and references."""
+        """Return the mean of a term over the prefixes and the full length of embeddings and references."""
         loss = self._term(anchors, labels, view, watch=watch)
         if self.prefixes and self.prefixes[-1] >= anchors.shape[1]:
             raise InputError(f"Prefixes are shorter than the embeddings' {anchors.shape[1]}; got {self.prefixes}.")
@@ -462,7 +463,7 @@ class Criterion(nn.Module):
 
     def _normalised(self, vectors: Tensor) -> Tensor:
         if self.normalise == "none" or self.geometry.name.startswith("cosine"):
-            return vectors  # the cosine geometries normalise by themselves
+            return vectors  # the cosine geometries normalise themselves
         return to_ball(vectors) if self.normalise == "ball" else to_sphere(vectors)
 
     def _mine(self, matrix: Tensor, positive: Tensor, negative: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -470,13 +471,13 @@ class Criterion(nn.Module):
             return positive, negative
         offered = {"similarity": self.geometry.similarity, "generator": self.generator, "dim": dim}
         supplied = {name: value for name, value in offered.items() if name in self.miner_asks}
-        kept = self.miner(matrix, positive, negative, **supplied, **self.mining_options)
-        if not (isinstance(kept, tuple) and len(kept) == 2 and all(isinstance(mask, Tensor) for mask in kept)):
+        mined = self.miner(matrix, positive, negative, **supplied, **self.mining_options)
+        if not (isinstance(mined, tuple) and len(mined) == 2 and all(isinstance(mask, Tensor) for mask in mined)):
             raise InputError(
                 f"A miner returns the two masks (positive, negative) with pairs taken out; "
-                f"{getattr(self.miner, '__name__', 'this one')} returned {type(kept).__name__}."
+                f"{getattr(self.miner, '__name__', 'this one')} returned {type(mined).__name__}."
             )
-        return kept[0], kept[1]
+        return mined[0], mined[1]
 
     def _terms(
         self,
@@ -507,7 +508,7 @@ def _own_view(
     positive: Tensor | None,
     negative: Tensor | None,
 ) -> View:
-    """Return what a person compares the anchors with: other embeddings by labels or masks, or each other by masks."""
+    """Return the custom view to compare anchors with: other embeddings by labels or masks, or each other by masks."""
     if references is None:
         vectors = anchors
     else:
@@ -520,11 +521,11 @@ def _own_view(
             raise InputError(f"Items have {anchors.shape[1]} dimensions and their references {vectors.shape[1]}.")
         if positive is None:
             return View(vectors, labels)
-    assert positive is not None  # where there are no references there are masks
+    assert positive is not None  # without references there are masks
     shape = (len(anchors), len(vectors))
     check_pairs(anchors.new_zeros(shape), positive, positive if negative is None else negative)
     negative = ~positive if negative is None else negative
-    if references is None:  # an item and itself are no pair, whatever the masks say
+    if references is None:  # an item is no pair with itself, whatever the masks say
         apart = ~torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
         positive, negative = positive & apart, negative & apart
     if not torch.compiler.is_compiling() and bool((positive & negative).any()):
@@ -533,7 +534,7 @@ def _own_view(
 
 
 def _of_each_anchor(value: Tensor, labels: Tensor) -> Tensor:
-    """Return a learned option as it is, or one row per anchor where each class has its own value."""
+    """Return a learned option unchanged, or one row per anchor if each class has its own value."""
     if value.ndim == 0:
         return value
     check_labels(labels, len(value))

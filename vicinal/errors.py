@@ -1,10 +1,10 @@
-"""The errors that vicinal raises on purpose; each says what was wrong, what was got, and how to mend it.
+"""Errors that vicinal raises on purpose; each message says what is wrong, what was got, and what to do.
 
 VicinalError
 ├── InputError     (ValueError)   an argument of the wrong shape, length, range or content
-├── UnknownName    (ValueError)   a name that no table holds, with the nearest one that exists
+├── UnknownName    (ValueError)   a name that does not exist, with the nearest one that does
 ├── DataError      (ValueError)   files or tables that cannot be used; all problems listed at once
-├── Interrupted                    work was asked to stop; it is saved and can go on
+├── Interrupted                    work was interrupted; it is saved and can be resumed
 ├── NotFinite      (ArithmeticError)   NaN or infinity where numbers were needed
 └── MissingExtra   (ImportError)  an optional dependency is not installed, with the pip command
 """
@@ -38,7 +38,7 @@ class InputError(VicinalError, ValueError):
 
 
 class Interrupted(VicinalError):
-    """Work was asked to stop; everything is saved and it can go on."""
+    """Work was interrupted; everything is saved and it can be resumed."""
 
 
 class NotFinite(VicinalError, ArithmeticError):
@@ -46,12 +46,12 @@ class NotFinite(VicinalError, ArithmeticError):
 
 
 class UnknownName(VicinalError, ValueError):
-    """A name that no table holds; the message offers the nearest one.
+    """A name that does not exist; the message suggests the nearest one.
 
     Args:
-        kind: What was looked for, as a person would call it ("loss", "dataset").
-        name: What was got.
-        choices: What there is.
+        kind: Kind of object that was looked up ("loss", "dataset").
+        name: Name that was got.
+        choices: Names that exist.
 
     Example:
         >>> str(UnknownName("loss", "tripplet", ["triplet", "circle"]))
@@ -70,8 +70,8 @@ class DataError(VicinalError, ValueError):
 
     Args:
         summary: One sentence saying what was being read.
-        problems: One line each.
-        hint: What the person can do.
+        problems: Problems, one line each.
+        hint: Advice to the user.
     """
 
     def __init__(self, summary: str, problems: Sequence[str] = (), hint: str = "") -> None:

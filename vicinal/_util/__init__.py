@@ -1,1 +1,1 @@
-"""Utilities without a concept of their own: files, reading, code by name, text, progress, secrets, the machine."""
+"""Utilities: files, reading, code by name, text, progress, secrets, the machine."""

@@ -1,12 +1,13 @@
-"""Names of code: those of a table, those that installed packages bring, and `package.module:name` or `file.py:name`.
+"""Find code by name: in a table, in installed packages, or as `package.module:name` or `file.py:name`.
 
-Wherever vicinal takes a name, it takes the object, too: `name_of` gives an object a name under which `find` returns it
-again, so that recipes, records and other processes need to hold names alone.
+Wherever vicinal accepts a name, it also accepts the object: `name_of` gives an object a name under which `find` returns
+it, so that recipes, records and other processes only need names.
 
-Names in tables and names that installed packages bring (by their entry points) need no permission. The code of a
-`module:name` is imported only if a `Trust` that is passed to `find` allows it. Whoever takes names from the user makes
-one (`Trust.typed`, `Trust.of`) and passes it on: with a `Recipe`, a `Run` or an `Index`, and with the task of another
-process. Names that a recipe, a folder, a journal or a listing of files holds are in no Trust by themselves.
+Names in tables and names from installed packages (by their entry points) need no permission. The code of a
+`module:name` is imported only if the `Trust` that is passed to `find` allows it. Code that takes names from the user
+creates a Trust (`Trust.typed`, `Trust.of`) and passes it on: with a `Recipe`, a `Run` or an `Index`, and with the task
+of another process. Names that come from a recipe, a folder, a journal or a listing of files are not trusted by
+themselves.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ __all__ = [
     "works_elsewhere",
 ]
 
-# What is named, as errors call it, and the group of entry points by which packages bring theirs along.
+# Kinds of code, as errors call them, and the group of entry points by which packages register theirs.
 GROUPS = {
     "loss": "vicinal.objectives",
     "miner": "vicinal.miners",
@@ -58,16 +59,16 @@ GROUPS = {
 }
 CODE = re.compile(r"(?P<source>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_<][\w.<>]*)")
 
-RECIPE = ".toml"  # ends the name of a recipe's file, whatever else is in the name
-INSTANCE = ".<instance>"  # ends the name of an object whose class has the name before it
+RECIPE = ".toml"  # suffix of recipe files, whatever else is in the name
+INSTANCE = ".<instance>"  # suffix of the name of an object, after the name of its class
 
-# Objects that the user handed over, by the names they got. This is state of the process, since such an object may exist
-# nowhere else: a lambda has no module that could be imported. Being in it gives no permission to import anything.
+# Objects that the user passed, by their generated names. This is process-wide state, since such an object may exist
+# nowhere else: a lambda has no module that could be imported. An entry gives no permission to import anything.
 _handed_over: dict[str, Any] = {}
 
 
 def is_code(name: str) -> bool:
-    """Whether a name has the form `package.module:name` or `file.py:name`; the name of a recipe's file never has.
+    """Return whether a name has the form `package.module:name` or `file.py:name`; names of recipe files never do.
 
     Example:
         >>> [is_code(name) for name in ("my_losses:hinge", "lab/mine.py:hinge", "triplet", "losses/mine.py:f.toml")]
@@ -77,7 +78,7 @@ def is_code(name: str) -> bool:
 
 
 def short_name(name: str) -> str:
-    """Return what tables and figures call it.
+    """Return the short form of a name for tables and figures.
 
     Example:
         >>> short_name("my_losses:hinge"), short_name("triplet")
@@ -89,11 +90,11 @@ def short_name(name: str) -> str:
 @final
 @dataclass(frozen=True)
 class Trust:
-    """The modules and files whose code may be imported. It is immutable and passed along; no process remembers it.
+    """Modules and files whose code may be imported; immutable, passed as an argument, and never stored globally.
 
     Attributes:
-        sources: "my_module", "my_package" (with all modules in it) or "lab/mine.py", sorted. They are what public
-            functions take as `allow_code`.
+        sources: Sorted names such as "my_module", "my_package" (with all its modules) or "lab/mine.py", as in the
+            argument `allow_code` of public functions.
 
     Example:
         >>> trust = Trust.of(["my_package"]) | Trust.typed(["triplet+lab/mine.py:my_miner"])
@@ -105,28 +106,29 @@ class Trust:
 
     @classmethod
     def none(cls) -> Trust:
-        """Trust in nothing: tables and installed packages are all there is."""
+        """Trust nothing beyond tables and installed packages."""
         return cls()
 
     @classmethod
     def of(cls, sources: Iterable[str]) -> Trust:
-        """Trust in what `--allow-code` or `allow_code=` names: modules, packages, files or a whole "my_module:name"."""
+        """Trust the sources of `--allow-code` or `allow_code=`: modules, packages, files or a full "my_module:name"."""
         names = [sources] if isinstance(sources, str) else sources
         return cls(tuple(sorted({_source_of(name) if is_code(name) else name for name in names})))
 
     @classmethod
     def typed(cls, values: Iterable[Any]) -> Trust:
-        """Trust in the code among values that the user typed on the command line or wrote into a Python call.
+        """Trust the code named in values that the user typed on the command line or in a Python call.
 
         Args:
-            values: Of which only texts can name code: "my_module:my_loss", or "my_module:my_loss+mine.py:my_miner". A
-                `Path` is a file, and never the name of code. Never pass names that a file or a listing of files holds.
+            values: Values, of which only strings can name code: "my_module:my_loss", or
+                "my_module:my_loss+mine.py:my_miner". A `Path` is a file and never the name of code. Never pass names
+                that come from a file or a listing of files.
         """
         parts = (part.strip() for value in values if isinstance(value, str) for part in value.split("+"))
         return cls.of(part for part in parts if is_code(part))
 
     def allows(self, source: str) -> bool:
-        """Whether the code of a module or file may be imported; that it was imported before does not count."""
+        """Return whether the code of a module or file may be imported, even if it was imported before."""
         if source.endswith(".py"):
             path = os.path.abspath(source)
             return any(other.endswith(".py") and os.path.abspath(other) == path for other in self.sources)
@@ -136,19 +138,19 @@ class Trust:
         return Trust.of((*self.sources, *other.sources))
 
 
-NO_TRUST = Trust.none()  # the default of every argument that takes one
+NO_TRUST = Trust.none()  # the default of every Trust argument
 
 
 def handed_over(names: Iterable[str]) -> Trust:
-    """Trust in the code of those names that stand for objects handed over in this process, for another process."""
+    """Trust the code of those names that refer to objects passed by the user in this process, for another process."""
     return Trust.of(name for name in names if name in _handed_over)
 
 
 def known_name(kind: str, name: str, table: Mapping[str, Any]) -> str:
-    """Return a name that stands for something, or at least may: no code is run.
+    """Return the name if it exists, or has the form of code; no code is run.
 
     Raises:
-        UnknownName: With the nearest one that exists.
+        UnknownName: If the name does not exist; suggests the nearest one.
     """
     if name in table or is_code(name) or name in _brought(kind):
         return name
@@ -156,17 +158,17 @@ def known_name(kind: str, name: str, table: Mapping[str, Any]) -> str:
 
 
 def find(kind: str, name: str, table: Mapping[str, Any], trust: Trust) -> Any:
-    """Return what a name stands for: in the table, handed over, brought by a package, or importable.
+    """Return the object of a name: from the table, passed by the user, from an installed package, or imported.
 
     Args:
-        kind: One of `GROUPS`.
-        name: As people type it.
-        table: The names of vicinal itself.
-        trust: The code that may be imported.
+        kind: Key of `GROUPS`.
+        name: Name as users type it.
+        table: Built-in objects by name.
+        trust: Code that may be imported.
 
     Raises:
-        UnknownName: For a name that nothing has.
-        InputError: For code that is not trusted, or that cannot be imported.
+        UnknownName: If the name does not exist.
+        InputError: If the code is not trusted, or cannot be imported.
     """
     known_name(kind, name, table)
     if name in table:
@@ -187,7 +189,7 @@ def find(kind: str, name: str, table: Mapping[str, Any], trust: Trust) -> Any:
 
 
 def name_of(kind: str, thing: Any, table: Mapping[str, Any]) -> str:
-    """Return the name of an object, and remember it under that name; a name is returned as it is.
+    """Return the name of an object, and register the object under it; a name is returned unchanged.
 
     Example:
         >>> name_of("loss", len, {"length": len}), name_of("loss", "triplet", {})
@@ -213,13 +215,13 @@ def name_of(kind: str, thing: Any, table: Mapping[str, Any]) -> str:
 
 
 def works_elsewhere(name: str) -> bool:
-    """Whether another process finds the same under a name, by importing it."""
+    """Return whether another process can import the same object by its name."""
     if not is_code(name) or name not in _handed_over:
         return True
     source, _, inside = name.rpartition(":")
-    if source.endswith(".py"):  # the script that is running, which another process imports as a module
+    if source.endswith(".py"):  # the running script, which another process imports as a module
         return getattr(sys.modules["__main__"], inside, None) is _handed_over[name]
-    # Here the module is loaded already, from wherever that was: another process looks along the path.
+    # In this process the module is already loaded, from anywhere; another process searches the path.
     if PathFinder.find_spec(source.partition(".")[0], [*sys.path, os.getcwd()]) is None:
         return False
     try:
@@ -229,9 +231,9 @@ def works_elsewhere(name: str) -> bool:
 
 
 def code_hash(kind: str, name: str, table: Mapping[str, Any], trust: Trust) -> str | None:
-    """Return the SHA-256 of the file that code is in, or of its own source where there is no file; None for ours.
+    """Return the SHA-256 of the file of custom code, or of its source if there is no file; None for built-in code.
 
-    An object that was not imported by its name counts with what is in it: bound arguments, closed-over values, weights.
+    For an object that cannot be imported by name, its content is included: bound arguments, closure values, weights.
     """
     if name in table:
         return None
@@ -246,7 +248,7 @@ def code_hash(kind: str, name: str, table: Mapping[str, Any], trust: Trust) -> s
 
 
 def brought_along(kind: str) -> dict[str, Any]:
-    """Load all that installed packages bring of a kind, by name; what is broken is left out, with a warning."""
+    """Load all objects of a kind from installed packages, by name; broken ones are left out with a warning."""
     loaded = {}
     for name in sorted(_brought(kind)):
         try:
@@ -257,7 +259,7 @@ def brought_along(kind: str) -> dict[str, Any]:
 
 
 def _definition(thing: Any) -> Any:
-    """Return the function or class that the source of an object is written down in."""
+    """Return the function or class whose source defines an object."""
     inner = thing.func if isinstance(thing, functools.partial) else thing
     return inner if hasattr(inner, "__qualname__") else type(inner)
 
@@ -267,14 +269,14 @@ def _brought(kind: str) -> dict[str, EntryPoint]:
 
 
 def _source_of(name: str) -> str:
-    """Return the module or file of a name of code."""
+    """Return the module or file in the name of code."""
     return name.rpartition(":")[0]
 
 
 def _imported(source: str) -> ModuleType:
-    """Import a module, from the current folder where it is not installed; or a file."""
+    """Import a module (from the current folder if it is not installed) or a file."""
     if not source.endswith(".py"):
-        here = os.getcwd()  # which `python -m vicinal` looks in, and the command `vicinal` does not
+        here = os.getcwd()  # on the path of `python -m vicinal`, but not of the command `vicinal`
         if here in sys.path:
             return importlib.import_module(source)
         sys.path.append(here)
@@ -301,7 +303,7 @@ def _imported(source: str) -> ModuleType:
 
 @contextmanager
 def _explained(kind: str, name: str) -> Iterator[None]:
-    """Say in one sentence why code cannot be had."""
+    """Turn import errors into an InputError that says why the code cannot be imported."""
     source, _, inside = name.rpartition(":")
     try:
         yield
@@ -317,12 +319,12 @@ def _source(function: Any) -> bytes:
         return Path(file).read_bytes()
     try:
         return inspect.getsource(function).encode()
-    except (OSError, TypeError):  # typed into an interpreter, or made by `exec`
+    except (OSError, TypeError):  # typed into an interpreter, or created by `exec`
         return marshal.dumps(function.__code__) if hasattr(function, "__code__") else repr(function).encode()
 
 
 def _contents(thing: Any) -> list[Any]:
-    """Return what an object holds beyond its source, as far as it can be written down the same way again."""
+    """Return the content of an object beyond its source, as far as it can be written down reproducibly."""
     if isinstance(thing, functools.partial):
         return [*thing.args, *sorted(thing.keywords.items()), *_contents(thing.func)]
     function = inspect.unwrap(thing)

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, flushed to disk, and sealed with a checksum."""
+"""Write files atomically, flush them to disk, and protect them by checksums."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ __all__ = [
 
 
 def prepare_output(path: Path | None) -> None:
-    """Find out before the work whether its result can be written; folders above the file are made.
+    """Check before the work whether its result can be written; parent folders are created.
 
     Args:
-        path: Of the file; None for none.
+        path: Path of the file; None to check nothing.
 
     Raises:
-        DataError: Where the file could not be written.
+        DataError: If the file cannot be written.
     """
     if path is None:
         return
-    if os.path.isdir(path):  # which takes any name, however long
+    if os.path.isdir(path):  # works for names of any length
         raise DataError(f"Cannot write {path}: it is a folder.", hint="Give the name of a file.")
     partial = _beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Only an attempt tells: permissions, quotas and read-only disks all show here, for any user.
+        # Only an attempt detects permissions, quotas and read-only disks for any user.
         with partial.open("xb") as file:
             file.write(b"\0")
     except (OSError, ValueError) as error:
@@ -67,7 +67,7 @@ def replacing_path(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` at the end; a reader sees the old content or the new one.
 
     Raises:
-        DataError: Where the file cannot be written; what was there before stays.
+        DataError: If the file cannot be written; the previous content stays.
     """
     partial = _beside(path)
     try:
@@ -75,7 +75,7 @@ def replacing_path(path: Path) -> Iterator[Path]:
         with partial.open("xb") as file:
             mode = os.fstat(file.fileno()).st_mode & 0o777
         yield partial
-        # Some writers make a file of their own that nobody else may read; this one follows the umask as all do.
+        # Some writers create the file again, readable by its owner only; restore the mode of the umask.
         partial.chmod(mode)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
@@ -87,31 +87,31 @@ def replacing_path(path: Path) -> Iterator[Path]:
             hint="Free some space or choose another place; what was there before is untouched.",
         ) from error
     finally:
-        with suppress(OSError):  # a folder that is gone or cannot be written to says so elsewhere
+        with suppress(OSError):  # a folder that is missing or read-only raises an error elsewhere
             partial.unlink(missing_ok=True)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing so that a reader sees the old content or the new, never a part."""
+    """Open a file for writing so that a reader sees the old or the new content, never a part."""
     with replacing_path(path) as partial, partial.open("wb") as file:
         yield file
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
+    """Write a text file atomically."""
     with replacing(path) as file:
         file.write(text.encode(errors="backslashreplace"))
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on disk: a file that was renamed is not there after a power cut before they are.
+    """Flush the entries of a folder to disk; without it, a rename may be lost after a power cut.
 
-    Where a system cannot do that (Windows, some network file systems) nothing is done; a disk that fails is an error.
+    Does nothing on systems that do not support it (Windows, some network file systems); a failing disk is an error.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # Windows opens no folders, and syncs names by itself
+    except PermissionError:  # Windows cannot open folders, and syncs names itself
         return
     try:
         os.fsync(descriptor)
@@ -123,14 +123,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Remove what processes that were killed while they wrote have left in a folder that this process has locked."""
+    """Remove partial files of killed processes from a folder that this process has locked."""
     for partial in folder.glob(".*.partial"):
         with suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
 def _sweep(path: Path) -> None:
-    """Remove what processes that were killed while they wrote this file have left of it; all others may be at work."""
+    """Remove partial files of this file from processes that are known to have ended; others may still be writing."""
     prefix = _prefix(path)
     for name in os.listdir(path.parent):
         if name.startswith(prefix) and name.endswith(".partial"):
@@ -141,12 +141,12 @@ def _sweep(path: Path) -> None:
 
 
 def _beside(path: Path) -> Path:
-    # With a number of its own, as two runs, or two threads, may write the same features at the same time.
+    # With a random suffix, since two runs, or two threads, may write the same features at the same time.
     return path.with_name(f"{_prefix(path)}{this_process().replace(' ', '-')}-{secrets.token_hex(4)}.partial")
 
 
 def _prefix(path: Path) -> str:
-    # The name of a file may have 255 bytes, of which what follows here takes up to 70.
+    # A file name may have 255 bytes; the part added to it takes up to 70.
     too_long = len(os.fsencode(path.name)) > 180
     return f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16] if too_long else path.name}."
 
@@ -155,13 +155,13 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error).rstrip(".")
 
 
-# Files of an index: changes that are on the disk when a call returns, and caches that can be computed again.
+# Files of an index: writes that are on disk when a call returns, and caches that can be recomputed.
 
 CHUNK = 1 << 30  # systems write at most 2 GB at a time
 
 
 def write_at(path: Path, offset: int, content: bytes | memoryview) -> None:
-    """Write bytes at a position of a file, which is made if it is not there; nothing is synced yet."""
+    """Write bytes at an offset of a file, which is created if it does not exist; nothing is synced yet."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
     try:
         os.lseek(descriptor, offset, os.SEEK_SET)
@@ -179,7 +179,7 @@ def sync_file(path: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Give a file or folder its name, in place of what has it, and flush that to disk."""
+    """Rename a file or folder, replacing an existing one, and flush the change to disk."""
     os.replace(source, target)
     sync_folder(target.parent)
 
@@ -187,10 +187,10 @@ def rename(source: Path, target: Path) -> None:
 @final
 @dataclass(frozen=True)
 class CachedFile:
-    """A file that can be computed again, beside a JSON file that says what it was computed from.
+    """A file that can be recomputed, with a JSON file that records what it was computed from.
 
-    A file that is missing, damaged, of another version or of other data is not read: its owner computes it again. A
-    folder that cannot be written to keeps nothing.
+    A file that is missing, damaged, of another version or of other data is not read: its owner recomputes it. In a
+    read-only folder nothing is stored.
 
     Attributes:
         path: Path of the file; the JSON file has the same name and ends in .json.
@@ -201,12 +201,12 @@ class CachedFile:
     version: int
 
     def read(self, fits: Callable[[Mapping[str, Any]], bool]) -> tuple[NDArray[np.uint8], Mapping[str, Any]] | None:
-        """Return the bytes, mapped from the file, and the fields that were written with them; None if they do not fit.
+        """Return the memory-mapped bytes, and the fields that were written with them; None if they do not fit.
 
         Args:
-            fits: Whether the fields are those of the present data.
+            fits: Function that returns whether the fields match the current data.
         """
-        import numpy as np  # here, as the command line imports this file for its help
+        import numpy as np  # imported here, since the command line imports this file for its help
 
         try:
             about = json.loads(self._beside.read_text(encoding="utf-8"))
@@ -220,9 +220,9 @@ class CachedFile:
             return None
 
     def write(self, content: bytes | memoryview, about: Mapping[str, Any]) -> None:
-        """Keep bytes with fields that say what they were computed from."""
+        """Store bytes with fields that record what they were computed from."""
         fields = {**about, "version": self.version, "sha256": _checksum(about, content)}
-        with suppress(DataError):  # the next process computes it again
+        with suppress(DataError):  # the next process recomputes it
             with replacing(self.path) as file:
                 file.write(content)
             write_atomically(self._beside, json.dumps(fields) + "\n")
@@ -238,7 +238,7 @@ def _checksum(about: Mapping[str, Any], content: bytes | memoryview) -> str:
     return total.hexdigest()
 
 
-# JSON objects whose last field is a checksum of the rest: damage that leaves them valid JSON is seen.
+# JSON objects whose last field is a checksum of the rest, which detects damage that leaves valid JSON.
 
 DIGITS = 16
 SEAL = b',"sha256":"%s"}'
@@ -256,9 +256,9 @@ def sealed(text: bytes) -> bytes:
 
 
 def unsealed(text: bytes) -> tuple[bytes, Literal["sealed", "torn", "damaged"]]:
-    """Return what was sealed, and whether it still is what it was.
+    """Return the content of a sealed object, and whether it is intact.
 
-    A line that a killed process left half-written is "torn": it has no checksum, and does not end as one does.
+    A line that a killed process left half-written is "torn": it has no checksum, and does not end like one.
 
     Example:
         >>> unsealed(sealed(b'{"step": 1}'))

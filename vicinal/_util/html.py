@@ -1,4 +1,4 @@
-"""The few pieces of HTML that objects show themselves with in a notebook."""
+"""HTML for showing objects in notebooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["html_page", "html_picture", "html_table"]
 
 
 def html_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table; numbers stand at the right, and everything is escaped.
+    """Return a table; numbers are right-aligned, and everything is escaped.
 
     Example:
         >>> html_table(["score", "value"], [["P@1", 0.5]]).count("<td")
@@ -34,7 +34,7 @@ def html_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
 
 
 def html_picture(image: Image.Image, alt: str) -> str:
-    """A picture inside the page."""
+    """Return an image that is embedded in the page."""
     file = BytesIO()
     image.save(file, format="PNG", optimize=True)
     content = base64.b64encode(file.getvalue()).decode("ascii")
@@ -42,5 +42,5 @@ def html_picture(image: Image.Image, alt: str) -> str:
 
 
 def html_page(title: str, *parts: str) -> str:
-    """A title and what follows it."""
+    """Return a title followed by parts of HTML."""
     return f"<div><p><strong>{escape(title)}</strong></p>{''.join(parts)}</div>"

@@ -1,4 +1,4 @@
-"""What this machine has: processors, processes, memory used so far, a folder for what can be computed again."""
+"""Facts about this machine: cores, processes, peak memory, and the cache folder."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["cache_folder", "cores", "give_back", "is_gone", "peak_memory_mib", "
 
 
 def cache_folder() -> Path:
-    """Return where features and downloaded weights are kept: `$VICINAL_CACHE`, or the user's cache folder."""
+    """Return the folder of cached features and downloaded weights: `$VICINAL_CACHE`, or in the user's cache folder."""
     named = os.environ.get("VICINAL_CACHE")
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(named) if named else home / "vicinal"
 
 
 def cores() -> int:
-    """Return how many processors this process may use; `$OMP_NUM_THREADS` lowers it."""
+    """Return the number of cores that this process may use; `$OMP_NUM_THREADS` lowers it."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(allowed, int(asked)) if asked.isdigit() and int(asked) else allowed
+    requested = os.environ.get("OMP_NUM_THREADS", "")
+    return min(allowed, int(requested)) if requested.isdigit() and int(requested) else allowed
 
 
 def peak_memory_mib() -> float:
-    """Return the most memory that this process has held so far; 0 where the system does not tell."""
+    """Return the peak memory of this process so far; 0 if the system does not report it."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -40,18 +40,18 @@ def peak_memory_mib() -> float:
 
 
 def this_process() -> str:
-    """Return a name of this process that no other has: machine, boot, namespace, number and start.
+    """Return a unique name of this process: machine, boot, namespace, process id and start time.
 
-    The number alone is given out again, after a restart of a container at once.
+    The process id alone is reused, in a restarted container immediately.
     """
     return f"{_system()} {os.getpid()} {_started(os.getpid())}"
 
 
 def is_gone(process: str) -> bool | None:
-    """Return whether a process is known to have ended; None for one of another machine, of which nothing is known.
+    """Return whether a process is known to have ended; None for a process of another machine.
 
     Args:
-        process: As `this_process` named it there.
+        process: Name of the process from `this_process`.
 
     Example:
         >>> is_gone(this_process()), is_gone("elsewhere 1 2")
@@ -66,39 +66,39 @@ def is_gone(process: str) -> bool | None:
 
 
 def _system() -> str:
-    """Return what numbers of processes are counted in: a machine since its start, and a container of it."""
+    """Return the scope of process ids: a machine since its boot, and a container on it."""
     boot, namespace = "", ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")
-    # As a few digits that fit into the name of a file.
+    # As a few digits that fit into a file name.
     return hashlib.sha256(f"{socket.gethostname()}/{boot}/{namespace}".encode()).hexdigest()[:12]
 
 
 def _started(number: int) -> str | None:
-    """Return when a process started, in ticks since the boot; "" where the system does not tell, None if it is gone."""
+    """Return the start of a process in ticks since the boot; "" if the system does not report it, None if it ended."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:
         return None
-    except OSError:  # alive, and somebody else's
+    except OSError:  # alive, but owned by another user
         pass
     try:
-        # The name in brackets may hold anything; what follows is the state, and 19 fields later the start.
+        # The name in brackets may contain anything; after it come the state and, 19 fields later, the start.
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
     return None if fields[0] in "ZX" else fields[19]
 
 
-# Memory that was freed goes back to the system, where the C library would keep it.
+# Return freed memory to the system, which the C library would keep.
 
 
 def give_back() -> None:
-    """Have the C library return whole pages that nothing uses; nothing happens where it cannot.
+    """Make the C library return unused pages to the system; does nothing if it cannot.
 
-    Blocks of products come and go by the hundred thousand, and what is kept between them lies scattered among the
-    freed ones: glibc then asks for ever more instead of finding room.
+    Blocks of products are allocated and freed by the hundred thousand, with longer-lived data scattered among them:
+    the heap is fragmented, and glibc requests more and more memory.
     """
     trim = _trim()
     if trim is not None:

@@ -1,4 +1,4 @@
-"""A progress bar in a terminal, and a plain line every few seconds where there is none."""
+"""A progress bar in a terminal, or a plain line every few seconds without one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rich.progress import Progress, ProgressColumn, Task, TaskID
 
 __all__ = ["LiveBar", "clock"]
 
-FIRST, EVERY = 3.0, 10.0  # seconds before the first plain line, and between two
+FIRST, EVERY = 3.0, 10.0  # seconds before the first plain line, and between lines
 
 
 @final
 class LiveBar(Progress):
-    """Rich's bar on standard error; in a log, a pipe or a batch job, lines that say the same.
+    """A rich progress bar on standard error; in a log, a pipe or a batch job, plain lines with the same content.
 
     Args:
-        *columns: What the bar shows.
+        *columns: Columns of the bar.
         shown: Whether to show anything.
-        **options: What rich's `Progress` takes.
+        **options: Options of rich's `Progress`.
     """
 
     def __init__(self, *columns: str | ProgressColumn, shown: bool = True, **options: Any) -> None:
@@ -30,12 +30,12 @@ class LiveBar(Progress):
         super().__init__(*columns, console=console, disable=not shown or self._plain, **options)
 
     def update(self, task_id: TaskID, **changes: Any) -> None:
-        """Change a task, and say so in a line if it is time for one."""
+        """Change a task, and print a line if one is due."""
         super().update(task_id, **changes)
         self._say(task_id)
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
-        """Move a task on, and say so in a line if it is time for one."""
+        """Advance a task, and print a line if one is due."""
         super().advance(task_id, advance)
         self._say(task_id)
 
@@ -46,7 +46,7 @@ class LiveBar(Progress):
 
 
 def in_words(task: Task) -> str:
-    """What a bar shows, as a line of text."""
+    """Return the content of a bar as a line of text."""
     done = f"{int(task.completed):,} of {task.total:,.0f}" if (task.total or 0) > 1 else f"{task.percentage:.0f} %"
     left = None if task.time_remaining is None else float(task.time_remaining)
     parts = [f"{task.description}: {done}", *(str(fact) for fact in task.fields.values() if fact)]
@@ -55,7 +55,7 @@ def in_words(task: Task) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as people read them.
+    """Return seconds as minutes and hours.
 
     Example:
         >>> clock(75.0), clock(3 * 3600 + 62.0)

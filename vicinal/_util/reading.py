@@ -1,8 +1,7 @@
-"""Everything that comes from outside is read here: what cannot be read becomes one error, with the file and what to do.
+"""Read external files; anything unreadable raises one kind of error, with the file and what to do.
 
-The parsers below are those of other libraries, and on damaged input each of them raises what it likes: dozens of kinds
-of exceptions have been seen. `reading` therefore turns whatever is raised inside it into a `DataError`; nothing but the
-parsing itself belongs inside.
+The parsers belong to other libraries, and on damaged input they raise arbitrary exceptions: dozens of kinds have been
+seen. `reading` therefore turns any exception inside it into a `DataError`; only the parsing itself belongs inside.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ __all__ = [
     "require_file",
 ]
 
-INFLATION = 1100  # more than a byte of an archive can become
+INFLATION = 1100  # upper bound of the bytes that one byte of an archive can expand to
 PIECE = 1 << 24
 MAT_SECONDS = 120
 DAMAGED = "It may be cut short or damaged: copy or make it again."
 
 
 def printable(text: object) -> str:
-    r"""Return a text that can be printed and written: bytes of a file's name that are not UTF-8 are spelled out.
+    r"""Return a text that can be printed and written: bytes of a file name that are not UTF-8 are escaped.
 
     Example:
         >>> printable("caf\udce9")
@@ -63,15 +62,15 @@ def printable(text: object) -> str:
 
 
 def fault_of_file(path: str | Path) -> str | None:
-    """Return why there is nothing to read at a path, in a few words; None for a file.
+    """Return in a few words why a path cannot be read; None for a file.
 
-    A pipe would be waited for forever, and a device never ends: only files are read.
+    Only files are read: a pipe could block forever, and a device never ends.
     """
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         return "missing"
-    except (OSError, ValueError) as error:  # a link to itself; a name that no file can have
+    except (OSError, ValueError) as error:  # a link to itself; an invalid file name
         return f"unreadable ({getattr(error, 'strerror', None) or error})"
     if stat.S_ISREG(mode):
         return None
@@ -79,10 +78,10 @@ def fault_of_file(path: str | Path) -> str | None:
 
 
 def require_file(path: str | Path) -> None:
-    """Raise where there is no file at a path.
+    """Raise an error if there is no file at a path.
 
     Raises:
-        DataError: Saying what is there instead.
+        DataError: If there is none; the message says what is there instead.
     """
     fault = fault_of_file(path)
     if fault == "missing":
@@ -93,22 +92,22 @@ def require_file(path: str | Path) -> None:
 
 @contextmanager
 def reading(path: str | Path, kind: str, hint: str = DAMAGED) -> Iterator[None]:
-    """Turn whatever goes wrong while a file is parsed into an error that names it.
+    """Turn any exception while a file is parsed into an error that names the file.
 
     Args:
-        path: Of the file, which must be one.
-        kind: What it should be: "a table (.csv)".
-        hint: What can be done.
+        path: Path of the file, which must be a regular file.
+        kind: Expected kind of file, such as "a table (.csv)".
+        hint: Advice to the user.
 
     Raises:
-        DataError: Where the file cannot be read as that kind.
+        DataError: If the file cannot be read as that kind.
     """
     require_file(path)
     try:
         yield
     except VicinalError:
         raise
-    except Exception as error:  # see above: parsers raise what they like
+    except Exception as error:  # parsers raise arbitrary exceptions, see above
         raise DataError(f"{printable(path)} is not {kind} that can be read: {_reason(error)}.", hint=hint) from error
 
 
@@ -132,27 +131,27 @@ def read_content(path: str | Path) -> bytes:
 
 
 def read_text(path: str | Path, kind: str = "text") -> str:
-    """Return a text in UTF-8; the mark at its beginning that some programs write is passed over."""
+    """Return a text in UTF-8; a byte order mark at its beginning is skipped."""
     with reading(path, kind, "Save it as UTF-8 (in Excel: 'CSV UTF-8')."):
         return Path(path).read_bytes().decode("utf-8-sig")
 
 
 def read_json(path: str | Path) -> Any:
-    """Return what a JSON file holds."""
+    """Return the content of a JSON file."""
     text = read_text(path, "JSON")
     with reading(path, "JSON"):
         return json.loads(text)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Return what a TOML file holds."""
+    """Return the content of a TOML file."""
     text = read_text(path, "TOML")
     with reading(path, "TOML", "See `vicinal recipes --help` for files that are."):
         return tomllib.loads(text)
 
 
 def read_csv(path: str | Path) -> list[list[str]]:
-    """Return the rows of a table with commas; empty lines are rows without cells."""
+    """Return the rows of a comma-separated table; empty lines are rows without cells."""
     text = read_text(path, "a table (.csv)")
     with reading(path, "a table (.csv)"):
         return list(csv.reader(io.StringIO(text, newline="")))
@@ -162,8 +161,8 @@ def read_parquet(path: str | Path, columns: Collection[str] | None = None) -> An
     """Return a Parquet file as a pyarrow table.
 
     Args:
-        path: Of the file.
-        columns: Which to read, where it has them; None for all.
+        path: Path of the file.
+        columns: Names of the columns to read, if present; None for all.
 
     Raises:
         MissingExtra: If pyarrow is not installed.
@@ -181,12 +180,12 @@ def read_parquet(path: str | Path, columns: Collection[str] | None = None) -> An
 
 
 def matrix_of_lists(path: str | Path, table: Any, column: str) -> npt.NDArray[np.generic]:
-    """Return a column of a pyarrow table that holds lists of equally many numbers as a matrix, one row each.
+    """Return a column of a pyarrow table with number lists of equal length as a matrix, one row per list.
 
     Args:
-        path: Of the file that the table was read from, for the message.
-        table: As `read_parquet` returns it, with the column in it.
-        column: Its name.
+        path: Path of the file that the table was read from, for the message.
+        table: Table from `read_parquet` with the column.
+        column: Name of the column.
     """
     import pyarrow as arrow
 
@@ -198,21 +197,21 @@ def matrix_of_lists(path: str | Path, table: Any, column: str) -> npt.NDArray[np
         fixed = arrow.types.is_fixed_size_list(rows.type)
         lengths = set(rows.value_lengths().to_pylist()) or {rows.type.list_size if fixed else 0}
         if len(lengths) > 1 or None in lengths:
-            told = sorted(map(str, lengths))[:5]
+            shown = sorted(map(str, lengths))[:5]
             raise DataError(
-                f"{printable(path)}: the lists of the column {column!r} differ in length or are missing: {told}."
+                f"{printable(path)}: the lists of the column {column!r} differ in length or are missing: {shown}."
             )
         return rows.flatten().to_numpy(zero_copy_only=False).reshape(len(rows), lengths.pop())
 
 
 def read_arrays(path: str | Path, names: Collection[str] | None = None) -> dict[str, npt.NDArray[np.generic]]:
-    """Return the arrays of an `.npz` file by name, or the one of an `.npy` file under the name "".
+    """Return the arrays of an `.npz` file by name, or the array of an `.npy` file under the name "".
 
-    Nothing is unpickled, and no more memory is asked for than the file has numbers.
+    Nothing is unpickled, and no more memory is allocated than the file has data for.
 
     Args:
-        path: Of the file.
-        names: Which to read, where it has them; None for all.
+        path: Path of the file.
+        names: Names of the arrays to read, if present; None for all.
     """
     with reading(path, "a file of arrays (.npy, .npz)"), Path(path).open("rb") as file:
         if not zipfile.is_zipfile(file):
@@ -220,22 +219,22 @@ def read_arrays(path: str | Path, names: Collection[str] | None = None) -> dict[
             return {"": _array(file, os.fstat(file.fileno()).st_size)}
         with zipfile.ZipFile(file) as archive:
             members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-            found = {}
+            arrays = {}
             for name, member in members.items():
                 if names is None or name in names:
                     most = min(member.file_size, INFLATION * Path(path).stat().st_size)
                     with archive.open(member) as part:
-                        found[name] = _array(part, most)
-            return found
+                        arrays[name] = _array(part, most)
+            return arrays
 
 
 def _array(file: Any, size: int) -> npt.NDArray[np.generic]:
-    """Read one array from a file of so many bytes; its header is believed only as far as the bytes go."""
+    """Read one array from a file of `size` bytes; a header that declares more than that is an error."""
     import numpy as np
 
     layout = np.lib.format
     version = layout.read_magic(file)
-    # Versions 2 and 3 differ in how names of fields are encoded, and arrays with fields are refused anyway.
+    # Versions 2 and 3 differ only in the encoding of field names, and arrays with fields are rejected anyway.
     read_header = layout.read_array_header_1_0 if version == (1, 0) else layout.read_array_header_2_0
     shape, columns_first, dtype = read_header(file)
     if dtype.hasobject or dtype.names is not None:
@@ -245,7 +244,7 @@ def _array(file: Any, size: int) -> npt.NDArray[np.generic]:
         raise ValueError(f"it is cut short: its header promises {wanted:,} bytes, and there are {size:,}")
     if wanted == 0:
         return np.empty(shape, dtype=dtype)
-    content = bytearray(wanted)  # of which the array is made, and which may be written to
+    content = bytearray(wanted)  # the array shares this memory, which is writable
     filled = 0
     while filled < wanted:
         piece = file.read(min(PIECE, wanted - filled))
@@ -253,26 +252,26 @@ def _array(file: Any, size: int) -> npt.NDArray[np.generic]:
             raise ValueError(f"it is cut short: its header promises {wanted:,} bytes, and there are {filled:,}")
         content[filled : filled + len(piece)] = piece
         filled += len(piece)
-    file.read(1)  # at the end of an archive's member its checksum is compared
+    file.read(1)  # reading to the end of an archive's member verifies its checksum
     return np.frombuffer(content, dtype=dtype).reshape(shape, order="F" if columns_first else "C")
 
 
 def read_mat(path: str | Path) -> dict[str, Any]:
-    """Return what a MATLAB file holds as plain lists, texts and numbers, without dimensions of length one."""
+    """Return the content of a MATLAB file as plain lists, strings and numbers, without dimensions of length one."""
     with reading(path, "a MATLAB file (.mat)"):
-        # By its path and without its folder on the path of imports (-P): that has a `statistics` of its own.
+        # By its path and without its folder on the import path (-P), which has its own `statistics` module.
         script = Path(__file__).parents[1] / "data/readers/_mat_as_json.py"
         command = [sys.executable, "-P", str(script), os.path.abspath(path)]
         done = subprocess.run(command, capture_output=True, timeout=MAT_SECONDS, check=False)
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            raise ValueError(said if done.returncode == 1 and said else "it is damaged")
+            message = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            raise ValueError(message if done.returncode == 1 and message else "it is damaged")
         content: dict[str, Any] = json.loads(done.stdout)
         return content
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """Return a file of named tensors: safetensors by its extension, otherwise PyTorch's, tensors only."""
+    """Return the named tensors of a file: safetensors by its extension, otherwise PyTorch's format, tensors only."""
     import torch
     from safetensors.torch import load_file
 

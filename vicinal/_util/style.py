@@ -1,4 +1,4 @@
-"""One style for all figures that matplotlib draws: the colours of the report, light, with few lines."""
+"""Style of all matplotlib figures: the colours of the report, light, with few lines."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ACCENT", "CONTRAST", "FAINT", "GREEN", "INK", "OTHER", "PLUM", "QUIET", "styled"]
 
-# As in report/templates/figures.css, which a test compares.
+# The same as in report/templates/figures.css; a test compares them.
 INK, QUIET, FAINT, OTHER = "#1b1b1a", "#62615d", "#dcdad3", "#a3a19a"
 ACCENT, CONTRAST, GREEN, PLUM = "#0b62a8", "#c2500a", "#00835f", "#a4447e"
 
 
 def styled(figure: Figure) -> Figure:
-    """Return a figure whose axes have the ink of the report, a line below and at the left, and a faint grid."""
+    """Return a figure in the colours of the report, with only the left and bottom spines and a faint grid."""
     for axes in figure.axes:
         for side, spine in axes.spines.items():
             spine.set_visible(spine.get_visible() and side in ("left", "bottom"))

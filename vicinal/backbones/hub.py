@@ -1,4 +1,4 @@
-"""Networks of timm and of Hugging Face transformers."""
+"""Backbones from timm and from Hugging Face transformers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from vicinal.errors import InputError, MissingExtra, look_up
 __all__ = ["HUB_NETWORKS", "HubImages", "HubNetwork", "timm", "transformers"]
 
 
-# Networks of the Hugging Face hub by short names, with what one wants to know before fetching one.
+# Networks on the Hugging Face hub by short names, with licence and sizes to look up before a download.
 
 
 @dataclass(frozen=True)
 class HubNetwork:
-    """A network that the backbone "transformers" fetches by a short name.
+    """A network that the backbone "transformers" downloads by a short name.
 
     Attributes:
-        repository: Where it is on the hub.
-        licence: Of its weights. "DINOv3" has to be accepted on its page before the hub hands them out.
-        size: Height and width of the images that it takes.
+        repository: Repository on the hub.
+        licence: Licence of its weights. "DINOv3" must be accepted on its page before the hub serves them.
+        size: Height and width of its images.
         features: Length of its feature vectors.
-        millions: Of parameters, of the part that sees images.
+        millions: Millions of parameters of the vision part.
     """
 
     repository: str
@@ -57,24 +57,24 @@ HUB_NETWORKS: dict[str, HubNetwork] = {
 }
 
 
-# What images go through before a network of the hub, read from its preprocessor_config.json.
+# Preprocessing of images for a network of the hub, read from its preprocessor_config.json.
 
 Resampling = Literal["bilinear", "bicubic", "lanczos"]
 FILTERS: dict[str, Resampling] = {"1": "lanczos", "2": "bilinear", "3": "bicubic"}  # Pillow's numbers
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-WHOLE_FROM = 384  # ConvNeXt's rule: from this side on nothing is cut off
+WHOLE_FROM = 384  # ConvNeXt's rule: from this size on, images are not cropped
 
 
 @dataclass(frozen=True)
 class HubImages:
-    """The size, scale and filter of a network's images.
+    """Size, normalisation and interpolation of a network's images.
 
     Attributes:
-        size: Height and width of what the network gets.
-        short_side: What the short side is scaled to before the middle is cut out; None scales all of it to `size`.
-        mean: Of each channel, taken off values from 0 to 1.
-        std: Of each channel, divided by.
-        resampling: How pixels are interpolated.
+        size: Height and width of the network's input.
+        short_side: Length that the short side is scaled to before the centre crop; None scales the image to `size`.
+        mean: Mean of each channel, subtracted from values in [0, 1].
+        std: Standard deviation of each channel, to divide by.
+        resampling: Interpolation of pixels.
 
     Example:
         >>> images = HubImages.of({"size": {"shortest_edge": 256}, "crop_size": 224, "resample": 2}, side=518)
@@ -101,11 +101,11 @@ class HubImages:
 
     @classmethod
     def of(cls, described: Mapping[str, Any], side: int) -> HubImages:
-        """Read what transformers' image processors write down.
+        """Read the settings of a transformers image processor.
 
         Args:
-            described: The content of preprocessor_config.json; where it is empty, images are scaled to `side`.
-            side: The `image_size` of the network's configuration.
+            described: Content of preprocessor_config.json; if it is empty, images are scaled to `side`.
+            side: Value of `image_size` in the network's configuration.
         """
         size, crop = described.get("size", side), described.get("crop_size", side)
         square = _side(crop) if described.get("do_center_crop", "crop_size" in described) else None
@@ -122,26 +122,26 @@ class HubImages:
         )
 
     def changed(self, values: Mapping[str, Any]) -> HubImages:
-        """Return the same with other values; a size alone changes the short side in proportion."""
+        """Return a copy with other values; a size without a short side changes the short side in proportion."""
         unknown = set(values) - {field.name for field in fields(self)}
         if unknown:
             raise InputError(
                 f"images takes {', '.join(field.name for field in fields(self))}; got {', '.join(sorted(unknown))}."
             )
-        given: dict[str, Any] = {
+        changes: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
-        if "size" in given and "short_side" not in given and self.short_side is not None:
-            given["short_side"] = round(self.short_side * given["size"] / self.size)
-        return replace(self, **given)
+        if "size" in changes and "short_side" not in changes and self.short_side is not None:
+            changes["short_side"] = round(self.short_side * changes["size"] / self.size)
+        return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON and TOML can hold it."""
+        """Return the fields as values for JSON and TOML."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 def _side(size: Any) -> int:
-    """Return the side of a square, however an image processor says it."""
+    """Return the side of a square, in any notation of image processors."""
     if isinstance(size, Mapping):
         sides = {int(value) for name, value in size.items() if name in ("height", "width", "shortest_edge") and value}
     else:
@@ -151,7 +151,7 @@ def _side(size: Any) -> int:
     return sides.pop()
 
 
-# What configurations call their kind, and the class of transformers that is the network without a task's head.
+# Model types of configurations, and the transformers class of the network without a task head.
 NETWORKS = {
     "clip_vision_model": "CLIPVisionModel",
     "convnext": "ConvNextModel",
@@ -163,10 +163,14 @@ NETWORKS = {
     "siglip_vision_model": "SiglipVisionModel",
     "vit": "ViTModel",
 }
-FIXED_SIDE = ("clip_vision_model", "siglip_vision_model", "vit")  # whose position codes are stretched only when told to
+FIXED_SIDE = (
+    "clip_vision_model",
+    "siglip_vision_model",
+    "vit",
+)  # their position embeddings are interpolated only on request
 MOST_LAYERS = 1000
-# What a configuration says beside the network's shape. Some of it would make transformers fetch and run code
-# (kernels for attention, classes of a repository's own) or pack the weights otherwise.
+# Fields of a configuration that are not part of the architecture. Some would make transformers download and run code
+# (attention kernels, custom classes of a repository) or quantise the weights.
 NOT_THE_SHAPE = (
     "_attn_implementation", "_attn_implementation_internal", "_experts_implementation", "_name_or_path",
     "architectures", "attn_implementation", "auto_map", "dtype", "experts_implementation", "id2label", "label2id",
@@ -184,15 +188,15 @@ def transformers(
 ) -> Transformers:
     """Build a vision network of the transformers library, pretrained or with random weights.
 
-    Nothing but a network's shape, its weights in safetensors and what its images go through is taken from a
-    repository or folder; code that lies there is never run.
+    Only the architecture, the weights in safetensors and the image preprocessing are read from a repository or
+    folder; code in it is never run.
 
     Args:
-        model: A pretrained one: a name in `HUB_NETWORKS`, a repository of the hub ("facebook/dinov2-small"), or a
+        model: Pretrained network: a name in `HUB_NETWORKS`, a repository on the hub ("facebook/dinov2-small"), or a
             folder that `save_pretrained` wrote.
-        config: Its shape as transformers describes it, with a `model_type`, for random weights.
-        images: What images go through, over the network's own: see `HubImages`.
-        source: Where the weights came from; filled in, and kept by embedders that are saved.
+        config: Architecture as a transformers configuration with a `model_type`, for random weights.
+        images: Image preprocessing that overrides the network's own: see `HubImages`.
+        source: Origin of the weights; filled in here, and saved with embedders.
     """
     try:
         import transformers as library
@@ -214,10 +218,10 @@ def transformers(
 
 
 class Transformers(Backbone):
-    """A network of the transformers library, pooled by its own rule: images to vectors.
+    """A network of the transformers library, from images to vectors pooled by its own method.
 
     Attributes:
-        options: That build the same network, with random weights and without fetching anything.
+        options: Options that build the same network with random weights and without a download.
     """
 
     def __init__(self, network: Any, images: HubImages, source: str = "") -> None:
@@ -233,23 +237,23 @@ class Transformers(Backbone):
         self._stretch = {"interpolate_pos_encoding": True} if fixed else {}
 
     def forward(self, images: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n d"]:
-        """Return the pooled features; of a ViT, whose pooling belongs to a task, the first token."""
-        given = renormalise(images, self.images.mean, self.images.std)
-        output = self.network(pixel_values=given, **self._stretch)
+        """Return the pooled features; for a ViT, whose pooling belongs to a task, the first token."""
+        inputs = renormalise(images, self.images.mean, self.images.std)
+        output = self.network(pixel_values=inputs, **self._stretch)
         pooled = getattr(output, "pooler_output", None)
         return output.last_hidden_state[:, 0] if pooled is None else pooled.flatten(1)
 
 
 def _pretrained(library: Any, model: str) -> tuple[nn.Module, HubImages]:
-    """Return a network with the weights of a repository or folder, and what its images go through."""
+    """Return a network with the weights of a repository or folder, and its image preprocessing."""
     named = HUB_NETWORKS.get(model)
-    place = named.repository if named else model
+    repository = named.repository if named else model
     wrong = f"transformers could not get {model!r}"
     with _quiet(library):
         try:
-            whole = library.AutoConfig.from_pretrained(place, trust_remote_code=False)
+            whole = library.AutoConfig.from_pretrained(repository, trust_remote_code=False)
             path = library.utils.cached_file(
-                place, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False
+                repository, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
@@ -259,10 +263,10 @@ def _pretrained(library: Any, model: str) -> tuple[nn.Module, HubImages]:
         shape = _shape(library, getattr(whole, "vision_config", whole).to_dict())
         images = HubImages.of(read_json(Path(path)) if path else {}, int(getattr(shape, "image_size", 224)))
         try:
-            network, told = _class(library, shape).from_pretrained(
-                place,
+            network, loading_info = _class(library, shape).from_pretrained(
+                repository,
                 config=shape,
-                use_safetensors=True,  # what is pickled may run code
+                use_safetensors=True,  # pickles may run code
                 dtype=torch.float32,
                 attn_implementation=_attention(shape),
                 output_loading_info=True,
@@ -270,23 +274,23 @@ def _pretrained(library: Any, model: str) -> tuple[nn.Module, HubImages]:
             )
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             raise InputError(f"{wrong}: {str(error).strip().splitlines()[0]}") from None
-    missing = sorted(told["missing_keys"])
+    missing = sorted(loading_info["missing_keys"])
     if missing:
         raise InputError(f"{wrong}: its weights lack {', '.join(missing[:3])}{', ...' * (len(missing) > 3)}.")
     return network, images
 
 
 def _shape(library: Any, config: Mapping[str, Any]) -> Any:
-    """Return a configuration with the network's shape in it and nothing else."""
-    kept = {name: value for name, value in config.items() if name not in NOT_THE_SHAPE}
-    kind = str(kept.pop("model_type", ""))
+    """Return a configuration with only the fields of the architecture."""
+    architecture = {name: value for name, value in config.items() if name not in NOT_THE_SHAPE}
+    kind = str(architecture.pop("model_type", ""))
     look_up("kind of network (model_type)", kind, NETWORKS)
-    layers = kept.get("num_hidden_layers", kept.get("depths", 0))
+    layers = architecture.get("num_hidden_layers", architecture.get("depths", 0))
     if max(layers if isinstance(layers, list | tuple) else [layers]) > MOST_LAYERS:
         raise InputError(f"A network of {layers} layers is more than the {MOST_LAYERS} that are built.")
-    if kept.get("num_channels", 3) != 3:
-        raise InputError(f"The network takes images of {kept['num_channels']} channels; RGB has 3.")
-    return library.AutoConfig.for_model(kind, **kept)
+    if architecture.get("num_channels", 3) != 3:
+        raise InputError(f"The network takes images of {architecture['num_channels']} channels; RGB has 3.")
+    return library.AutoConfig.for_model(kind, **architecture)
 
 
 def _network(library: Any, shape: Any) -> nn.Module:
@@ -299,18 +303,18 @@ def _class(library: Any, shape: Any) -> Any:
 
 
 def _attention(shape: Any) -> str:
-    """Return torch's own attention, whatever the configuration asks for."""
+    """Return torch's attention implementation, whatever the configuration requests."""
     return "eager" if "convnext" in shape.model_type else "sdpa"
 
 
 def _without_pooling(shape: Any) -> dict[str, bool]:
-    """Return what leaves out a pooling that was trained with a task's head, or is not in the file at all."""
+    """Return arguments that leave out a pooling layer that belongs to a task head, or is not in the file at all."""
     return {"add_pooling_layer": False} if shape.model_type == "vit" else {}
 
 
 @contextmanager
 def _quiet(library: Any) -> Iterator[None]:
-    """Keep transformers' own messages and bars back: heads that are left out are none of the user's concern."""
+    """Silence messages and progress bars of transformers: the task heads that are left out do not matter to users."""
     logging = library.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -324,7 +328,7 @@ def _quiet(library: Any) -> Iterator[None]:
 
 
 def _stages(network: nn.Module) -> dict[str, tuple[str, ...]]:
-    """Return what stands before the blocks, each block, and with the last one all that comes after.
+    """Return the stages: everything before the blocks, then each block; the last one includes everything after.
 
     Example:
         >>> stem, body, norm = nn.Linear(2, 2), nn.ModuleList([nn.Linear(2, 2)]), nn.LayerNorm(2)
@@ -333,7 +337,7 @@ def _stages(network: nn.Module) -> dict[str, tuple[str, ...]]:
     """
     path, blocks = next((name, module) for name, module in network.named_modules() if isinstance(module, nn.ModuleList))
     names = [name for name, _ in network.named_parameters()]
-    first = next(place for place, name in enumerate(names) if name.startswith(f"{path}."))
+    first = next(index for index, name in enumerate(names) if name.startswith(f"{path}."))
     before = dict.fromkeys(_beside(name, path) for name in names[:first])
     after = dict.fromkeys(_beside(name, path) for name in names[first:] if not name.startswith(f"{path}."))
     stages = {"stem": tuple(f"network.{name}" for name in before)} if before else {}
@@ -343,27 +347,27 @@ def _stages(network: nn.Module) -> dict[str, tuple[str, ...]]:
 
 
 def _beside(name: str, path: str) -> str:
-    """Return the largest module that holds a parameter and none of the blocks at a path."""
+    """Return the largest module that contains a parameter but none of the blocks at a path."""
     parts = name.split(".")[:-1]
     prefixes = (".".join(parts[: count + 1]) for count in range(len(parts)))
     return next(prefix for prefix in prefixes if not f"{path}.".startswith(f"{prefix}."))
 
 
-# Any network of the timm library, which is an extra.
+# Networks of the timm library, which is an optional dependency.
 
 
 def timm(model: str, pretrained: bool = False) -> Timm:
     """Build a network of the timm library without its classifier.
 
     Args:
-        model: timm's name of it, such as "vit_small_patch16_224".
-        pretrained: Whether timm downloads its weights for it.
+        model: Name in timm, such as "vit_small_patch16_224".
+        pretrained: Whether timm downloads pretrained weights.
     """
     try:
         import timm as library
     except ImportError:
         raise MissingExtra("timm", f"The backbone timm:{model}") from None
-    if ":" in model and not pretrained:  # timm would fetch its description
+    if ":" in model and not pretrained:  # timm would download its configuration
         raise InputError(f"timm's {model!r} lies on the hub: it is fetched with pretrained=True only.")
     try:
         network = library.create_model(model, pretrained=pretrained, num_classes=0)
@@ -373,7 +377,7 @@ def timm(model: str, pretrained: bool = False) -> Timm:
 
 
 class Timm(Backbone):
-    """A timm network, pooled by its own rule: images to vectors.
+    """A timm network, from images to vectors pooled by its own method.
 
     Transformers and convolutional networks of timm arrange their features differently, so pooling
     is left to timm and the head receives vectors.

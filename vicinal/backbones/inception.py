@@ -50,9 +50,9 @@ class ConvNorm(nn.Module):
 
 
 class Inception(nn.Module):
-    """Four branches side by side, their channels joined.
+    """Four parallel branches with concatenated channels.
 
-    The branch that the paper draws with 5x5 kernels has 3x3 here: so it is in the published weights.
+    The branch with 5x5 kernels in the paper has 3x3 kernels here, as in the published weights.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class Inception(nn.Module):
         self.branch4 = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), ConvNorm(channels_in, pooled, 1))
 
     def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d h w"]:
-        """Return the joined branches."""
+        """Return the concatenated branches."""
         return torch.cat([self.branch1(maps), self.branch2(maps), self.branch3(maps), self.branch4(maps)], 1)
 
 
 class GoogLeNet(Backbone):
     """GoogLeNet without its classifiers; feature maps are 1/32 of the image's side.
 
-    The published weights want pixels in [-1, 1]; images arrive in ImageNet's scaling like those of
-    every other network, and the stem mends the difference.
+    The published weights expect pixels in [-1, 1]; images arrive with ImageNet's normalisation as for
+    every other network, and the stem corrects the difference.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class GoogLeNet(Backbone):
         return maps
 
     def run_stage(self, stage: str, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-        """Return what a stage makes of the output of the one before it; all but the last end in pooling."""
+        """Return the output of a stage, given the output of the previous one; all but the last end in pooling."""
         if stage == "stem":
             maps = renormalise(maps, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
             maps = F.max_pool2d(self.conv1(maps), 3, stride=2, ceil_mode=True)
@@ -113,7 +113,7 @@ class GoogLeNet(Backbone):
 # BN-Inception, with the parameter names of the Caffe weights that metric-learning papers start from.
 
 # block: channels in, 1x1, (reduce, 3x3), (reduce, double 3x3), after the pool.
-# The two blocks without a 1x1 branch halve the side, and their pooled input is passed on as it is.
+# The two blocks without a 1x1 branch halve the side, and pass on their pooled input unchanged.
 BN_INCEPTION_BLOCKS = {
     "3a": (192, 64, (64, 64), (64, 96), 32),
     "3b": (256, 64, (64, 96), (64, 96), 64),
@@ -129,7 +129,7 @@ BN_INCEPTION_BLOCKS = {
 
 
 def bn_inception() -> BNInception:
-    """Build BN-Inception, 1024 channels; images are BGR, 0 to 255, less the channel means.
+    """Build BN-Inception, 1024 channels; images are BGR, 0 to 255, minus the channel means.
 
     Reference:
         Ioffe and Szegedy, Batch normalization, ICML 2015.
@@ -140,9 +140,9 @@ def bn_inception() -> BNInception:
 class BNInception(Backbone):
     """BN-Inception without its classifier; feature maps are 1/32 of the image's side.
 
-    The published file names every layer flatly (`inception_3a_1x1`, `inception_3a_1x1_bn`), so the
+    The published file uses flat names for all layers (`inception_3a_1x1`, `inception_3a_1x1_bn`), so the
     layers are direct children here too and are called by name. Batch norm keeps PyTorch's momentum
-    of 0.1: the 0.9 found in ports of this network is Caffe's decay, which is one minus it.
+    of 0.1: the 0.9 in ports of this network is Caffe's decay, which is one minus the momentum.
     """
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class BNInception(Backbone):
         return maps
 
     def run_stage(self, stage: str, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-        """Return what a stage makes of the output of the one before it."""
+        """Return the output of a stage, given the output of the previous one."""
         if stage == "stem":
             maps = F.max_pool2d(self._run("conv1_7x7_s2", maps), 3, stride=2, ceil_mode=True)
             maps = self._run("conv2_3x3", self._run("conv2_3x3_reduce", maps))

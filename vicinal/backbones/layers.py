@@ -1,4 +1,4 @@
-"""The pieces that several backbones share."""
+"""Functions that several backbones share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 def initialise(network: nn.Module) -> None:
-    """Draw every convolution by He's rule for ReLU (variance kept on the way back), biases zero.
+    """Initialise convolutions by He's rule for ReLU (fan-out, which preserves the variance of gradients), biases zero.
 
     Reference:
         He et al., Delving deep into rectifiers, ICCV 2015.
@@ -30,20 +30,20 @@ def initialise(network: nn.Module) -> None:
 
 
 def channels_last(inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-    """Return images or maps with their channels next to each other in memory; vectors as they are.
+    """Return images or maps in the channels-last memory format; vectors unchanged.
 
-    Convolutions on a processor then rearrange nothing before and after, and all layers behind them keep this order. The
-    weights may lie in memory as they do: rearranging those is little work, and what is saved stays as it was.
+    Convolutions on a CPU then need no reordering of memory before and after, and all later layers keep this format. The
+    weights keep their format: reordering those is little work, and saved files stay the same.
     """
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
 
 
 def conv_norm(conv: nn.Module, norm: nn.Module, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-    """Convolve, then normalise by batch.
+    """Apply a convolution, then batch norm.
 
-    Where gradients are wanted and batch norm stands still, it is no more than a scale and a shift of each channel: they
-    go into the kernel and the bias, and no maps need to be kept for it. A training step has its maps in the order of
-    `channels_last`, which torch does not see by itself where the input has one channel: both orders are then the same.
+    If gradients are needed and batch norm is frozen, it is only a scale and a shift of each channel: they are folded
+    into the kernel and the bias, and no maps are stored for it. A training step uses the `channels_last` format, which
+    torch does not detect if the input has one channel, since both formats are then the same.
 
     Formula:
         scale (W * x + b - mean) + shift = (scale W) * x + scale (b - mean) + shift
@@ -53,19 +53,19 @@ def conv_norm(conv: nn.Module, norm: nn.Module, maps: Float[Tensor, "n c h w"]) 
         return norm(channels_last(conv(maps)))
     if not torch.is_grad_enabled():
         return norm(conv(maps))
-    if not isinstance(conv, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d):  # an engine has folded them for good
+    if not isinstance(conv, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d):  # already folded by an engine
         return norm(conv(maps))
     assert norm.running_mean is not None
-    assert norm.running_var is not None  # as in all of our networks
+    assert norm.running_var is not None  # holds for all networks of vicinal
     scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
     bias = -norm.running_mean if conv.bias is None else conv.bias - norm.running_mean
     return conv._conv_forward(maps, conv.weight * scale.view(-1, 1, 1, 1), bias * scale + norm.bias)
 
 
 def relu6(maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-    """Return maps between 0 and 6, in place.
+    """Clamp maps to [0, 6], in place.
 
-    Torch's own keeps a copy of what was there before, to know where the gradient stops; what is left tells it too.
+    Torch's version stores a copy of the input to know where the gradient is zero; the output is enough for that.
     """
     if not torch.is_grad_enabled() or not maps.requires_grad:
         return F.relu6(maps, inplace=True)
@@ -88,10 +88,10 @@ class _ReLU6(torch.autograd.Function):
 def renormalise(
     images: Float[Tensor, "n 3 h w"], mean: Sequence[float], std: Sequence[float]
 ) -> Float[Tensor, "n 3 h w"]:
-    """Turn images scaled by ImageNet's mean and deviation into images scaled by others.
+    """Convert images normalised by ImageNet's mean and deviation to another normalisation.
 
-    For networks whose published weights were trained with a scaling of their own: callers keep to
-    one preset, and the network mends the difference.
+    For networks whose published weights were trained with a different normalisation: callers use one
+    preset, and the network corrects the difference.
 
     Example:
         >>> black = (torch.zeros(3) - torch.tensor(IMAGENET_MEAN)) / torch.tensor(IMAGENET_STD)

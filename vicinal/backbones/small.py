@@ -19,19 +19,19 @@ __all__ = ["convnet", "linear"]
 def convnet(in_channels: int = 1, widths: Sequence[int] = (32, 64, 128, 256), size: int = 32) -> ConvNet:
     """Build a small network: 3x3 convolution, batch norm, ReLU and halving, once per width.
 
-    Doubling the width where the side halves spends the same work on every block; the default takes
+    Since the width doubles where the side halves, every block takes the same work; the default takes
     14 million multiplications for a grey 32 x 32 image.
 
     Args:
-        in_channels: 1 for grey images, 3 for colour.
-        widths: Channels of each block; the last is the number of features.
-        size: The side in pixels that images are resized to; at least 2 ** blocks.
+        in_channels: Number of channels: 1 for grey images, 3 for colour.
+        widths: Number of channels of each block; the last is the number of features.
+        size: Side in pixels that images are resized to; at least 2 ** blocks.
     """
     return ConvNet(in_channels, widths, size)
 
 
 class ConvNet(Backbone):
-    """Blocks of convolution, batch norm, ReLU and max pooling, from scratch on small images."""
+    """Blocks of convolution, batch norm, ReLU and max pooling, for training from scratch on small images."""
 
     def __init__(self, in_channels: int, widths: Sequence[int], size: int) -> None:
         super().__init__()
@@ -60,20 +60,20 @@ class ConvNet(Backbone):
         return maps
 
     def run_stage(self, stage: str, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-        """Return what a stage makes of the output of the one before it."""
+        """Return the output of a stage, given the output of the previous one."""
         for name in self.stages[stage]:
             conv, norm = self.get_submodule(name).children()
-            # In this order of memory a training step takes two thirds of the time.
+            # With this memory format a training step takes two thirds of the time.
             normed = conv_norm(conv, norm, channels_last(maps))  # type: ignore[arg-type]
-            maps = F.relu_(F.max_pool2d(normed, 2))  # the largest first: the same numbers from a quarter of the work
+            maps = F.relu_(F.max_pool2d(normed, 2))  # pooling before ReLU: the same result for a quarter of the work
         return maps
 
 
-# Feature vectors: the backbone that leaves everything to the head.
+# Feature vectors: a backbone that leaves all work to the head.
 
 
 def linear(features: int) -> Linear:
-    """Build the backbone for feature vectors; with the head's linear map the embedder is linear.
+    """Build the backbone for feature vectors; together with the head's linear map, the embedder is linear.
 
     Args:
         features: Length of the vectors.
@@ -82,7 +82,7 @@ def linear(features: int) -> Linear:
 
 
 class Linear(Backbone):
-    """Pass vectors on unchanged, once their length is checked: the head is the linear map."""
+    """Return vectors unchanged after checking their length; the head is the linear map."""
 
     def __init__(self, features: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Load published weights: from a path or a URL, checked by hash, never through a pickle."""
+"""Load published weights from a path or a URL, checked by hash and never unpickled."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = ["fetch", "kept_weights", "load_weights", "weights_cache"]
 
 PACKAGE = "package:"
 SCHEMES = ("https://",)
-LARGEST = 4 << 30  # bytes of a download
+LARGEST = 4 << 30  # maximum size of a download in bytes
 
 
 def weights_cache() -> Path:
-    """Return the folder that downloaded weights are kept in."""
+    """Return the folder of downloaded weights."""
     return cache_folder() / "weights"
 
 
 def kept_weights(source: str) -> Path | None:
-    """Return the file of a published source where it is on this machine already, or None.
+    """Return the local file of a published source, or None if it is not on this machine.
 
-    It is looked for in its package, in `$VICINAL_DATA/weights` and in `weights_cache()`.
+    It is searched for in its package, in `$VICINAL_DATA/weights` and in `weights_cache()`.
     """
     if source.startswith(PACKAGE):
         inside = _in_package(source)
@@ -57,13 +57,13 @@ def load_weights(
     sha256: str | None = None,
     unused: Sequence[str] = (),
 ) -> None:
-    """Load a weight file into a backbone; every parameter must be there, and nothing else.
+    """Load a weight file into a backbone; it must contain exactly the backbone's parameters.
 
     Args:
         network: The backbone, changed in place.
-        source: A path or URL of a `.pth`, `.pt` or `.safetensors` file.
+        source: Path or URL of a `.pth`, `.pt` or `.safetensors` file.
         sha256: First digits of the file's SHA-256; by default those in its name, if there are any.
-        unused: Prefixes of parameters in the file that are left out (its classifier).
+        unused: Prefixes of parameters in the file that are ignored (its classifier).
     """
     path = fetch(source, sha256)
     state = {key: value for key, value in read_tensors(path).items() if not key.startswith(tuple(unused))}
@@ -86,9 +86,9 @@ def load_weights(
 
 
 def _mend_old_files(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Bring files written by early PyTorch to today's layout, in place.
+    """Convert files written by early versions of PyTorch to the current layout, in place.
 
-    They have no counter of batches in batch norm, and some hold its vectors as rows [1, c].
+    Their batch norm has no counter of batches, and some hold its vectors as rows [1, c].
     """
     for key, value in own.items():
         if key.endswith("num_batches_tracked"):
@@ -98,15 +98,15 @@ def _mend_old_files(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> None
 
 
 def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.0) -> Path:
-    """Return a local, checked file for a path or URL; downloads are kept in `weights_cache()`.
+    """Return a local, verified file for a path or URL; downloads are stored in `weights_cache()`.
 
-    What lies in `$VICINAL_DATA/weights` under the name that the URL ends with is not fetched.
+    A file in `$VICINAL_DATA/weights` with the file name of the URL is used instead of a download.
 
     Args:
         source: A path, an https URL, or "package:name/file" for a file in an installed package.
         sha256: First digits of the file's SHA-256. By default they are taken from the file's name
-            (`resnet18-f37072fd.pth`); a URL without either is refused.
-        timeout: Seconds that a silent server is waited for.
+            (`resnet18-f37072fd.pth`); a URL without either is an error.
+        timeout: Seconds to wait for a server that does not respond.
     """
     if str(source).startswith(PACKAGE):
         inside = _in_package(str(source))
@@ -142,10 +142,10 @@ def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.
 
 
 def _in_package(source: str) -> Path | None:
-    """Return the path of a file that an installed package holds; the package is not imported."""
+    """Return the path of a file in an installed package; the package is not imported."""
     package, _, file = source.removeprefix(PACKAGE).partition("/")
-    found = importlib.util.find_spec(package)
-    return None if found is None or found.origin is None else Path(found.origin).parent / file
+    spec = importlib.util.find_spec(package)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / file
 
 
 def _check(path: Path, expected: str | None, shown: Path | None = None) -> None:
@@ -178,7 +178,7 @@ def _download(url: str, path: Path, expected: str, timeout: float) -> None:
 
 
 def _copy(response: Any, file: BinaryIO, url: str, name: str) -> None:
-    """Write what a server sends to a file, and not more than weights can have."""
+    """Write the response of a server to a file, up to the maximum size of weights."""
     stated = str(response.headers.get("Content-Length") or "0")
     total = int(stated) if stated.isdigit() else 0
     console, quiet = Console(stderr=True), not sys.stderr.isatty()

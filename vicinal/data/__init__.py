@@ -1,6 +1,6 @@
 """Data: readers, splits, transforms and batches.
 
-`load` opens anything by name or path; the readers (`cub`, `folder`, `table`, ...) open one layout each.
+`load` opens any dataset by name or path; each reader (`cub`, `folder`, `table`, ...) opens one layout.
 """
 
 from vicinal.data._load import READERS, load, recognise

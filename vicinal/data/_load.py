@@ -1,4 +1,4 @@
-"""Open data by the name of a known set or by a path."""
+"""Open a dataset by name or by path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ READERS: dict[str, Callable[..., Dataset]] = {
     "table": readers.table,
 }
 
-# Where each published set lies below $VICINAL_DATA, and what a folder that holds it is known by.
+# Folder of each published dataset below $VICINAL_DATA, and files by which its layout is recognised.
 PUBLISHED = {
     "cub": ("CUB_200_2011", ["images.txt"]),
     "cars196": ("cars196", ["cars_annos.mat", "devkit/cars_meta.mat"]),
@@ -54,18 +54,17 @@ def load(
     allow_code: Sequence[str] = (),
     **options: Any,
 ) -> Dataset:
-    """Open a known set by its name, or whatever lies at a path.
+    """Open a known dataset by its name, or the data at a path.
 
     Args:
-        name_or_path: A name in `READERS` or of an installed package's reader, a folder (a published layout is
-            recognised), a `.csv`, `.parquet` or `.npz` file, or "my_module:my_reader" if `allow_code` has it. A
-            published set named without `root` is looked for in the folder that the environment variable VICINAL_DATA
-            names.
-        skip_bad: Leave out what cannot be read, with a warning, instead of raising; sets that are part of vicinal
-            have nothing bad in them.
-        watch: Callback, called after every image file with the number of files that are done, and of all.
-        allow_code: Modules or files whose code the name may stand for.
-        options: Passed on to the reader (`root`, `check`, ...).
+        name_or_path: Name in `READERS` or of an installed package's reader, a folder (published layouts are
+            recognised), a `.csv`, `.parquet` or `.npz` file, or "my_module:my_reader" if `allow_code` allows it. A
+            published dataset without `root` is searched for in the folder of the environment variable VICINAL_DATA.
+        skip_bad: Whether to leave out unreadable items with a warning instead of raising an error; has no effect on
+            datasets that come with vicinal.
+        watch: Callback, called after every image file with the number of files done and the total.
+        allow_code: Modules or files whose code the name may refer to.
+        options: Options of the reader (`root`, `check`, ...).
 
     Example:
         >>> load("digits")
@@ -75,13 +74,13 @@ def load(
     if name in PUBLISHED and "root" not in options:
         options["root"] = _customary_root(name)
     path = Path(name_or_path)
-    known = name in READERS or is_code(name)
-    if not known and not os.path.exists(path) and (os.sep in name or path.suffix):
+    is_named = name in READERS or is_code(name)
+    if not is_named and not os.path.exists(path) and (os.sep in name or path.suffix):
         raise DataError(f"{path} does not exist.", hint="Give a folder, a table, or the name of a known set.")
     reader = reader_of(name_or_path, Trust.of(allow_code))
     if watch is not None and "watch" in inspect.signature(reader).parameters:
         options["watch"] = watch
-    return _read(name, reader, () if known or not os.path.exists(path) else (path,), options, skip_bad)
+    return _read(name, reader, () if is_named or not os.path.exists(path) else (path,), options, skip_bad)
 
 
 def reader_of(name_or_path: str | Path, trust: Trust = NO_TRUST) -> Callable[..., Dataset]:
@@ -95,7 +94,7 @@ def reader_of(name_or_path: str | Path, trust: Trust = NO_TRUST) -> Callable[...
 
 
 def recognise(path: str | Path) -> str:
-    """The name of the reader for what lies at a path, by its suffix or the files in it.
+    """Return the name of the reader for a path, by its suffix or the files in it.
 
     Example:
         >>> recognise("items.csv")
@@ -107,7 +106,7 @@ def recognise(path: str | Path) -> str:
     for name, (_, marks) in PUBLISHED.items():
         if any((path / mark).exists() for mark in marks):
             return name
-    return "cifar" if holds_pickles(path) else "folder"  # the reader says what to fetch instead
+    return "cifar" if holds_pickles(path) else "folder"  # the reader's error says what to download instead
 
 
 def _read(
@@ -130,10 +129,10 @@ def _read(
 
 
 def _customary_root(name: str) -> Path:
-    place = os.environ.get("VICINAL_DATA")
-    if not place:
+    root = os.environ.get("VICINAL_DATA")
+    if not root:
         raise DataError(
             f"{name} is not part of vicinal; it needs to know where its files are.",
             hint=f"Pass root= (--root), or set VICINAL_DATA to a folder that holds {PUBLISHED[name][0]}.",
         )
-    return Path(place, PUBLISHED[name][0])
+    return Path(root, PUBLISHED[name][0])

@@ -1,4 +1,4 @@
-"""Turn what a reader listed into a Dataset, reporting everything that is wrong at once."""
+"""Turn a reader's listing into a Dataset, and report all problems at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Box = tuple[float, float, float, float]
 @final
 @dataclass
 class Listing:
-    """What a reader found, before any file was looked at; one entry per image in each list.
+    """Files listed by a reader, before any of them is opened; one entry per image in each list.
 
     Args:
         paths: Image files.
@@ -44,8 +44,8 @@ class Listing:
         roles: Role of each image; empty if the data has none.
         boxes: Crop box of each image; empty if the whole images are used.
         class_order: All class names in the official order; empty for sorted order.
-        problems: What is wrong with the listing itself (a malformed line, a missing file list).
-        notes: What is odd and stops nobody (an empty class folder).
+        problems: Errors in the listing itself (a malformed line, a missing file list).
+        notes: Oddities that are not errors (an empty class folder).
     """
 
     paths: list[str] = field(default_factory=list)
@@ -67,24 +67,24 @@ def dataset_from(
     official: Mapping[str, int] | None = None,
     watch: Watch | None = None,
 ) -> Dataset:
-    """Check a listing and make it a Dataset.
+    """Check a listing and return it as a Dataset.
 
     Args:
-        listing: What the reader found.
+        listing: Listing from the reader.
         name: Name of the data.
-        check: "header" looks at every file's existence, size and image header; "decode" also
-            decodes every pixel, which finds truncated files and takes minutes on large sets. For who goes on to hash
-            the data, "content" reads every file whole and remembers its hash, and "looks" remembers what it looks like,
-            too: the file is then read once for all three.
-        skip_bad: Leave out the images that have a problem, with a warning, instead of raising. They are
-            looked for with "decode", so that none is left to stop a training later.
+        check: "header" checks every file's existence, size and image header; "decode" also
+            decodes every pixel, which finds truncated files and takes minutes on large datasets. If the data is hashed
+            next, "content" reads every file completely and caches its hash, and "looks" also caches its perceptual
+            hashes: the file is then read once for all three.
+        skip_bad: Whether to leave out images with a problem, with a warning, instead of raising an error. They are
+            checked with "decode", so that none of them stops a training later.
         strict: Whether counts that differ from the official ones are a problem or only a note.
             With `skip_bad` they are always a note.
-        official: Expected counts, by the names that `counts` gives.
-        watch: Callback, called after every file with the number of files that are done, and of all.
+        official: Expected counts, by the names that `counts` uses.
+        watch: Callback, called after every file with the number of files done and the total.
 
     Raises:
-        DataError: With every problem, unless `skip_bad`.
+        DataError: Lists all problems; not raised with `skip_bad`.
     """
     if check not in CHECKS:
         raise InputError(f"check must be {', '.join(map(repr, CHECKS[:-1]))} or {CHECKS[-1]!r}; got {check!r}.")
@@ -121,7 +121,7 @@ def dataset_from(
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Class names sorted, as numbers if all of them are.
+    """Return class names sorted, numerically if all of them are numbers.
 
     Example:
         >>> in_order(["10", "9"]), in_order(["10", "9a"])
@@ -132,12 +132,12 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def is_number(name: str) -> bool:
-    """Return whether a class's name is a whole number; one of more digits than integers have is a name."""
+    """Return whether a class name is a whole number; more digits than int64 can hold count as text."""
     return name.isdecimal() and len(name) <= DIGITS
 
 
 def counts(classes: Sequence[str], order: Sequence[str], roles: Sequence[str]) -> dict[str, int]:
-    """Images and classes overall, per half of the classes, and per role.
+    """Return the numbers of images and classes overall, per half of the classes, and per role.
 
     Example:
         >>> counts(["a", "a", "b"], ["a", "b"], [])["images of the first half of the classes"]
@@ -159,33 +159,33 @@ def counts(classes: Sequence[str], order: Sequence[str], roles: Sequence[str]) -
 
 
 def _count_problems(listing: Listing, order: Sequence[str], official: Mapping[str, int]) -> list[str]:
-    found = counts(listing.classes, order, listing.roles)
+    actual = counts(listing.classes, order, listing.roles)
     return [
-        f"{found.get(what, 0):,} {what}; the official number is {expected:,}"
+        f"{actual.get(what, 0):,} {what}; the official number is {expected:,}"
         for what, expected in official.items()
-        if found.get(what, 0) != expected
+        if actual.get(what, 0) != expected
     ]
 
 
 def _problems_of(listing: Listing, check: str, watch: Watch | None, *, decode: bool) -> tuple[list[str], set[int]]:
-    """Every problem in words, and the positions of the images that have one."""
+    """Return a message for every problem, and the positions of the images that have one."""
     problems = list(listing.problems)
     bad: set[int] = set()
     if listing.roles:
         sides: defaultdict[str, set[str]] = defaultdict(set)
         for name, role in zip(listing.classes, listing.roles, strict=True):
             sides[name].add(role if role in ("train", "validation") else "test")
-        leaks = {name: found for name, found in sorted(sides.items()) if len(found) > 1}
+        leaks = {name: on_sides for name, on_sides in sorted(sides.items()) if len(on_sides) > 1}
         problems += [f"class on both sides of the split ({', '.join(sorted(leaks[name]))}): {name}" for name in leaks]
         bad.update(i for i, name in enumerate(listing.classes) if name in leaks)
     listed: defaultdict[str, list[int]] = defaultdict(list)
     for i, path in enumerate(listing.paths):
         listed[path].append(i)
-    for path, places in listed.items():
-        if len(places) > 1:
-            labels = sorted({listing.classes[i] for i in places})
-            problems.append(f"listed {len(places)} times as {', '.join(labels)}: {path}")
-            bad.update(places if len(labels) > 1 else places[1:])
+    for path, positions in listed.items():
+        if len(positions) > 1:
+            labels = sorted({listing.classes[i] for i in positions})
+            problems.append(f"listed {len(positions)} times as {', '.join(labels)}: {path}")
+            bad.update(positions if len(labels) > 1 else positions[1:])
     for path, fault in zip(listed, find_faults(list(listed), check, watch, decode=decode), strict=True):
         if fault:
             problems.append(f"{fault}: {path}")
@@ -196,15 +196,15 @@ def _problems_of(listing: Listing, check: str, watch: Watch | None, *, decode: b
 def find_faults(
     paths: Sequence[str], check: str = "header", watch: Watch | None = None, *, decode: bool = False
 ) -> list[str | None]:
-    """What is wrong with each image file: "missing", "empty", "unreadable (why)" or None.
+    """Return the problem of each image file: "missing", "empty", "unreadable (why)" or None.
 
     Args:
         paths: Image files.
-        check: What is remembered of each, as in `dataset_from`.
-        watch: Callback, called after every file with the number of files that are done, and of all.
+        check: Check to run and content to cache, as in `dataset_from`.
+        watch: Callback, called after every file with the number of files done and the total.
         decode: Whether to decode every pixel.
     """
-    looks = check == "looks" and len(paths) <= MOST  # more are not compared by their looks
+    looks = check == "looks" and len(paths) <= MOST  # more are not compared by perceptual hashes
     whole = check in ("content", "looks")
     return map_files(partial(_fault, decode=decode, whole=whole, looks=looks), paths, watch)
 

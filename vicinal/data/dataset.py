@@ -1,4 +1,4 @@
-"""Dataset: items, labels or sets of labels, class names and roles, with a hash of the content."""
+"""The class `Dataset`: items, labels or sets of labels, class names and roles, with a hash of the content."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ ROLES = ("train", "validation", "test", "query", "gallery")
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Labelled items that all have one kind: image files, images in memory, or feature vectors.
+    """Labelled items of one kind: image files, images in memory, or feature vectors.
 
     Args:
         items: Paths (a file inside a zip is `archive.zip/inner/path`), uint8 images [n, h, w] or
             [n, h, w, 3], or float vectors [n, d].
-        labels: int64 [n]; each is a position in `class_names`. Or sets of labels: booleans [n, classes], a row for each
-            item, which may have none.
-        class_names: The original name of every class, all different.
-        roles: Per item "train", "validation", "test", "query" or "gallery", where the data has
+        labels: int64 [n], indices into `class_names`. Or sets of labels: booleans [n, classes], a row for each item,
+            which may be empty.
+        class_names: Original name of every class, all different.
+        roles: Role of each item, "train", "validation", "test", "query" or "gallery", if the data has
             an official split; None otherwise.
         boxes: float [n, 4]; left, top, right, bottom of the part of each image file that is used.
             A row of NaN means the whole image.
-        name: What to call the data in records and tables.
-        notes: What the reader went on without, and what else it has to say.
+        name: Name of the data in records and tables.
+        notes: Notes from the reader, such as which items it skipped.
 
     Example:
         >>> data = Dataset(np.eye(3, dtype=np.float32), np.array([0, 1, 1]), ("cat", "dog"))
@@ -91,14 +91,14 @@ class Dataset:
         return len(self.items)
 
     def _repr_html_(self) -> str:
-        """A few items of a few classes, for notebooks."""
+        """Return a few items of a few classes as HTML, for notebooks."""
         from vicinal.data.sheets import contact_sheet
 
         if self.kind == "vectors" or not len(self):
             return html_page(repr(self))
         try:
             sheet = contact_sheet(self, rows=4, columns=10, size=64)
-        except IMAGE_ERRORS:  # a page that shows nothing would be worse than one without pictures
+        except IMAGE_ERRORS:  # show the summary without images
             return html_page(repr(self), "<p>Not every image can be read.</p>")
         return html_page(repr(self), html_picture(sheet, repr(self)))
 
@@ -107,7 +107,7 @@ class Dataset:
 
     @property
     def kind(self) -> Literal["paths", "images", "vectors"]:
-        """What the items are."""
+        """Kind of the items."""
         if isinstance(self.items, tuple):
             return "paths"
         if self.items.dtype == np.uint8 and self.items.ndim in (3, 4):
@@ -121,26 +121,26 @@ class Dataset:
 
     @property
     def has_sets(self) -> bool:
-        """Whether items have sets of labels, and not one each."""
+        """Whether items have sets of labels instead of one label each."""
         return self.labels.ndim == 2
 
     @property
     def classes(self) -> npt.NDArray[np.int64]:
-        """The labels that occur, in order."""
+        """Labels that occur, in ascending order."""
         return np.flatnonzero(self.labels.any(axis=0)) if self.has_sets else np.unique(self.labels)
 
     def members(self, label: int) -> npt.NDArray[np.int64]:
-        """Positions of the items of a class."""
+        """Return the positions of the items of a class."""
         return np.flatnonzero(self.labels[:, label] if self.has_sets else self.labels == label)
 
     def item(self, index: int) -> Any:
-        """The raw item: a path, an image array or a vector."""
+        """Return the raw item: a path, an image array or a vector."""
         return self.items[index]
 
     def open(self, index: int) -> Image.Image:
-        """The image in its own mode, turned as its camera says unless a box is cut from it.
+        """Return the image in its own mode, rotated by its EXIF orientation unless a box is cropped from it.
 
-        A file is not decoded until its pixels are used, or it has to be turned.
+        A file is not decoded until its pixels are used, or it has to be rotated.
         """
         if self.kind == "vectors":
             raise InputError(f"{self.name} holds feature vectors; they cannot be opened as images.")
@@ -152,11 +152,11 @@ class Dataset:
         return upright(image)
 
     def image(self, index: int) -> Image.Image:
-        """The image in RGB."""
+        """Return the image in RGB."""
         return self.open(index).convert("RGB")
 
     def subset(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Dataset:
-        """The chosen items, in the given order, with the same labels and class names."""
+        """Return the items at the given indices, in that order, with the same labels and class names."""
         chosen = np.asarray(indices, dtype=np.int64)
         taken = tuple(self.items[i] for i in chosen) if isinstance(self.items, tuple) else self.items[chosen]
         return replace(
@@ -168,9 +168,9 @@ class Dataset:
         )
 
     def of_classes(self, class_ids: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Dataset:
-        """The items of the chosen classes, labelled anew from 0 in the order of `class_ids`.
+        """Return the items of the chosen classes, relabelled from 0 in the order of `class_ids`.
 
-        No set of labels is cut: what it holds is chosen all or not at all.
+        Sets of labels are never cut: either all labels of an item are chosen, or none.
         """
         chosen = np.asarray(class_ids, dtype=np.int64)
         if outside := [int(c) for c in chosen if not 0 <= c < len(self.class_names)]:
@@ -192,17 +192,17 @@ class Dataset:
 
     @property
     def has_gallery(self) -> bool:
-        """Whether some items are queries and others the gallery that they are searched in."""
+        """Whether some items are queries and others are the gallery to search."""
         return self.roles is not None and {"query", "gallery"} <= set(self.roles.tolist())
 
     def with_role(self, *roles: str) -> Dataset:
-        """The items that have one of the roles, with the same labels and class names."""
+        """Return the items that have one of the roles, with the same labels and class names."""
         if self.roles is None:
             raise InputError(f"{self.name} has no roles; it was asked for {', '.join(roles)}.")
         return self.subset(np.flatnonzero(np.isin(self.roles, roles)))
 
     def hash(self) -> str:
-        """SHA-256 of the content: items (the bytes of files, not their paths), labels, names, roles, boxes.
+        """Return the SHA-256 of the content: items (the bytes of files, not their paths), labels, names, roles, boxes.
 
         Moving or renaming files does not change it; changing one byte, label or the order does.
         """
@@ -227,20 +227,20 @@ def _array_bytes(array: npt.NDArray[Any]) -> Iterable[bytes]:
 
 
 def _add(total: Any, field: str, parts: Iterable[bytes]) -> None:
-    """Feed one field with its name and the length of every part, so that no two contents look alike."""
+    """Hash a field with its name and the length of every part, so that different contents cannot collide."""
     total.update(f"[{field}]".encode())
     for part in parts:
         total.update(len(part).to_bytes(8, "little"))
         total.update(part)
 
 
-# Items with sets of labels: which labels hang together, and what cannot do with sets.
+# Sets of labels: connected labels, and a check for functions that need one label per item.
 
 
 def first_of_each_label(data: Dataset) -> npt.NDArray[np.int64]:
-    """Return for each class the first one that it hangs together with: by an item with both, or by a chain of items.
+    """Return for each class the first class it is connected with: by an item with both labels, or by a chain of items.
 
-    Classes that do not hang together share no item, and may be on different sides of a split.
+    Classes that are not connected share no item, and may be on different sides of a split.
 
     Example:
         >>> sets = np.array([[1, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]], dtype=bool)
@@ -259,11 +259,11 @@ def first_of_each_label(data: Dataset) -> npt.NDArray[np.int64]:
 
 
 def need_one_label(data: Dataset, what: str) -> None:
-    """Raise where items have sets of labels, and say what goes on with them.
+    """Raise an error if items have sets of labels; the message says which functions accept them.
 
     Args:
-        data: The items.
-        what: What needs one label per item.
+        data: Dataset to check.
+        what: Name of the function or feature that needs one label per item, for the message.
     """
     if data.has_sets:
         raise InputError(

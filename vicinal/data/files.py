@@ -1,4 +1,4 @@
-"""Read files by path, whether they lie in a folder or inside a zip archive (`set.zip/inside/name.png`)."""
+"""Read files by path, in a folder or inside a zip archive (`set.zip/inside/name.png`)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from vicinal.errors import DataError
 
 T = TypeVar("T")
 THREADS = 4
-MOST_PIXELS = 50_000_000  # of an image: as RGB they take 150 MB
+MOST_PIXELS = 50_000_000  # limit for an image: 150 MB as RGB
 MANY = 256
 
-# What Pillow raises for a file that is no image, is damaged or cut short, or is absurdly large. It documents OSError;
-# the others are those that its plugins raise, or let through, for damaged input (from the source of Pillow 13, and
-# checked by a test that damages pictures of 19 formats). Bugs of ours, such as a failed assertion, a missing import or
-# a wrong name, are not among them.
+# Errors that Pillow raises for a file that is not an image, is damaged or truncated, or is far too large. It documents
+# OSError; its plugins raise the others, or let them through, for damaged input (from the source of Pillow 13, and
+# checked by a test that damages images of 19 formats). Errors that indicate bugs in vicinal, such as a failed
+# assertion, a missing import or a wrong name, are not included.
 IMAGE_ERRORS = (
-    OSError,  # UnidentifiedImageError and cut files among them
+    OSError,  # includes UnidentifiedImageError and truncated files
     ValueError,
-    SyntaxError,  # of a header
+    SyntaxError,  # for an invalid header
     EOFError,
-    RuntimeError,  # NotImplementedError, for kinds of a format that are not known, among them
+    RuntimeError,  # includes NotImplementedError, for unsupported variants of a format
     TypeError,
     AttributeError,
     LookupError,
@@ -44,59 +44,59 @@ IMAGE_ERRORS = (
     struct.error,
     zlib.error,
     Image.DecompressionBombError,
-    Image.DecompressionBombWarning,  # where warnings are errors
+    Image.DecompressionBombWarning,  # if warnings are errors
 )
 
-Watch: TypeAlias = Callable[[int, int], None]  # called with the number of files that are done, and of all
+Watch: TypeAlias = Callable[[int, int], None]  # called with the number of files done and the total
 
 
 def archive_of(path: str) -> tuple[str, str] | None:
-    """Split `a.zip/b/c.png` into the archive and the member; None if the path is a plain file's.
+    """Split `a.zip/b/c.png` into the archive and the member; None if the path is not inside an archive.
 
     Example:
         >>> archive_of("photos/one.jpg") is None
         True
     """
-    head, found, member = path.partition(".zip/")
-    return (head + ".zip", member) if found and os.path.isfile(head + ".zip") else None
+    head, separator, member = path.partition(".zip/")
+    return (head + ".zip", member) if separator and os.path.isfile(head + ".zip") else None
 
 
 def file_size(path: str) -> int:
-    """Number of bytes of a file, on disk or in its archive."""
-    place = archive_of(path)
-    if place is None:
+    """Return the size of a file in bytes, on disk or in its archive."""
+    archived = archive_of(path)
+    if archived is None:
         return os.path.getsize(path)
     try:
-        return open_archive(place[0]).getinfo(place[1]).file_size
+        return open_archive(archived[0]).getinfo(archived[1]).file_size
     except KeyError:
         raise FileNotFoundError(path) from None
 
 
 def read_bytes(path: str) -> bytes:
-    """The whole content of a file, on disk or in its archive; OSError if there is none."""
-    place = archive_of(path)
-    if place is None:
-        fault = fault_of_file(path)  # a pipe would be waited for forever
+    """Return the whole content of a file, on disk or in its archive; raises OSError if there is none."""
+    archived = archive_of(path)
+    if archived is None:
+        fault = fault_of_file(path)  # reading a pipe would block forever
         if fault is not None and fault != "missing":
             raise OSError(f"{printable(path)} is {fault}")
         return Path(path).read_bytes()
     try:
-        return open_archive(place[0]).read(place[1])
+        return open_archive(archived[0]).read(archived[1])
     except KeyError:
         raise FileNotFoundError(path) from None
-    except Exception as error:  # of an archive that is damaged, encrypted or packed in a way that is not known
+    except Exception as error:  # the archive is damaged, encrypted or compressed by an unknown method
         raise OSError(f"{printable(path)}: {error}") from error
 
 
 def open_header(content: bytes | str) -> Image.Image:
-    """An image of which only the header was read: decoded when its pixels are used.
+    """Return an image of which only the header is read; it is decoded when its pixels are used.
 
     Args:
-        content: The bytes of a file, or its path.
+        content: Bytes of a file, or its path.
 
     Raises:
-        Exception: Whatever Pillow raises for what is not an image; DecompressionBombError where the header promises
-            more than `MOST_PIXELS`: a few kilobytes can ask for gigabytes of memory.
+        Exception: Any error of Pillow for a file that is not an image; DecompressionBombError if the header declares
+            more than `MOST_PIXELS`, since a few kilobytes can decode to gigabytes.
     """
     image = Image.open(BytesIO(content) if isinstance(content, bytes) else content)
     check_pixels(image)
@@ -104,7 +104,7 @@ def open_header(content: bytes | str) -> Image.Image:
 
 
 def check_pixels(image: Image.Image) -> None:
-    """Refuse an image that is not decoded yet and would take too much memory."""
+    """Raise an error if an image is not yet decoded and would take too much memory."""
     if getattr(image, "tile", None) and image.width * image.height > MOST_PIXELS:
         raise Image.DecompressionBombError(
             f"its header promises {image.width:,} x {image.height:,} pixels, and {MOST_PIXELS:,} are decoded at most; "
@@ -113,16 +113,16 @@ def check_pixels(image: Image.Image) -> None:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF orientation says; itself, not decoded, where that says nothing."""
+    """Return the image rotated by its EXIF orientation; the same object, not decoded, if it needs no rotation."""
     try:
         turned = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
-    except IMAGE_ERRORS:  # damaged metadata around sound pixels
+    except IMAGE_ERRORS:  # damaged metadata, but intact pixels
         turned = False
     return ImageOps.exif_transpose(image) if turned else image
 
 
 def open_archive(path: str) -> zipfile.ZipFile:
-    """An open archive, kept for this process: a forked worker must not share a file position."""
+    """Return an open archive, cached per process: a forked worker must not share a file position."""
     status = os.stat(path)
     return _open_archive(path, os.getpid(), status.st_size, status.st_mtime_ns)
 
@@ -134,15 +134,15 @@ def _open_archive(path: str, process: int, size: int, changed: int) -> zipfile.Z
 
 
 def fault_of_image(error: Exception) -> str:
-    """Say why an image cannot be read, in a few words."""
-    if isinstance(error, UnidentifiedImageError):  # whose own words name an object in memory
+    """Return in a few words why an image cannot be read."""
+    if isinstance(error, UnidentifiedImageError):  # its message contains the address of an object
         return type(error).__name__
     return f"{type(error).__name__}: {printable(error).partition(chr(10))[0][:200].rstrip('.')}"
 
 
 @contextmanager
 def decoding(path: object) -> Iterator[None]:
-    """Name the image that cannot be decoded."""
+    """Turn errors of decoding an image into a DataError that names the image."""
     try:
         yield
     except IMAGE_ERRORS as error:
@@ -153,14 +153,14 @@ def decoding(path: object) -> Iterator[None]:
 
 
 def map_files(function: Callable[[str], T], paths: Sequence[str], watch: Watch | None = None) -> list[T]:
-    """Apply a function to every path, a few at a time so that slow disks are kept busy.
+    """Apply a function to every path, a few at a time to keep slow disks busy.
 
-    Each thread has its own run of paths: handing them over one by one costs more than reading them.
+    Each thread gets a contiguous run of paths: dispatching them one by one costs more than reading them.
 
     Args:
         function: Function of a path.
         paths: Paths of the files.
-        watch: Callback, called after every file from the thread that has read it.
+        watch: Callback, called after every file, from the thread that read it.
 
     Example:
         >>> map_files(len, ["a", "bcd", "ef"])
@@ -183,23 +183,23 @@ def map_files(function: Callable[[str], T], paths: Sequence[str], watch: Watch |
 
 
 Version = tuple[str, int, int]
-# Hashes by version: the same files are hashed for a dataset, for its views and for the features of every class.
+# Cached hashes: the same files are hashed for a dataset, for its views and for the features of every class.
 _DIGESTS: dict[Version, bytes] = {}
 
 
 def version_of(path: str) -> Version:
-    """Path, size and time of change of a file: while they are the same, so is its content."""
-    place = archive_of(path)
-    status = os.stat(path if place is None else place[0])
+    """Return path, size and modification time of a file, which identify its content."""
+    archived = archive_of(path)
+    status = os.stat(path if archived is None else archived[0])
     return path, status.st_size, status.st_mtime_ns
 
 
 def digest(path: str, content: bytes | None = None) -> bytes:
-    """SHA-256 of a file's bytes, remembered while the file does not change.
+    """Return the SHA-256 of a file's bytes, cached as long as the file does not change.
 
     Args:
-        path: Of the file.
-        content: Bytes of the file, where it was just read.
+        path: Path of the file.
+        content: Bytes of the file, if it was just read.
     """
     version = version_of(path)
     if version not in _DIGESTS:

@@ -1,4 +1,4 @@
-"""Datasets of other libraries as one of ours: torch's of (x, y), a DataLoader, a Hugging Face dataset."""
+"""Convert datasets of other libraries: torch datasets of (x, y), DataLoaders, Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from vicinal.errors import DataError, InputError
 __all__ = ["is_foreign", "of"]
 
 Pair = tuple[Any, Any]
-ARRAYS = ("Sequence", "List", "Array2D", "Array3D")  # kinds of columns that hold numbers
+ARRAYS = ("Sequence", "List", "Array2D", "Array3D")  # types of columns that hold numbers
 
 
 def of(data: Any, *, size: int | None = None, name: str = "") -> Dataset:
-    """Take over the items and labels of another library's dataset; all of them go into memory.
+    """Convert another library's dataset to a `Dataset`; all items are loaded into memory.
 
     Args:
         data: A torch `Dataset` of (x, y), a `DataLoader` of batches of them, a Hugging Face dataset with a column of
             images or vectors and one of labels, or anything that yields (x, y); a `vicinal.Dataset` is returned as it
             is. Each x is a PIL image, a uint8 array [h, w] or [h, w, 3], a float tensor [c, h, w] from 0 to 1, or a
             vector; y is an integer or a name.
-        size: Scale images to this height and width; needed where theirs differ.
-        name: What to call the data, by default as its class is called.
+        size: Height and width to scale images to; required if they differ in size.
+        name: Name of the data; by default the name of its class.
 
     Raises:
-        InputError: For items that are neither images nor vectors, or that differ in shape.
+        InputError: If items are neither images nor vectors, or differ in shape.
 
     Example:
         >>> import torch
@@ -56,12 +56,12 @@ def of(data: Any, *, size: int | None = None, name: str = "") -> Dataset:
     if not all(isinstance(label, int | str) and not isinstance(label, bool) for label in labels):
         raise InputError(f"Labels must be integers or names; got {labels[0]!r}.")
     classes, codes = np.unique(np.array(labels), return_inverse=True)
-    known = {label: names(label) for label in classes.tolist()}
-    return Dataset(np.stack(items), codes.astype(np.int64), tuple(known.values()), name=called)
+    class_names = {label: names(label) for label in classes.tolist()}
+    return Dataset(np.stack(items), codes.astype(np.int64), tuple(class_names.values()), name=called)
 
 
 def is_foreign(data: Any) -> bool:
-    """Whether something is a dataset of torch or Hugging Face, or a loader."""
+    """Return whether an object is a dataset of torch or Hugging Face, or a loader."""
     from torch.utils.data import DataLoader, IterableDataset
     from torch.utils.data import Dataset as TorchDataset
 
@@ -73,27 +73,27 @@ def _has_columns(data: Any) -> bool:
 
 
 def _pairs(data: Any) -> tuple[Iterator[Pair], Callable[[Any], str]]:
-    """Return the pairs of a dataset, and what turns a label into the name of its class."""
+    """Return the pairs of a dataset, and a function from a label to the name of its class."""
     if _has_columns(data):
         return _columns(data)
     if hasattr(data, "batch_size") and hasattr(data, "dataset"):
         classes = getattr(data.dataset, "classes", None)
         return ((x, y) for batch in data for x, y in zip(*batch, strict=True)), _names(classes)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return (data[place] for place in range(len(data))), _names(getattr(data, "classes", None))
+        return (data[index] for index in range(len(data))), _names(getattr(data, "classes", None))
     if hasattr(data, "__iter__"):
         return iter(data), _names(None)
     raise InputError(f"Data must be a Dataset, a name, a path, or something that holds pairs (x, y); got {data!r}.")
 
 
 def _names(classes: Any) -> Callable[[Any], str]:
-    """Name classes as torchvision's datasets do, by a list that labels are places in; or by the labels themselves."""
-    known = classes if isinstance(classes, list | tuple) else ()
-    return lambda label: str(known[label]) if isinstance(label, int) and 0 <= label < len(known) else str(label)
+    """Return a function that names classes: by a list that labels index, as in torchvision; or by the labels."""
+    names = classes if isinstance(classes, list | tuple) else ()
+    return lambda label: str(names[label]) if isinstance(label, int) and 0 <= label < len(names) else str(label)
 
 
 def _columns(data: Any) -> tuple[Iterator[Pair], Callable[[Any], str]]:
-    """Find the columns of a Hugging Face dataset: the one of images or numbers, and the one of classes."""
+    """Find the two columns of a Hugging Face dataset: images or numbers, and classes."""
     kinds = {column: type(feature).__name__ for column, feature in data.features.items()}
     labels = [column for column, kind in kinds.items() if kind == "ClassLabel"] or [
         column for column in ("label", "labels", "y", "class") if column in kinds

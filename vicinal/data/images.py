@@ -1,4 +1,4 @@
-"""Images: cropped and resized, as tensors, decoded once into memory, and what kind of picture they are."""
+"""Images: crop and resize, convert to tensors, decode into memory, and detect the kind of images."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ FILTERS = {
 
 
 def open_image(source: Source) -> Image.Image:
-    """The image itself, or the one at a path, not decoded yet."""
+    """Return the image itself, or the one at a path, not yet decoded."""
     return source if isinstance(source, Image.Image) else upright(open_header(read_bytes(str(source))))
 
 
 def scaled_size(size: tuple[int, int], short_side: int | None) -> tuple[int, int, float]:
-    """Width and height after the short side is scaled to `short_side`, and the factor; None leaves them.
+    """Return width and height after the short side is scaled to `short_side`, and the factor; None changes nothing.
 
     Example:
         >>> scaled_size((400, 200), 100)
@@ -53,9 +53,9 @@ def scaled_size(size: tuple[int, int], short_side: int | None) -> tuple[int, int
 def draw_part(
     width: int, height: int, area: tuple[float, float], ratio: tuple[float, float], rng: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """Draw left, top, width and height of a part with a random share of the area and random ratio.
+    """Draw left, top, width and height of a crop with a random share of the area and a random aspect ratio.
 
-    After ten draws that do not fit it is the largest part in the middle whose ratio is allowed.
+    After ten draws that do not fit, return the largest centre crop with an allowed aspect ratio.
     """
     for _ in range(10):
         pixels = width * height * rng.uniform(*area)
@@ -69,10 +69,10 @@ def draw_part(
 
 
 def cut(image: Image.Image, box: Box, size: tuple[int, int], mode: str, resampling: str = "bilinear") -> Image.Image:
-    """The part `box` (in pixels of the whole image) scaled to `size`, in `mode`, by a filter of `FILTERS`.
+    """Return the crop `box` (in pixels of the whole image) scaled to `size`, in `mode`, by a filter of `FILTERS`.
 
-    A JPEG that is not decoded yet is decoded at a half, a quarter or an eighth if that is still as
-    fine as the result; the rest is scaled in one step, from the pixels of the box only.
+    A JPEG that is not yet decoded is decoded at 1/2, 1/4 or 1/8 of its size if that is still at
+    least as large as needed; the rest is scaled in one step, from the pixels of the box only.
     """
     whole = image.size
     wanted = (
@@ -81,7 +81,7 @@ def cut(image: Image.Image, box: Box, size: tuple[int, int], mode: str, resampli
     )
     image.draft(mode, wanted)
     across, down = image.width / whole[0], image.height / whole[1]
-    # Rounding must not put the box a hair outside the image.
+    # Rounding must not move the box slightly outside the image.
     part = (
         max(0.0, box[0] * across),
         max(0.0, box[1] * down),
@@ -94,7 +94,7 @@ def cut(image: Image.Image, box: Box, size: tuple[int, int], mode: str, resampli
     return converted.resize(size, look_up("resampling", resampling, FILTERS), box=part, reducing_gap=2.0)
 
 
-# From a Pillow image to the numbers that a network was trained on.
+# Convert Pillow images to the value range that a network was trained on.
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -103,13 +103,13 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 @final
 @dataclass(frozen=True)
 class Pixels:
-    """How bytes become numbers: `byte * scale + offset`, per channel of the result.
+    """Conversion of bytes to numbers: `byte * scale + offset`, per channel of the result.
 
     Args:
         mode: Pillow mode: "RGB" for three channels, "L" for grey.
         scale: One factor per channel.
         offset: One summand per channel.
-        bgr: Whether blue comes first.
+        bgr: Whether the channels are in the order blue, green, red.
     """
 
     mode: Literal["RGB", "L"]
@@ -124,7 +124,7 @@ PIXELS = {
         tuple(1 / (255 * std) for std in IMAGENET_STD),
         tuple(-mean / std for mean, std in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)),
     ),
-    # The weights come from Caffe: blue first, 0..255, minus the mean image's mean.
+    # The weights come from Caffe: BGR, 0..255, minus the mean of the mean image.
     "bn_inception": Pixels("RGB", (1.0, 1.0, 1.0), (-104.0, -117.0, -128.0), bgr=True),
     "lite": Pixels("RGB", (1 / 128,) * 3, (-127 / 128,) * 3),
     "unit": Pixels("RGB", (1 / 255,) * 3, (0.0,) * 3),
@@ -142,8 +142,8 @@ def to_tensor(image: Image.Image, pixels: str) -> Float[Tensor, "c h w"]:
     """
     how = look_up("pixel preset", pixels, PIXELS)
     converted = image if image.mode == how.mode else image.convert(how.mode)
-    bands = (converted,) if how.mode == "L" else converted.split()  # which would copy it
-    # Band by band is faster than transposing height x width x channel, and numpy than torch's threads.
+    bands = (converted,) if how.mode == "L" else converted.split()  # split() would copy it
+    # Band by band is faster than transposing height x width x channel, and numpy is faster than torch's threads.
     values = np.empty((len(bands), image.height, image.width), dtype=np.float32)
     for channel, band in enumerate(reversed(bands) if how.bgr else bands):
         np.multiply(np.asarray(band), np.float32(how.scale[channel]), out=values[channel])
@@ -151,19 +151,19 @@ def to_tensor(image: Image.Image, pixels: str) -> Float[Tensor, "c h w"]:
     return torch.from_numpy(values)
 
 
-# What images look like, from a few of them: coloured or grey, large or small, photographs or drawings.
+# Kind of images, from a few of them: coloured or grey, large or small, photographs or drawings.
 
 GREY = ("1", "L", "LA", "I", "I;16", "F")  # PIL's modes without colour
 LOOKED_AT = 16
-SMALL = 64  # pixels of the short side, up to which a small network sees what there is
-NEAR = 0.1  # of the range of greys, within which a pixel is ink or paper
-SHADED = 0.5  # of the pixels of a photograph are neither
+SMALL = 64  # short side in pixels up to which a small network is enough
+NEAR = 0.1  # share of the grey range from its ends within which a pixel counts as ink or paper
+SHADED = 0.5  # share of pixels that are neither, from which an image is a photograph
 
 
 class Looks(NamedTuple):
-    """Whether images have colours, the pixels of their shorter side (the median), and whether grey ones have shades.
+    """Whether images have colours, their median short side in pixels, and whether grey ones have shades.
 
-    Shades tell a grey photograph from a drawing; of small ones nobody asks.
+    Shades distinguish a grey photograph from a drawing; they are not checked for small images.
     """
 
     colour: bool
@@ -172,12 +172,12 @@ class Looks(NamedTuple):
 
     @property
     def photographs(self) -> bool:
-        """Whether they are larger than what small networks take, and not drawn with one ink."""
+        """Whether they are too large for small networks, and not drawings in one ink."""
         return self.side > SMALL and (self.colour or self.shaded)
 
 
 def looks_of(data: Dataset) -> Looks | None:
-    """Look at a few images, spread over the dataset; None for feature vectors.
+    """Inspect a few images, spread over the dataset; None for feature vectors.
 
     Example:
         >>> from vicinal.data import digits
@@ -193,7 +193,7 @@ def looks_of(data: Dataset) -> Looks | None:
         try:
             image = data.open(int(index))
             shades.append(min(image.size) > SMALL and image.mode in GREY and _is_shaded(image))
-        except IMAGE_ERRORS:  # which the reader or the training reports
+        except IMAGE_ERRORS:  # reported by the reader or the training
             continue
         modes.append(image.mode)
         sides.append(min(image.size))
@@ -203,26 +203,26 @@ def looks_of(data: Dataset) -> Looks | None:
 
 
 def _is_shaded(image: Image.Image) -> bool:
-    """Whether most pixels are neither about as dark nor about as bright as any: those of a drawing are ink or paper."""
+    """Return whether most pixels are neither near the darkest nor the brightest; in a drawing they are ink or paper."""
     pixels = np.asarray(image if image.mode != "LA" else image.convert("L"), dtype=np.float32)
     darkest, brightest = float(pixels.min()), float(pixels.max())
     near = NEAR * (brightest - darkest)
     return bool(((pixels > darkest + near) & (pixels < brightest - near)).mean() > SHADED)
 
 
-# Decode a set of small images once, so that training does not decode them again in every pass.
+# Decode small images once, so that training does not decode them again in every epoch.
 
 _DECODED: WeakKeyDictionary[Dataset, dict[tuple[int, str], Dataset]] = WeakKeyDictionary()
 
 
 def in_memory(dataset: Dataset, size: int, *, mode: str = "L") -> Dataset:
-    """The same data as uint8 images of `size` x `size` in memory.
+    """Return the same data as uint8 images of `size` x `size` in memory.
 
     Omniglot's 32,460 drawings at 32 x 32 take 33 MB and load more than twice as fast as from the zip.
 
     Args:
         dataset: Image files or images.
-        size: Height and width; the aspect is not kept.
+        size: Height and width; the aspect ratio is not preserved.
         mode: Pillow mode, "L" for grey or "RGB".
 
     Example:
@@ -250,8 +250,8 @@ def in_memory(dataset: Dataset, size: int, *, mode: str = "L") -> Dataset:
 
 
 def in_memory_once(dataset: Dataset, size: int, *, mode: str = "L") -> Dataset:
-    """The same as `in_memory`, decoded once for all that ask with this very dataset while it lives."""
-    known = _DECODED.setdefault(dataset, {})
-    if (size, mode) not in known:
-        known[size, mode] = in_memory(dataset, size, mode=mode)
-    return known[size, mode]
+    """Return the result of `in_memory`, cached as long as this dataset object exists."""
+    cached = _DECODED.setdefault(dataset, {})
+    if (size, mode) not in cached:
+        cached[size, mode] = in_memory(dataset, size, mode=mode)
+    return cached[size, mode]

@@ -1,4 +1,4 @@
-"""Batches of tensors from a Dataset, by worker processes if asked, the same whatever their number."""
+"""Batches of tensors from a Dataset, optionally by worker processes; independent of their number."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from vicinal.data.files import IMAGE_ERRORS
 from vicinal.data.transforms import Transform, as_transform
 from vicinal.errors import DataError, InputError
 
-LOSSES = 3  # times that processes which decode may be killed over one batch
+LOSSES = 3  # number of times that worker processes may be killed on one batch
 Indices = Sequence[int] | npt.NDArray[np.int64]
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """A sampler that knows where it is: what `vicinal.sampling` makes."""
+    """A sampler that knows its position, such as those of `vicinal.sampling`."""
 
     epoch: int
     batch: int
 
     def remaining(self) -> list[npt.NDArray[np.int64]]:
-        """The batches that are left of this pass."""
+        """Return the batches that are left of this epoch."""
         ...
 
     def advance(self) -> None:
-        """Take note that one batch was used."""
+        """Record that one batch was used."""
         ...
 
 
 @runtime_checkable
 class OfRows(Protocol):
-    """A transform of feature vectors that takes a batch of them at once, which is much faster than one by one."""
+    """A transform of feature vectors that takes a batch at once, which is much faster than one by one."""
 
     def rows(self, vectors: npt.NDArray[np.floating], items: npt.NDArray[np.int64], rng: np.random.Generator) -> Tensor:
-        """Transform some items of all vectors [n, d], which may be mapped from a file."""
+        """Transform some of the vectors [n, d], which may be memory-mapped."""
         ...
 
 
 class ItemBatch(NamedTuple):
-    """What a loader yields."""
+    """Batch of a loader."""
 
     images: Tensor
     labels: Tensor
@@ -60,7 +60,7 @@ class ItemBatch(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """Names one draw: which item, in which batch of which pass, and how often before in that batch."""
+    """Identifies one draw: the item, the epoch, the batch, and the number of its earlier draws in that batch."""
 
     item: int
     epoch: int
@@ -87,24 +87,24 @@ def batches(
     seed: int = 0,
     skip_bad: bool = False,
 ) -> Iterator[ItemBatch]:
-    """Yield the batches that are left of a sampler's pass, as (images, labels, indices).
+    """Yield the batches that are left of a sampler's epoch, as (images, labels, indices).
 
-    The generator that a transform gets is seeded by (seed, pass, batch, item), so that every tensor is
-    the same for any number of workers and after a resume. A sampler advances as its batches are
-    handed out, not as workers fetch them ahead: its state is always that of the training loop.
+    The generator passed to a transform is seeded by (seed, epoch, batch, item), so that every tensor is
+    the same for any number of workers and after a resume. A sampler advances when its batches are
+    yielded, not when workers prefetch them: its state is always that of the training loop.
 
     Args:
-        dataset: Where the items are.
-        transform: From an image (or vector) to a tensor; any callable that `as_transform` takes.
-            None leaves vectors as they are.
-        batch_sampler: A sampler from `vicinal.sampling`, or any iterable of sequences of indices.
-        workers: Processes that decode; 0 decodes in this one.
-        seed: Of all random transforms.
-        skip_bad: Leave out items that cannot be read, with a warning (their batch is smaller),
-            instead of raising.
+        dataset: Dataset of the items.
+        transform: Function from an image (or vector) to a tensor; any callable that `as_transform` accepts.
+            None leaves vectors unchanged.
+        batch_sampler: Sampler from `vicinal.sampling`, or any iterable of sequences of indices.
+        workers: Number of worker processes that decode; 0 decodes in this process.
+        seed: Seed of all random transforms.
+        skip_bad: Whether to leave out unreadable items with a warning (their batch is smaller) instead of
+            raising an error.
 
     Raises:
-        DataError: Naming the files that cannot be read, unless `skip_bad`.
+        DataError: Lists the files that cannot be read; not raised with `skip_bad`.
     """
     resumable = batch_sampler if isinstance(batch_sampler, Resumable) else None
     epoch, first = (resumable.epoch, resumable.batch) if resumable else (0, 0)
@@ -124,13 +124,13 @@ def open_items(
     """Return a few items as one tensor, in this thread.
 
     Args:
-        dataset: Where the items are.
-        transform: From an image (or vector) to a tensor; any callable that `as_transform` takes.
-        items: Which.
-        seeds: Of the generator that the transform gets, for each item.
+        dataset: Dataset of the items.
+        transform: Function from an image (or vector) to a tensor; any callable that `as_transform` accepts.
+        items: Indices of the items.
+        seeds: Seed of the generator passed to the transform, for each item.
 
     Raises:
-        DataError: Naming the files that cannot be read.
+        DataError: Lists the files that cannot be read.
     """
     drawn = as_transform(transform)
     opened = [
@@ -159,16 +159,16 @@ def _fetch(
                 items,  # type: ignore[arg-type]
                 batch_sampler=plan,  # type: ignore[arg-type]
                 num_workers=processes,
-                prefetch_factor=min(2, processes) or None,  # one alone is to lose no more than one batch
+                prefetch_factor=min(2, processes) or None,  # a single worker must not lose more than one batch
                 collate_fn=_collate,
                 worker_init_fn=_leave_interrupts_to_the_parent,
-                generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
+                generator=torch.Generator().manual_seed(seed),  # otherwise it would draw from the global one
             )
 
         return _outliving_workers(dataset, started, keys, workers) if workers else started(keys, 0)
     if dataset.kind != "vectors":
         raise InputError(f"{dataset.name} holds {dataset.kind}; they need a transform, got None.")
-    rows = np.asarray(dataset.items)  # perhaps mapped from a file: only what a batch needs is read
+    rows = np.asarray(dataset.items)  # may be memory-mapped: only the rows of a batch are read
     chosen = (torch.tensor([key.item for key in batch], dtype=torch.int64) for batch in keys)
     return ((torch.from_numpy(_wide(rows[indices.numpy()])), indices, []) for indices in chosen)
 
@@ -179,12 +179,12 @@ def _outliving_workers(
     keys: Iterable[list[_Key]],
     workers: int,
 ) -> Iterator[_Fetched]:
-    """Fetch batches; where a process that decodes is killed, the batches that it leaves are fetched one by one.
+    """Fetch batches; if a worker process is killed, fetch its remaining batches one by one.
 
     Raises:
-        DataError: Where that does not help: naming what was due.
+        DataError: If that fails too; lists the items of the batch.
     """
-    left, ahead = iter(keys), deque[list[_Key]]()  # not asked for yet; asked for, and not handed out
+    left, ahead = iter(keys), deque[list[_Key]]()  # not requested yet; requested, but not yielded yet
 
     def asked(plan: Iterable[list[_Key]]) -> Iterator[list[_Key]]:
         for batch in plan:
@@ -216,33 +216,33 @@ def _outliving_workers(
         else:
             if not again:
                 return
-        del fetched  # which ends the processes that are left
+        del fetched  # ends the remaining processes
         left, again = itertools.chain(tuple(ahead), left), len(ahead)
         ahead.clear()
 
 
 def _tells_of_a_loss(error: Exception) -> bool:
-    """Whether a process is gone, or the tensors that it had promised are; what a transform raises is told otherwise."""
+    """Return whether an error means that a worker process, or its tensors, are gone, not that a transform failed."""
     if isinstance(error, RuntimeError):
         return str(error).startswith("DataLoader worker")
     return not str(error).startswith("Caught ")
 
 
 def _iterator(loader: DataLoader[_Fetched]) -> Iterator[_Fetched]:
-    """Start a loader's processes; the death of one is told where its batch is due, as nowhere else it can be mended.
+    """Start a loader's processes; the death of one is reported when its batch is due, where it can be handled.
 
-    PyTorch raises it at once, from a handler of signals and so in the middle of anything, while a file is written too.
+    PyTorch would raise it immediately, from a signal handler and so at any point, even while a file is being written.
     """
     handler = getattr(signal, "SIGCHLD", None) and signal.getsignal(signal.SIGCHLD)
     fetched = iter(loader)
     if handler is not None:
-        with suppress(ValueError):  # not in the main thread, where PyTorch changes nothing either
+        with suppress(ValueError):  # outside the main thread, where PyTorch sets no handler either
             signal.signal(signal.SIGCHLD, handler)
     return fetched
 
 
 def _wide(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """Return rows that are kept in half precision as networks take them."""
+    """Return half-precision rows as float32, which networks expect."""
     return rows.astype(np.float32) if rows.dtype == np.float16 else rows
 
 
@@ -256,14 +256,14 @@ def _batches_of_rows(
 
 
 def _leave_interrupts_to_the_parent(_: int) -> None:
-    # Ctrl-C reaches every process of a terminal; the training loop finishes its step and still needs batches.
+    # Ctrl-C reaches every process of a terminal, but the training loop finishes its step and still needs batches.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @final
 @dataclass(frozen=True)
 class _Items:
-    """The dataset as a DataLoader sees it: a key in, a tensor (or what went wrong) out."""
+    """Dataset in the form that DataLoader expects: maps a key to a tensor, or to an error."""
 
     dataset: Dataset
     transform: Transform
@@ -279,7 +279,7 @@ def _open(dataset: Dataset, transform: Transform, item: int, rng: np.random.Gene
     try:
         return item, transform(dataset.open(item), rng)
     except Exception:
-        # Only a file that cannot be decoded at all is bad; anything else is the transform's own error.
+        # Only a file that cannot be decoded is bad; anything else is an error of the transform.
         try:
             dataset.image(item)
         except IMAGE_ERRORS as error:

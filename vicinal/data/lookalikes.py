@@ -1,4 +1,4 @@
-"""The same picture twice, by its bytes, and nearly the same picture, by perceptual hashes and a second look."""
+"""Duplicate images by their bytes, near-duplicates by perceptual hashes and a second check, and leaks in splits."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ __all__ = [
 ]
 
 
-# Whether a small grey picture is another one, or what is left of it when a little is cut off.
+# Correlation of small grey images: is one the same as another, or as a slight crop of it?
 
-THUMBNAIL = 64  # pixels of a side of the pictures that are compared
-COMPARED = 32  # pixels to which parts of them are reduced
-KEPT = (1.0, 0.975, 0.95, 0.925, 0.9)  # of each side, when a little is cut off
-SHIFTS = (0.0, 0.5, 1.0)  # of what is cut off, on the left or at the top
+THUMBNAIL = 64  # side in pixels of the images that are compared
+COMPARED = 32  # side in pixels to which crops of them are reduced
+KEPT = (1.0, 0.975, 0.95, 0.925, 0.9)  # share of each side that a crop keeps
+SHIFTS = (0.0, 0.5, 1.0)  # share of the removed margin that is on the left or at the top
 
 
 def crop_correlation(one: UInt8[np.ndarray, "s s"], other: UInt8[np.ndarray, "s s"]) -> float:
-    """Return the greatest correlation of one picture with the other, either whole or cut a little at its edges.
+    """Return the highest correlation of two images, where one of them may be slightly cropped.
 
-    Correlations do not see how bright a picture is, nor how strong its contrast.
+    Correlations ignore brightness and contrast.
 
     Example:
         >>> picture = np.random.default_rng(0).integers(0, 256, (8, 8)).astype(np.uint8).repeat(8, 0).repeat(8, 1)
         >>> crop_correlation(picture, picture // 2) > 0.999
         True
     """
-    mine, theirs = crops(one), crops(other)
-    return float(max((mine @ theirs[0]).max(), (theirs @ mine[0]).max()))
+    first, second = crops(one), crops(other)
+    return float(max((first @ second[0]).max(), (second @ first[0]).max()))
 
 
 def crops(picture: UInt8[np.ndarray, "s s"]) -> Float64[np.ndarray, "c p"]:
-    """Return the whole picture, and then all that is left of it when a little is cut off.
+    """Return the whole image, followed by its slight crops.
 
     Each is reduced to a few pixels and has mean 0 and length 1 (0 if it is blank), so that inner products are
     correlations.
@@ -72,7 +72,7 @@ def crops(picture: UInt8[np.ndarray, "s s"]) -> Float64[np.ndarray, "c p"]:
 
 
 def whole(picture: UInt8[np.ndarray, "s s"]) -> Float64[np.ndarray, " p"]:
-    """Return the first of `crops` alone."""
+    """Return only the first of `crops`, the whole image."""
     values = np.asarray(Image.fromarray(picture).resize((COMPARED, COMPARED), Image.Resampling.BILINEAR)).ravel()
     centred = values - values.mean()
     length = float(np.linalg.norm(centred))
@@ -80,18 +80,18 @@ def whole(picture: UInt8[np.ndarray, "s s"]) -> Float64[np.ndarray, " p"]:
 
 
 def _boxes(side: int) -> Iterator[tuple[float, float, float, float]]:
-    for kept in KEPT:
-        size, room = kept * side, (1 - kept) * side
+    for share in KEPT:
+        size, room = share * side, (1 - share) * side
         shifts = SHIFTS if room else (0.0,)
         yield from ((room * x, room * y, room * x + size, room * y + size) for x in shifts for y in shifts)
 
 
 SIDE = 8
-FLAT = 24  # grey levels: a picture with less contrast than this looks like any other
-CLOSE = 6  # bits of 128 in which nearly identical pictures may differ
-MAYBE = 12  # bits of 64, by coarser looks, in which pictures may differ that are worth a second look
-ALIKE = 0.93  # correlation of two pictures, one of them cut a little perhaps, that are the same at a second look
-MOST = 20_000  # pictures that are compared by eye, each with each
+FLAT = 24  # grey levels: images with less contrast than this all look alike
+CLOSE = 6  # bits of 128 in which near-duplicates may differ
+MAYBE = 12  # bits of 64 of the coarse hash in which images may differ to be worth a second check
+ALIKE = 0.93  # correlation of two images, one of them possibly cropped, from which the second check accepts them
+MOST = 20_000  # maximum number of images that are compared by perceptual hashes, each with each
 ROWS = 512
 NOT_COMPARED = (
     "Pictures were compared by their bytes alone, not by their looks: each with each, which takes long beyond "
@@ -102,12 +102,12 @@ NOT_COMPARED = (
 @final
 @dataclass(frozen=True)
 class Lookalikes:
-    """Pictures that are in a dataset more than once.
+    """Images that are in a dataset more than once.
 
     Args:
         same: Positions of files with the same bytes.
-        near: Pairs of files that differ and look the same.
-        compared: Whether pictures were compared by eye; beyond `MOST` of them that would take long.
+        near: Pairs of positions of files that differ but look the same.
+        compared: Whether images were compared by perceptual hashes; for more than `MOST` images it would take long.
     """
 
     same: tuple[tuple[int, ...], ...]
@@ -116,70 +116,70 @@ class Lookalikes:
 
 
 def find_lookalikes(data: Dataset, watch: Watch | None = None) -> Lookalikes:
-    """Find the same and nearly the same pictures among image files; arrays and vectors have none.
+    """Find duplicates and near-duplicates among image files; arrays and vectors have none.
 
-    Each picture is reduced to 9 x 9 grey levels, of which 128 bits say where it gets brighter to the right and
-    downwards (imagehash's difference hashes); size, format and compression hardly change them. Those that are near by
-    coarser looks (its hash of cosines) are compared once more, as small pictures, of which a little may be cut off.
+    Each image is reduced to 9 x 9 grey levels; 128 bits record where it gets brighter to the right and downwards
+    (imagehash's difference hashes). Size, format and compression hardly change them. Images that are close by a coarse
+    hash (imagehash's pHash, of cosines) are compared again, as thumbnails that may be slightly cropped.
 
     Args:
-        data: The data.
-        watch: Callback, called after every file with the number of files that are done, and of all.
+        data: Dataset to search.
+        watch: Callback, called after every file with the number of files done and the total.
     """
     return lookalike_files(data.items, watch) if isinstance(data.items, tuple) else Lookalikes((), (), False)
 
 
 def lookalike_files(paths: Sequence[str], watch: Watch | None = None) -> Lookalikes:
-    """Find the same and nearly the same pictures among files; see `find_lookalikes`.
+    """Find duplicates and near-duplicates among files; see `find_lookalikes`.
 
     Args:
-        paths: Paths of image files; those that cannot be read look like nothing.
-        watch: Callback, called after every file with the number of files that are done, and of all.
+        paths: Paths of image files; unreadable ones have no near-duplicates.
+        watch: Callback, called after every file with the number of files done and the total.
     """
     if len(paths) <= MOST:
-        map_files(look_at, paths, watch)  # reads each file once, for its looks and for its bytes
-    places = defaultdict(list)
+        map_files(look_at, paths, watch)  # reads each file once, for its perceptual hashes and its digest
+    groups = defaultdict(list)
     for position, content in enumerate(map_files(_content, paths, None if len(paths) <= MOST else watch)):
-        places[content or str(position).encode()].append(position)
-    same = tuple(tuple(group) for group in places.values() if len(group) > 1)
-    if len(places) > MOST:
+        groups[content or str(position).encode()].append(position)
+    same = tuple(tuple(group) for group in groups.values() if len(group) > 1)
+    if len(groups) > MOST:
         return Lookalikes(same, (), False)
-    firsts = np.array([group[0] for group in places.values()])
+    firsts = np.array([group[0] for group in groups.values()])
     looks = map_files(look_at, [paths[position] for position in firsts])
     seen = [(int(position), look) for position, look in zip(firsts, looks, strict=True) if look is not None]
     if len(seen) < 2:
         return Lookalikes(same, (), True)
     pairs = _close({paths[position]: look for position, look in seen}, watch)
-    return Lookalikes(same, tuple((seen[one][0], seen[other][0]) for one, other in pairs), True)
+    return Lookalikes(same, tuple((seen[first][0], seen[second][0]) for first, second in pairs), True)
 
 
 def _content(path: str) -> bytes | None:
     try:
         return digest(path)
-    except OSError:  # an index may list files that have gone
+    except OSError:  # an index may list files that no longer exist
         return None
 
 
 class Look(NamedTuple):
-    """What remains of a picture: where it gets brighter, its coarse looks, and a small grey copy."""
+    """Perceptual hashes of an image: where it gets brighter, a coarse hash, and a small grey copy."""
 
     brighter: NDArray[np.uint64]
     coarse: np.uint64
     small: NDArray[np.uint8]
 
 
-# Looks by version: a comparison looks at its pictures when it opens them, and compares them later.
+# Cached by version: a comparison computes the hashes of images when it opens them, and compares them later.
 _LOOKS: dict[Version, Look | None] = {}
 
 
 def look_at(path: str, content: bytes | None = None) -> Look | None:
-    """The looks of a picture, remembered while the file does not change; None for one that is blank or unreadable.
+    """Return the perceptual hashes of an image, cached while the file does not change; None if blank or unreadable.
 
-    The file is read once for its looks and for its `digest`.
+    The file is read once for these hashes and for its `digest`.
 
     Args:
-        path: Of the file.
-        content: Bytes of the file, where it was just read.
+        path: Path of the file.
+        content: Bytes of the file, if it was just read.
     """
     try:
         version = version_of(path)
@@ -187,7 +187,7 @@ def look_at(path: str, content: bytes | None = None) -> Look | None:
             content = read_bytes(path) if content is None else content
             digest(path, content)
             _LOOKS[version] = _looks(content)
-    except OSError:  # an index may list files that have gone
+    except OSError:  # an index may list files that no longer exist
         return None
     return _LOOKS[version]
 
@@ -208,7 +208,7 @@ def _looks(content: bytes) -> Look | None:
 
 
 def _close(looks_of: Mapping[str, Look], watch: Watch | None) -> list[tuple[int, int]]:
-    """Pairs of pictures that look the same, by place: by fine hashes, or by coarse ones and a second look."""
+    """Return pairs of indices of images that look the same: by fine hashes, or by coarse ones and a second check."""
     looks = list(looks_of.values())
     brighter, coarse = np.stack([look.brighter for look in looks]), np.array([look.coarse for look in looks])
     pairs: list[tuple[int, int]] = []
@@ -219,58 +219,59 @@ def _close(looks_of: Mapping[str, Look], watch: Watch | None) -> list[tuple[int,
         apart += np.bitwise_count(brighter[here, None, 1] ^ brighter[None, :, 1])
         near = apart <= CLOSE
         maybe = ~near & (np.bitwise_count(coarse[here, None] ^ coarse[None, :]) <= MAYBE)
-        for told, mask in ((pairs, near), (unsure, maybe)):
-            found = zip(*(places.tolist() for places in np.nonzero(mask)), strict=True)
-            told += [(start + one, other) for one, other in found if start + one < other]
+        for target, mask in ((pairs, near), (unsure, maybe)):
+            indices = zip(*(axis.tolist() for axis in np.nonzero(mask)), strict=True)
+            target += [(start + row, column) for row, column in indices if start + row < column]
     return sorted(pairs + _same_at_a_second_look(looks_of, unsure, watch))
 
 
 def _same_at_a_second_look(
     looks_of: Mapping[str, Look], pairs: Sequence[tuple[int, int]], watch: Watch | None
 ) -> list[tuple[int, int]]:
-    """The pairs of places whose pictures correlate, either of the two whole or cut a little.
+    """Return the pairs of indices whose images correlate, where one of the two may be slightly cropped.
 
-    The parts of a picture are made once, for all pictures that it is compared with, and are not kept: those of 20,000
-    pictures would not fit into memory.
+    The crops of an image are computed once, for all images that it is compared with, and are not stored: those of
+    20,000 images would not fit into memory.
     """
     others: dict[int, list[int]] = defaultdict(list)
-    for one, other in pairs:
-        others[one].append(other)
-        others[other].append(one)
+    for first, second in pairs:
+        others[first].append(second)
+        others[second].append(first)
     paths = list(looks_of)
-    places = {paths[place]: place for place in sorted(others)}
-    wholes = {place: whole(looks_of[path].small) for path, place in places.items()}
+    indices = {paths[index]: index for index in sorted(others)}
+    wholes = {index: whole(looks_of[path].small) for path, index in indices.items()}
 
     def greatest(path: str) -> dict[int, float]:
-        compared = others[places[path]]
-        values = crops(looks_of[path].small) @ np.stack([wholes[place] for place in compared], axis=1)
+        compared = others[indices[path]]
+        values = crops(looks_of[path].small) @ np.stack([wholes[index] for index in compared], axis=1)
         return dict(zip(compared, values.max(axis=0).tolist(), strict=True))
 
-    best = dict(zip(places.values(), map_files(greatest, list(places), watch), strict=True))
-    return [(one, other) for one, other in pairs if max(best[one][other], best[other][one]) >= ALIKE]
+    best = dict(zip(indices.values(), map_files(greatest, list(indices), watch), strict=True))
+    return [(first, second) for first, second in pairs if max(best[first][second], best[second][first]) >= ALIKE]
 
 
-# Items on both sides of a split: what was trained on, or nearly, is then asked for.
+# Leaks: items on both sides of a split, so that test items, or nearly the same ones, were trained on.
 
-TELLING = 8  # different numbers in an item in memory: blank images and rows of a few yes and no are alike by chance
+TELLING = 8  # minimum number of distinct values: blank images and rows of few booleans are equal by chance
 
 
 def find_leaks(split: Split) -> list[tuple[str, ...]]:
-    """Return groups of items that are the same, or look it, and are on several sides of a split.
+    """Return groups of items that are the same, or look the same, and are on several sides of a split.
 
     Args:
-        split: Of image files, of which only the bytes are compared beyond 20,000 different ones; or of images in memory
-            and vectors, which are the same where all their numbers are, and are named by side and place.
+        split: Split of image files, of which only the bytes are compared if there are more than 20,000 different ones;
+            or of images in memory or vectors, which are the same if all their numbers are, and are named by side and
+            index.
     """
     return _leaks_and_whether_looked_at(split)[0]
 
 
 def leak_note(split: Split, known: tuple[Dataset, Lookalikes] | None = None) -> str | None:
-    """Say that pictures are on both sides of a split, or that it was not looked at them; None if there is neither.
+    """Return a note that items are on both sides of a split, or that it was only partly checked; None if neither.
 
     Args:
-        split: See `find_leaks`.
-        known: The data that was split, and the pictures that are in it twice, where these were looked for already.
+        split: Split, as in `find_leaks`.
+        known: Data that was split and the duplicates in it, if they were already searched for.
     """
     leaks, looked_at = _leaks_and_whether_looked_at(split, known)
     if not leaks:
@@ -299,16 +300,16 @@ def _leaks_and_whether_looked_at(
         alike = lookalike_files(paths)
     else:
         paths, alike = [str(path) for path in known[0].items], known[1]
-    named = (tuple(paths[place] for place in group) for group in (*alike.same, *alike.near))
+    named = (tuple(paths[position] for position in group) for group in (*alike.same, *alike.near))
     groups = [tuple(path for path in group if path in sides) for group in named]
     return [group for group in groups if len({sides[path] for path in group}) > 1], alike.compared
 
 
 def _same_rows(views: Mapping[str, NDArray[Any]]) -> list[tuple[str, ...]]:
-    places = defaultdict(list)
+    groups = defaultdict(list)
     for side, items in views.items():
-        for place, item in enumerate(items):
+        for index, item in enumerate(items):
             if len(np.unique(item)) >= TELLING:
-                places[blake2b(np.ascontiguousarray(item).tobytes(), digest_size=16).digest()].append((side, place))
-    leaks = [group for group in places.values() if len({side for side, _ in group}) > 1]
-    return [tuple(f"item {place} of {side}" for side, place in group) for group in leaks]
+                groups[blake2b(np.ascontiguousarray(item).tobytes(), digest_size=16).digest()].append((side, index))
+    leaks = [group for group in groups.values() if len({side for side, _ in group}) > 1]
+    return [tuple(f"item {index} of {side}" for side, index in group) for group in leaks]

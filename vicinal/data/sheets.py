@@ -1,4 +1,4 @@
-"""Sheets of pictures: one per class, or rows of items side by side."""
+"""Contact sheets: a row of images per class, or rows of captioned images."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["BLUE", "GAP", "GREY", "RED", "SIZE", "Cell", "draw_rows", "thumbnail
 
 
 def contact_sheet(dataset: Dataset, *, rows: int = 12, columns: int = 12, size: int = 96) -> Image.Image:
-    """One row of images for each of `rows` classes spread evenly over all.
+    """Draw one row of images for each of `rows` classes, spread evenly over all classes.
 
     Args:
-        dataset: Images.
-        rows: Classes at most.
-        columns: Images of each class at most.
+        dataset: Dataset of images.
+        rows: Maximum number of classes.
+        columns: Maximum number of images per class.
         size: Height and width of each image on the sheet.
 
     Example:
@@ -42,25 +42,25 @@ def contact_sheet(dataset: Dataset, *, rows: int = 12, columns: int = 12, size: 
                 image = dataset.open(index)
                 image.draft("RGB", (size, size))
                 small = ImageOps.contain(image.convert("RGB"), (size, size))
-            place = (column * size + (size - small.width) // 2, row * size + (size - small.height) // 2)
-            sheet.paste(small, place)
+            position = (column * size + (size - small.width) // 2, row * size + (size - small.height) // 2)
+            sheet.paste(small, position)
     return sheet
 
 
-# Rows of small pictures with words under them, as one picture.
+# Rows of captioned thumbnails as one image.
 
-SIZE = 128  # of one picture
+SIZE = 128  # side of a thumbnail in pixels
 GAP, LINE = 8, 13
 INK, GREY, BLUE, RED = "#1b1b1b", "#8a8a8a", "#2f6fb0", "#b03a2f"
 
 
 class Cell(NamedTuple):
-    """One picture of a row.
+    """One image of a row.
 
     Attributes:
-        image: A path or an image; None for what has none.
-        words: Lines under it.
-        frame: A colour to draw round it, if any.
+        image: Path or image; None for an item without one.
+        words: Lines of the caption.
+        frame: Colour of a frame around it, if any.
     """
 
     image: Any
@@ -69,10 +69,10 @@ class Cell(NamedTuple):
 
 
 def draw_rows(rows: Sequence[Sequence[Cell]]) -> Image.Image:
-    """Draw one row of pictures under the other, each with its words.
+    """Draw rows of images with their captions.
 
     Args:
-        rows: They may differ in length.
+        rows: Images of each row; rows may differ in length.
     """
     across = max((len(row) for row in rows), default=1)
     lines = max((len(cell.words) for row in rows for cell in row), default=0)
@@ -103,7 +103,7 @@ def _put(page: Image.Image, pen: ImageDraw.ImageDraw, font: Any, corner: tuple[i
 
 
 def thumbnail(image: Any) -> Image.Image | None:
-    """Return a small picture of a path or an image; None where there is none, or none that can be read."""
+    """Return a thumbnail of a path or an image; None if there is none, or it cannot be read."""
     try:
         opened = image if isinstance(image, Image.Image) else None if image is None else open_image(Path(image))
         return None if opened is None else ImageOps.contain(opened.convert("RGB"), (SIZE, SIZE))

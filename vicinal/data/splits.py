@@ -17,7 +17,7 @@ from vicinal.data.dataset import Dataset, first_of_each_label
 from vicinal.data.foreign import of
 from vicinal.errors import InputError, look_up
 
-# Each protocol's number of folds; None where there are none.
+# Default number of folds of each protocol; None for protocols without folds.
 PROTOCOLS: dict[str, int | None] = {
     "default": None,
     "fixed-validation": None,
@@ -26,9 +26,9 @@ PROTOCOLS: dict[str, int | None] = {
     "query-gallery": None,
 }
 
-# Fewer validation classes than this are a toss of a coin: no step, rate or loss is chosen by them.
+# With fewer validation classes, the result is mostly chance: no step, rate or loss is chosen by them.
 FEWEST_VALIDATION = 3
-USUAL_SHARE = 0.1  # of the training classes that validate
+USUAL_SHARE = 0.1  # share of the training classes that are held out for validation
 
 Classes = npt.NDArray[np.int64]
 
@@ -39,13 +39,13 @@ class Split:
     """Views of one Dataset that share no class; each view labels its classes from 0.
 
     Args:
-        train: What is trained on.
-        validation: What models are chosen by, or None.
-        test: What is reported, or None where it was taken away (`without_test`).
-        protocol: Name of the protocol that made the split.
-        seed: Seed of what was drawn at random.
-        fold: Which fold validates, or None.
-        folds: How many there are, or None.
+        train: Data to train on.
+        validation: Data to choose models by, or None.
+        test: Data for the reported scores, or None if it was removed (`without_test`).
+        protocol: Name of the protocol of the split.
+        seed: Seed of the random choice of classes.
+        fold: Index of the validation fold, or None.
+        folds: Number of folds, or None.
 
     Raises:
         InputError: If a class is in two of the views.
@@ -60,7 +60,7 @@ class Split:
     folds: int | None = None
 
     def _repr_html_(self) -> str:
-        """The views, for notebooks."""
+        """Return a table of the views as HTML, for notebooks."""
         views = {"train": self.train, "validation": self.validation, "test": self.test}
         rows = [
             [side, len(view.classes), len(view), ", ".join(view.class_names[label] for label in view.classes[:8])]
@@ -78,9 +78,9 @@ class Split:
             if view is not None
         }
         shared = [
-            f"{name} ({one} and {other})"
-            for one, other in combinations(names, 2)
-            for name in sorted(names[one] & names[other])
+            f"{name} ({side} and {other})"
+            for side, other in combinations(names, 2)
+            for name in sorted(names[side] & names[other])
         ]
         if shared:
             raise InputError(
@@ -90,12 +90,12 @@ class Split:
 
     @property
     def query(self) -> Dataset | None:
-        """What is searched for: the test items with the role "query", or all of them."""
+        """Queries: the test items with the role "query", or all of them."""
         return self.test.with_role("query") if self.test is not None and self._has_gallery else self.test
 
     @property
     def gallery(self) -> Dataset | None:
-        """What is searched in: the test items with the role "gallery"; None means the queries themselves."""
+        """Gallery to search: the test items with the role "gallery"; None means the queries themselves."""
         return self.test.with_role("gallery") if self.test is not None and self._has_gallery else None
 
     @property
@@ -104,9 +104,9 @@ class Split:
 
     @property
     def chooser(self) -> Dataset | None:
-        """What steps and settings may be chosen by: the validation classes, or None where they are fewer than three.
+        """Validation data for choosing steps and settings; None if it has fewer than three classes.
 
-        Of folds all are used alike: where the smallest holds fewer than three classes, none of them chooses.
+        All folds are treated alike: if the smallest has fewer than three classes, none of them is used.
 
         Example:
             >>> from vicinal.data import digits
@@ -117,19 +117,19 @@ class Split:
 
     @property
     def held_out(self) -> int:
-        """How many classes validate; of folds, in the smallest."""
+        """Number of validation classes; for folds, of the smallest fold."""
         count = 0 if self.validation is None else len(self.validation.classes)
         return count if self.folds is None else (count + len(self.train.classes)) // self.folds
 
     def without_test(self) -> Split:
-        """The same split with the test classes removed: what tuning is given."""
+        """Return the same split without the test classes, for tuning."""
         return replace(self, test=None)
 
     def hash(self, data: str | None = None) -> str:
-        """SHA-256 of the protocol and of the content of the views.
+        """Return the SHA-256 of the protocol and of the content of the views.
 
         Args:
-            data: Hash of the dataset that the views are of, where it is known: the views' classes then say the rest.
+            data: Hash of the dataset that was split, if known; the classes of the views then determine their content.
         """
         contents = [
             None if view is None else view.hash() if data is None else [data, *view.class_names]
@@ -148,32 +148,32 @@ def split(
     folds: int | None = None,
     validation: float = USUAL_SHARE,
 ) -> Split:
-    """Divide a Dataset (or what `vicinal.data.of` makes one of) by classes, as a protocol has it.
+    """Split a Dataset (or anything `vicinal.data.of` converts to one) by classes, according to a protocol.
 
-    The first half of the classes (rounded up) trains and the second half tests, unless the data has
-    official roles. Of the training classes
+    The first half of the classes (rounded up) is for training and the second half for testing, unless the data
+    has official roles. Of the training classes
 
     - "default" (Oh Song et al. 2016) holds out none;
     - "fixed-validation" holds out a share `validation`, at random by `seed`, or the official
-      validation classes if there are any; where the share is fewer than three classes it holds out three, and
-      where that would leave fewer than three to train on, none;
-    - "k-fold" deals them into `folds` (10) at random by `seed`, and holds out number `fold`;
-    - "reality-check" (Musgrave et al. 2020) cuts them into `folds` (4) contiguous runs, and holds out
+      validation classes if there are any; if the share is less than three classes it holds out three, and
+      if that would leave fewer than three to train on, none;
+    - "k-fold" divides them into `folds` (10) at random by `seed`, and holds out number `fold`;
+    - "reality-check" (Musgrave et al. 2020) divides them into `folds` (4) contiguous runs, and holds out
       number `fold`;
-    - "query-gallery" (In-shop) holds out as "fixed-validation" does; queries are searched in the
+    - "query-gallery" (In-shop) holds out classes as "fixed-validation" does; queries are searched in the
       gallery only.
 
-    Where items have sets of labels, classes that hang together by items that have several count as one here, so that
-    no side knows a label of another.
+    If items have sets of labels, classes connected by items with several labels count as one here, so that no label
+    is on two sides.
 
     Args:
-        data: What to divide.
+        data: Data to split.
         protocol: One of `PROTOCOLS`.
-        seed: Of the random choice of classes.
-        fold: Which fold validates, from 0; for "k-fold" and "reality-check".
-        folds: How many there are, if not the protocol's own number.
-        validation: Share of the training classes that validate; for "fixed-validation" and "query-gallery", of data
-            that has no official validation classes.
+        seed: Seed of the random choice of classes.
+        fold: Index of the validation fold, from 0; for "k-fold" and "reality-check".
+        folds: Number of folds; by default that of the protocol.
+        validation: Share of the training classes to hold out for validation; for "fixed-validation" and
+            "query-gallery", if the data has no official validation classes.
 
     Example:
         >>> from vicinal.data import digits
@@ -215,7 +215,7 @@ def split(
 
 
 def _halves(data: Dataset, first: Classes) -> tuple[Classes, Classes, Classes]:
-    # By name, so that a class whose every image was left out does not move the border.
+    # By name, so that a class without any readable image does not move the boundary.
     every, present = np.unique(first), np.unique(first[data.classes])
     half = np.isin(present, every[: (len(every) + 1) // 2])
     if half.all() or not half.any():

@@ -1,7 +1,7 @@
-"""From an image to the tensor that a network takes; all randomness comes from the generator passed in.
+"""Transforms from an image to the input tensor of a network; all randomness comes from the generator passed in.
 
 A transform is any callable `(image, rng) -> float tensor [c, h, w]`. The image may not be decoded yet:
-the ones here tell the JPEG decoder how small a picture will do, and scale only the part they keep.
+the transforms here tell the JPEG decoder which size is enough, and scale only the part they keep.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Transform = Callable[[Any, np.random.Generator], Tensor]
 @final
 @dataclass(frozen=True)
 class CentreCrop:
-    """Scale the short side to `short_side` and keep the square of `size` in the middle.
+    """Scale the short side to `short_side` and crop the centre square of `size`.
 
     Example:
         >>> CentreCrop(4, short_side=8, pixels="grey")(Image.new("L", (40, 20))).shape
@@ -55,7 +55,7 @@ class CentreCrop:
 @final
 @dataclass(frozen=True)
 class RandomCrop:
-    """Scale the short side to `short_side`, keep a square of `size` anywhere, and mirror it by chance."""
+    """Scale the short side to `short_side`, crop a random square of `size`, and flip it at random."""
 
     size: int = 227
     short_side: int = 256
@@ -77,15 +77,15 @@ class RandomCrop:
 @final
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """Keep a random part of the image, scale it to a square of `size`, and mirror it by chance.
+    """Crop a random part of the image, scale it to a square of `size`, and flip it at random.
 
     Args:
         size: Height and width of the result.
-        area: Least and greatest share of the image's area.
-        ratio: Least and greatest width / height of the part.
-        flip: Chance of a mirrored result.
-        short_side: Scale the image to this short side first, so that a small part comes out as
-            blurred as the reality check has it; None cuts from the full image.
+        area: Minimum and maximum share of the image's area.
+        ratio: Minimum and maximum width / height of the crop.
+        flip: Probability of a horizontal flip.
+        short_side: Short side to scale the image to first, so that small crops are as blurred as in
+            the reality check; None crops from the full image.
         pixels: Name in `PIXELS`.
     """
 
@@ -120,7 +120,7 @@ class RandomResizedCrop:
 @final
 @dataclass(frozen=True)
 class Fit:
-    """Scale the whole of an image to a square of `size`."""
+    """Scale the whole image to a square of `size`."""
 
     size: int = 32
     pixels: str = "grey"
@@ -139,13 +139,13 @@ class Fit:
 @final
 @dataclass(frozen=True)
 class RandomAffine:
-    """Scale a small image to a square of `size`, then turn, shear, scale and shift it a little.
+    """Scale a small image to a square of `size`, then rotate, shear, scale and shift it slightly.
 
     Args:
         size: Height and width of the result.
-        degrees: Greatest turn and greatest shear, either way.
-        scale: Least and greatest factor.
-        shift: Greatest shift, as a share of `size`.
+        degrees: Maximum rotation and maximum shear, in both directions.
+        scale: Minimum and maximum factor.
+        shift: Maximum shift, as a share of `size`.
         pixels: Name in `PIXELS`.
     """
 
@@ -156,16 +156,16 @@ class RandomAffine:
     pixels: str = "grey"
 
     def __call__(self, image: Source, rng: np.random.Generator) -> Float[Tensor, "c h w"]:
-        """Transform one image; what comes in from outside has the colour of the corners."""
+        """Transform one image; areas outside the image are filled with the colour of the corners."""
         opened = open_image(image)
         small = cut(opened, (0, 0, *opened.size), (self.size, self.size), _mode(self.pixels))
-        # Plain numbers: with numpy's the few sums below would cost more than the picture.
+        # Python numbers: numpy scalars would make the arithmetic below slower than the image transform.
         turn, shear = np.radians(rng.uniform(-self.degrees, self.degrees, size=2)).tolist()
         factor = 1 / rng.uniform(*self.scale)
         x, y = (self.size / 2 + self.size * move for move in rng.uniform(-self.shift, self.shift, size=2).tolist())
         a, b = factor * math.cos(turn), factor * (math.sin(turn) + math.tan(shear))
         d, e = -factor * math.sin(turn), factor * math.cos(turn)
-        # Pillow maps each place of the result back to its place in the image.
+        # Pillow maps each position of the result back to its position in the image.
         matrix: Any = (a, b, self.size / 2 - a * x - b * y, d, e, self.size / 2 - d * x - e * y)
         moved = small.transform(
             small.size,
@@ -199,12 +199,12 @@ def _mirror(image: Image.Image, chance: float, rng: np.random.Generator) -> Imag
 
 def _corner_colour(image: Image.Image) -> tuple[int, ...]:
     right, bottom = image.width - 1, image.height - 1
-    corners = [image.getpixel(at) for at in ((0, 0), (right, 0), (0, bottom), (right, bottom))]
+    corners = [image.getpixel(position) for position in ((0, 0), (right, 0), (0, bottom), (right, bottom))]
     channels = zip(*((c if isinstance(c, tuple) else (c,)) for c in corners), strict=True)
     return tuple(sorted(channel)[1] for channel in channels)
 
 
-# Pairs of transforms for training and testing, by name; foreign callables; transforms as plain data.
+# Pipelines (pairs of transforms for training and testing), other callables, and transforms as plain data.
 
 TRANSFORMS: dict[str, Callable[..., Transform]] = {
     "CentreCrop": CentreCrop,
@@ -216,7 +216,7 @@ TRANSFORMS: dict[str, Callable[..., Transform]] = {
 
 
 class Pipeline(NamedTuple):
-    """The transform to train with and the one to test with."""
+    """Transforms for training and testing."""
 
     train: Transform
     test: Transform
@@ -232,18 +232,18 @@ PIPELINES: dict[str, Pipeline] = {
 
 
 def pipeline(name: str, *, size: int | None = None, pixels: str | None = None) -> Pipeline:
-    """The two transforms of a pipeline, for another size or other pixels if asked.
+    """Return the two transforms of a pipeline, optionally for another size or other pixels.
 
     - "reality-check" (Musgrave et al. 2020): short side 256, 16-100 % of the area to 227; centre 227.
     - "thesis": 8-100 % of the area to 224; short side 256, centre 224.
     - "raw": short side 256, any 227 x 227; centre 227.
     - "plain": short side 256, centre 224, in training too: for heads on frozen features.
-    - "small": for drawings and digits of 28-64 pixels; a light random affine map to 32; as it is.
+    - "small": for drawings and digits of 28-64 pixels; a slight random affine map to 32; unchanged.
 
     Args:
-        name: A name in `PIPELINES`.
+        name: Name in `PIPELINES`.
         size: Height and width of the result; a short side changes in proportion.
-        pixels: A name in `PIXELS`.
+        pixels: Name in `PIXELS`.
 
     Example:
         >>> pipeline("thesis", size=112).test
@@ -267,7 +267,7 @@ def _changed(transform: Any, size: int | None, pixels: str | None) -> Transform:
 @final
 @dataclass(frozen=True)
 class Seeded:
-    """A callable of one image, run with torch's and Python's generators seeded and put back after it."""
+    """A callable of one image, run with torch's and Python's generators seeded, and restored afterwards."""
 
     function: Callable[[Image.Image], Tensor]
 
@@ -285,11 +285,11 @@ class Seeded:
 
 
 def as_transform(function: Callable[..., Tensor]) -> Transform:
-    """Let any callable stand in for a transform.
+    """Turn any callable into a transform.
 
-    One that needs two arguments is called with the item and a `numpy.random.Generator`; one that
-    needs a single argument (as torchvision's do) with the image in RGB, and what it draws from
-    torch's or Python's global generator is the same whatever the number of workers.
+    A callable with two required arguments is called with the item and a `numpy.random.Generator`; one with
+    a single required argument (as in torchvision) with the image in RGB, and its draws from torch's or
+    Python's global generator do not depend on the number of workers.
     """
     if type(function) in (*TRANSFORMS.values(), Seeded):
         return function
@@ -303,7 +303,7 @@ def as_transform(function: Callable[..., Tensor]) -> Transform:
 
 
 def describe(transform: Transform) -> dict[str, Any]:
-    """A transform as plain data that JSON can hold; `restore` brings it back.
+    """Return a transform as plain data for JSON; `restore` is the inverse.
 
     Example:
         >>> describe(Fit(28))
@@ -313,13 +313,13 @@ def describe(transform: Transform) -> dict[str, Any]:
     if kind not in TRANSFORMS.values():
         raise InputError(f"a transform of type {kind.__name__} cannot be described; only {', '.join(TRANSFORMS)} can.")
     values = asdict(transform)  # type: ignore[call-overload]
-    if values.get("resampling") == "bilinear":  # descriptions that were written before there was another stay true
+    if values.get("resampling") == "bilinear":  # keeps descriptions from before there were other filters valid
         del values["resampling"]
     return {"name": kind.__name__, **values}
 
 
 def restore(description: dict[str, Any]) -> Transform:
-    """The transform that `describe` described.
+    """Return the transform of a description from `describe`.
 
     Example:
         >>> restore({"name": "Fit", "size": 28})

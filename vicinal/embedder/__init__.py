@@ -1,4 +1,4 @@
-"""The embedder: transform, backbone, head and normalisation; `encode`, `save`, `load`, `export_onnx`."""
+"""Embedder: transform, backbone, head and normalisation, with `encode`, `save`, `load` and `export_onnx`."""
 
 from vicinal.embedder._calibrate import calibrate
 from vicinal.embedder.calibration import Calibration, Sameness

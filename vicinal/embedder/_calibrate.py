@@ -1,4 +1,4 @@
-"""Choose when two items count as the same, on classes that an embedder was not trained on."""
+"""Calibrate an embedder: choose the threshold for "same" on classes that it was not trained on."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def calibrate(
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Calibration:
-    """Choose the threshold of an embedder, with a promise about the rate of false matches on new classes.
+    """Choose the threshold of an embedder, with a guarantee on the rate of false matches for new classes.
 
-    The promise and its proof are in `vicinal.evaluation.threshold`. To keep the result:
+    The guarantee and its proof are in `vicinal.evaluation.threshold`. To keep the result:
     `embedder.calibration = calibrate(embedder, data)`, then `embedder.save(folder)`.
 
     Args:
-        embedder: What makes the similarities.
+        embedder: Embedder to calibrate.
         data: Items of classes that it was not trained on; those that it was trained on are left out with a warning.
-        false_matches: The rate to promise: of the pairs of items of two new classes, how many are called the same.
-        confidence: The probability, over the classes of the data, that the promise is kept.
+        false_matches: Rate to guarantee: share of the pairs of items of two new classes that are called the same.
+        confidence: Probability, over the classes of the data, that the guarantee holds.
         progress: Whether to show a bar on standard error.
 
     Raises:
-        InputError: Where there are too few classes to promise that; it says how many it takes.
+        InputError: If there are too few classes for the guarantee; the message says how many are needed.
     """
     need_one_label(data, "A threshold")
     unseen = unseen_classes(embedder, data)
@@ -56,7 +56,7 @@ def calibrate(
 
 
 def calibration_of(promise: Promise, embedder: str = "") -> Calibration:
-    """The calibration that keeps a promise, with the identity of the embedder whose similarities it is about."""
+    """Return the calibration of a threshold, with the identity of the embedder that the similarities are from."""
     return Calibration(
         promise.threshold,
         promise.false_matches,
@@ -69,17 +69,17 @@ def calibration_of(promise: Promise, embedder: str = "") -> Calibration:
 
 
 def unseen_classes(embedder: Embedder, data: Dataset) -> Dataset:
-    """The classes of a dataset that an embedder was not trained on, as far as its card knows.
+    """Return the classes of a dataset that an embedder was not trained on, according to its card.
 
-    Classes are known by their names. Names that are mere numbers mean something only within one dataset.
+    Classes are compared by name. Names that are numbers are comparable only within the same dataset.
 
     Raises:
-        InputError: Where there are none.
+        InputError: If there are none.
     """
-    known = set(embedder.card.trained_on)
+    trained_on = set(embedder.card.trained_on)
     if embedder.card.data.get("dataset") != data.name:
-        known = {name for name in known if not name.isdecimal()}
-    seen = [code for code in data.classes if data.class_names[code] in known]
+        trained_on = {name for name in trained_on if not name.isdecimal()}
+    seen = [code for code in data.classes if data.class_names[code] in trained_on]
     if not seen:
         return data
     if len(seen) == len(data.classes):

@@ -1,6 +1,6 @@
-"""Same or different: a threshold on the similarity with its promise, and the probability that two items are the same.
+"""Calibration: a similarity threshold with its guarantee, and the probability that two items are the same.
 
-`vicinal calibrate` makes one; it is kept as `calibration.json` in the folder of the embedder.
+`vicinal calibrate` creates one and saves it as `calibration.json` in the folder of the embedder.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ KEYS = ("threshold", "false_matches", "confidence", "classes", "similarities", "
 
 @dataclass(frozen=True)
 class Calibration:
-    """From which similarity on two items count as the same, and how probable that is.
+    """Similarity from which two items count as the same, and the probability that they are.
 
     Attributes:
-        threshold: A similarity: the cosine, or minus the Euclidean distance; the larger, the nearer.
-        false_matches: At most this share of the pairs of two new classes reaches the threshold,
-        confidence: with this probability over the classes that the threshold was chosen on.
-        classes: How many these were.
-        similarities: Knots of the curve of probabilities, rising.
-        probabilities: At the knots, of being the same where both answers are equally likely beforehand.
+        threshold: Similarity: the cosine, or minus the Euclidean distance; larger is closer.
+        false_matches: Guaranteed maximum share of the pairs of two new classes that reach the threshold.
+        confidence: Probability of the guarantee, over the classes that the threshold was chosen on.
+        classes: Number of these classes.
+        similarities: Knots of the probability curve, ascending.
+        probabilities: Probability at each knot that two items are the same, with equal priors.
         embedder: `Embedder.identity` of the embedder whose similarities these are.
 
     Example:
@@ -77,7 +77,7 @@ class Calibration:
     @overload
     def same(self, similarity: NDArray[Any]) -> NDArray[np.bool_]: ...
     def same(self, similarity: float | NDArray[Any]) -> bool | NDArray[np.bool_]:
-        """Whether a similarity reaches the threshold."""
+        """Return whether a similarity reaches the threshold."""
         reached = np.asarray(similarity) >= self.threshold
         return reached if reached.ndim else bool(reached)
 
@@ -88,28 +88,28 @@ class Calibration:
     def probability(
         self, similarity: float | NDArray[Any], *, prior: float = 0.5
     ) -> float | Float64[np.ndarray, "*shape"]:
-        """The probability that two items of this similarity are of one class.
+        """Return the probability that two items with this similarity are of one class.
 
         Args:
-            similarity: One, or an array.
-            prior: How probable that is before the similarity is known.
+            similarity: One similarity, or an array of them.
+            prior: Probability that two items are of one class before the similarity is known.
         """
         if not 0 < prior < 1:
             raise InputError(f"A prior probability lies between 0 and 1, got {prior}.")
         even = np.interp(similarity, self.similarities, self.probabilities)
-        found = prior * even / (prior * even + (1 - prior) * (1 - even))
-        return np.asarray(found, dtype=np.float64) if np.ndim(found) else float(found)
+        posterior = prior * even / (prior * even + (1 - prior) * (1 - even))
+        return np.asarray(posterior, dtype=np.float64) if np.ndim(posterior) else float(posterior)
 
     def as_dict(self) -> dict[str, Any]:
-        """Its fields, for JSON."""
+        """Return its fields, for JSON."""
         return asdict(self) | {"similarities": list(self.similarities), "probabilities": list(self.probabilities)}
 
     @classmethod
     def of(cls, values: Any) -> Calibration:
-        """Make one of what `as_dict` returned and a file kept.
+        """Create a calibration from the fields that `as_dict` returned, as read from a file.
 
         Raises:
-            DataError: Where that is something else.
+            DataError: If the values are not those of a calibration.
         """
         if not isinstance(values, dict) or set(values) != set(KEYS):
             got = sorted(values) if isinstance(values, dict) else type(values).__name__
@@ -130,14 +130,14 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Sameness:
-    """Whether two items are the same; as a truth value, `same`.
+    """Whether two items are the same; `bool()` of it is `same`.
 
     Attributes:
-        similarity: The cosine, or minus the Euclidean distance.
+        similarity: Cosine, or minus the Euclidean distance.
         same: Whether it reaches the threshold.
-        probability: Of being of one class, where both answers are equally likely beforehand.
-        threshold: Of the calibration.
-        false_matches: The share of the pairs of two new classes that is promised not to be exceeded.
+        probability: Probability that both are of one class, with equal priors.
+        threshold: Threshold of the calibration.
+        false_matches: Guaranteed maximum share of false matches among pairs of two new classes.
     """
 
     similarity: float
@@ -148,12 +148,12 @@ class Sameness:
 
     @classmethod
     def on(cls, similarity: float, rule: Calibration) -> Sameness:
-        """The verdict of a calibration on a similarity."""
+        """Apply a calibration to a similarity."""
         return cls(similarity, rule.same(similarity), rule.probability(similarity), rule.threshold, rule.false_matches)
 
     def __bool__(self) -> bool:
         return self.same
 
     def as_dict(self) -> dict[str, Any]:
-        """Its fields, for JSON."""
+        """Return its fields, for JSON."""
         return asdict(self)

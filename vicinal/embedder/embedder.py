@@ -1,4 +1,4 @@
-"""Embedder: transform, backbone, head and normalisation in one module that encodes, saves and loads."""
+"""The class `Embedder`: transform, backbone, head and normalisation in one module that encodes, saves and loads."""
 
 from __future__ import annotations
 
@@ -64,21 +64,21 @@ class Embedder(nn.Module):
     """Map images or feature vectors to embeddings.
 
     Args:
-        backbone: A name in `vicinal.backbones.BACKBONES`, or a network of your own: any `torch.nn.Module` from images
-            or vectors to features, or the class or function that makes it. It can be saved where it can be imported by
-            name; a module that is built already also has to be what its class makes without arguments.
+        backbone: Name in `vicinal.backbones.BACKBONES`, or a custom network: any `torch.nn.Module` from images or
+            vectors to features, or the class or function that builds it. It can be saved if it can be imported by
+            name; a module that is already built must also equal what its class builds without arguments.
         dim: Length of the embeddings; None gives the pooled features of the backbone.
         pooling: "average", "max", or "both" for the sum of the two.
         normalisation: "sphere" (length 1), "ball" (length at most 1), "softmax" (class probabilities) or "none".
         bias: Whether the head's linear map has a bias.
-        kaiming: Draw the head by He's rule (fan-out) instead of PyTorch's default.
-        transform: From a PIL image to the backbone's input at test time; None for the backbone's own.
+        kaiming: Whether to initialise the head by He's rule (fan-out) instead of PyTorch's default.
+        transform: Test-time transform from a PIL image to the backbone's input; None for the backbone's default.
         weights: "imagenet", or a path or URL of weights for the backbone; None for random ones.
-        options: What the named backbone takes, e.g. `{"in_channels": 3}`.
-        allow_code: Modules or files whose code the backbone's name may stand for.
+        options: Options of the named backbone, e.g. `{"in_channels": 3}`.
+        allow_code: Modules or files whose code the backbone's name may refer to.
 
     Attributes:
-        card: What the README of the saved folder says: title, data, recipe and scores.
+        card: Content of the README in the saved folder: title, data, recipe and scores.
 
     Example:
         >>> embedder = Embedder("convnet", dim=16)
@@ -106,24 +106,24 @@ class Embedder(nn.Module):
         if not isinstance(backbone, nn.Module):
             self.name = name_of("backbone", backbone, {})
             backbone = build_backbone(self.name, weights, allow_code=allow_code, **self.options)
-            if isinstance(backbone, Fetched):  # it need not be fetched again
+            if isinstance(backbone, Fetched):  # so that it is not fetched again
                 self.options = dict(backbone.options)
         elif weights is not None or options:
             raise InputError("weights and options are for a backbone given by name; this one is built already.")
         backbone = as_backbone(backbone)
         self.backbone: Backbone = backbone
         if self.name is not None and is_code(self.name):
-            self.options["input"] = asdict(backbone.input)  # which may have been found out by trying
+            self.options["input"] = asdict(backbone.input)  # may have been inferred by a trial run
         self.head = Head(
             backbone.channels, dim, pooling=pooling, normalisation=normalisation, bias=bias, kaiming=kaiming
         )
         self.transform = transform or default_transform(backbone.input)
-        self.card = Card()  # what the saved folder's README says
+        self.card = Card()  # content of the saved folder's README
         self.frozen: tuple[str, ...] = ()
-        self.rounding: Rounding | None = None  # of its embeddings, to fewer bytes; see `shortened`
-        self.calibration: Calibration | None = None  # from which similarity on two items count as the same
-        self.skipped: tuple[int, ...] = ()  # places of the items that the last `encode` could not read
-        self.encoded_by = ""  # the engine of the last `encode`, and why it was not another
+        self.rounding: Rounding | None = None  # rounding of embeddings to fewer bytes; see `shortened`
+        self.calibration: Calibration | None = None  # threshold from which two items count as the same
+        self.skipped: tuple[int, ...] = ()  # positions of the items that the last `encode` could not read
+        self.encoded_by = ""  # engine of the last `encode`, and why a requested one was not used
 
     @property
     def dim(self) -> int:
@@ -132,17 +132,17 @@ class Embedder(nn.Module):
 
     @property
     def distance(self) -> str:
-        """How its embeddings are compared: off the sphere lengths count too, which cosines do not see."""
+        """Distance that compares the embeddings: off the sphere lengths matter too, which cosines ignore."""
         return "euclidean" if self.head.normalisation in ("ball", "none") else "cosine"
 
     @property
     def numbers(self) -> Numbers:
-        """What holds each number of its embeddings: "float32", "int8" or "bits"."""
+        """Number format of the embeddings: "float32", "int8" or "bits"."""
         return "float32" if self.rounding is None else self.rounding.numbers
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are; the CPU if there are none."""
+        """Device of the parameters; the CPU if there are none."""
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
@@ -150,21 +150,21 @@ class Embedder(nn.Module):
         return self.head(self.backbone(channels_last(inputs)))
 
     def unnormalised(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """Return what `forward` normalises."""
+        """Return the embeddings before normalisation."""
         return self.head.unnormalised(self.backbone(channels_last(inputs)))
 
     def features(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n c"]:
-        """Return the pooled features, from which `head` makes the embeddings."""
+        """Return the pooled features, from which `head` computes the embeddings."""
         return pool(self.backbone(channels_last(inputs)), self.head.pooling)
 
     def freeze(self, *, train_stages: int | None = None, batch_norm: bool = False) -> Embedder:
         """Choose which part of the backbone is trained from now on; the head always is.
 
-        Frozen parts take no gradient and stay in evaluation mode whatever `train` is told, so
-        running statistics do not move. Every call starts anew: `freeze()` frees everything.
+        Frozen parts get no gradient and stay in evaluation mode even after `train()`, so running
+        statistics do not change. Each call replaces the previous one: `freeze()` unfreezes everything.
 
         Args:
-            train_stages: How many of the backbone's last stages are trained; None for all, 0 for none.
+            train_stages: Number of the backbone's last stages that are trained; None for all, 0 for none.
             batch_norm: Whether batch norm is frozen in the trained stages too.
         """
         self.frozen = frozen_modules(self.backbone, train_stages=train_stages, batch_norm=batch_norm)
@@ -174,7 +174,7 @@ class Embedder(nn.Module):
         return self.train(self.training)
 
     def _repr_html_(self) -> str:
-        """What it is, for notebooks."""
+        """Return a summary as HTML, for notebooks."""
         facts = {
             "backbone": self.name or type(self.backbone).__name__,
             "dimensions": self.dim,
@@ -185,7 +185,7 @@ class Embedder(nn.Module):
         return html_page(self.card.title or "Embedder", html_table(["", ""], facts.items()))
 
     def train(self, mode: bool = True) -> Embedder:
-        """Set training or evaluation mode, except for what is frozen."""
+        """Set training or evaluation mode; frozen parts stay in evaluation mode."""
         super().train(mode)
         for name in self.frozen:
             self.backbone.get_submodule(name).eval()
@@ -204,22 +204,24 @@ class Embedder(nn.Module):
     ) -> Float32[np.ndarray, "n d"]:
         """Embed files, images or arrays, in evaluation mode and without gradients.
 
-        The network is run by the engine that embeds so many items soonest. Its first embeddings are compared with
-        those of the plain network; where they differ, the plain network is used, and `encoded_by` says why.
+        The network runs on the engine that finishes this number of items first. Its first embeddings are compared with
+        those of the plain network; if they differ, the plain network is used, and `encoded_by` says why.
 
         Args:
             inputs: A path, a PIL image, a uint8 image array [h, w] or [h, w, 3], a float vector, a
-                tensor that is transformed already; a sequence or stack of those; a `Dataset`, or what
-                `vicinal.data.of` makes one of: torch's of (x, y), a DataLoader, a Hugging Face dataset.
-            batch_size: Items per forward pass, at most.
-            workers: Threads that open items and run the network; 0 for the calling one alone, None for one per core.
+                tensor that is already transformed; a sequence or stack of those; a `Dataset`, or anything
+                `vicinal.data.of` converts to one: a torch dataset of (x, y), a DataLoader, a Hugging Face dataset.
+            batch_size: Maximum number of items per forward pass.
+            workers: Number of threads that open items and run the network; 0 for the calling thread only, None for
+                one per core.
             engine: "eager" (the network as it is), "folded" (batch norm folded, channels last), "onnxruntime",
                 "autocast" (half precision, for GPUs), or "auto" for the fastest: measured at the first run that is
-                long enough for it, and kept in the cache folder.
-            precision: "bfloat16" runs convolutions and linear maps of the engine "eager" in it: faster where the
-                processor has it, and slower where it has not. Embeddings come back in float32 either way.
-            skip_bad: Leave out what cannot be read instead of raising: a warning names it, `skipped` has its places.
-            progress: Whether to show a bar on standard error.
+                long enough, and stored in the cache folder.
+            precision: "bfloat16" runs the convolutions and linear maps of the engine "eager" in bfloat16: faster if
+                the processor supports it, slower otherwise. Embeddings are float32 either way.
+            skip_bad: Whether to leave out items that cannot be read instead of raising an error: a warning lists
+                them, and `skipped` holds their positions.
+            progress: Whether to show a progress bar on standard error.
         """
         options = BatchOptions(batch_size, workers, engine, precision, progress)
         count, item = reader(inputs, self.backbone.input)
@@ -239,22 +241,22 @@ class Embedder(nn.Module):
         return embeddings
 
     def rounded(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
-        """Round what the network gives, as `shortened` was told to; as it is where nothing was said."""
+        """Round embeddings of the network as requested in `shortened`; return them unchanged if no rounding is set."""
         return rows if self.rounding is None else self.rounding(rows)
 
     def shortened(
         self, dim: int | None = None, numbers: Numbers = "float32", *, middle: Float[np.ndarray, "n d"] | None = None
     ) -> Embedder:
-        """Return a copy whose embeddings take fewer bytes: the first numbers alone, in 8 bits or 1 bit each.
+        """Return a copy whose embeddings take fewer bytes: only the first numbers, in 8 bits or 1 bit each.
 
-        It is scored, saved, calibrated and indexed as any other; its embeddings are float32 arrays that a file or an
-        index keeps in fewer bytes without a loss. What it was calibrated for is forgotten: similarities are others.
+        It can be scored, saved, calibrated and indexed like any other; its embeddings are float32 arrays that a file or
+        an index stores in fewer bytes without loss. The calibration is dropped, since similarities change.
 
         Args:
-            dim: Numbers that are kept, the first ones; None for all.
-            numbers: "float32", "int8" or "bits"; the latter two for embeddings that the cosine compares.
-            middle: Embeddings by this one, of training classes say. Bits tell which numbers are above their medians;
-                without it, which are above zero.
+            dim: Number of leading dimensions to keep; None for all.
+            numbers: "float32", "int8" or "bits"; the latter two only for embeddings compared by cosine.
+            middle: Embeddings from this embedder, for example of training classes. Each bit is whether a number is
+                above its median; without them, whether it is above zero.
 
         Example:
             >>> embedder = Embedder("linear", dim=16, options={"features": 3}).shortened(8, "int8")
@@ -273,31 +275,31 @@ class Embedder(nn.Module):
         if dim is not None:
             short.head = first_numbers(short.head, dim)
         if numbers != "float32":
-            kept = None if middle is None else tuple(middle_of(_checked(middle, self.dim)[:, :dim]).tolist())
-            short.rounding = Rounding(numbers=numbers, middle=kept)
-        short.card = replace(short.card, scores={})  # of the whole embeddings
+            medians = None if middle is None else tuple(middle_of(_checked(middle, self.dim)[:, :dim]).tolist())
+            short.rounding = Rounding(numbers=numbers, middle=medians)
+        short.card = replace(short.card, scores={})  # scores are of the full embeddings
         return short.eval()
 
     def labelled(self, data: Any) -> Any:
-        """Return a dataset of another library as one that this embedder can be scored on."""
+        """Convert a dataset of another library to one that this embedder can be scored on."""
         return of(data) if is_foreign(data) else data
 
     def _note(self, choice: Choice) -> None:
         self.encoded_by = f"{choice.engine.name} ({choice.note})" if choice.note else choice.engine.name
 
     def same(self, one: Inputs, other: Inputs) -> Sameness:
-        """Say whether two items are of one class, as the calibration has it.
+        """Decide whether two items are of one class, by the calibration.
 
         Args:
-            one: An item that `encode` takes: a path, an image, a vector.
-            other: Another.
+            one: First item, of any kind that `encode` accepts: a path, an image, a vector.
+            other: Second item.
         """
         if self.calibration is None:
             raise InputError(
                 "This embedder has no threshold yet: calibrate it on classes that it was not trained on "
                 "(vicinal calibrate MODEL DATA)."
             )
-        # Each by itself, as an index embeds its queries: the verdict does not depend on what was embedded before.
+        # Each item separately, as an index embeds its queries: the result does not depend on earlier calls.
         first, second = (torch.from_numpy(embed_queries(self, item)) for item in (one, other))
         if len(first) != 1 or len(second) != 1:
             raise InputError(f"same() compares one item with one other; got {len(first)} and {len(second)}.")
@@ -307,7 +309,7 @@ class Embedder(nn.Module):
         return Sameness.on(value if self.distance == "cosine" else -value, self.calibration)
 
     def identity(self) -> str:
-        """Return a hash of all that its embeddings depend on: the same for a copy, another after one more step.
+        """Return a hash of everything that the embeddings depend on: equal for a copy, different after a training step.
 
         Example:
             >>> embedder = Embedder("linear", dim=2, options={"features": 3})
@@ -334,7 +336,7 @@ class Embedder(nn.Module):
         )
 
     def save(self, folder: str | Path) -> None:
-        """Write config.json, model.safetensors, README.md and the calibration, from which `load` rebuilds all of it."""
+        """Write config.json, model.safetensors, README.md and the calibration, from which `load` rebuilds it."""
         config = self._config()
         plain = {key: value for key, value in config.options.items() if not isinstance(value, Mapping)}
         facts = {
@@ -351,14 +353,14 @@ class Embedder(nn.Module):
         """Rebuild a saved embedder, in evaluation mode.
 
         Args:
-            folder: That `save` wrote; or the folder of a run or of a comparison, whose best embedder it is then.
-            allow_code: Modules or files whose code the folder may name: an embedder whose network does not come with
-                vicinal runs that network's code.
+            folder: Folder that `save` wrote; or the folder of a run or a comparison, to load its best embedder.
+            allow_code: Modules or files whose code the folder may refer to: loading an embedder with a custom network
+                runs that network's code.
         """
         config, state = read_folder(Path(folder))
         with reading(model_in(Path(folder)) / CONFIG, "the description of an embedder"):
             transform = restore_transform(config.transform)
-            # Weights come from the folder: nothing is fetched, whatever it says.
+            # Weights come from the folder: nothing is downloaded, whatever the config says.
             options = offline_options(config.backbone, config.options)
             build = partial(
                 cls,
@@ -371,9 +373,9 @@ class Embedder(nn.Module):
                 options=options,
                 allow_code=allow_code,
             )
-            # Networks of timm, and perhaps those of others, read their own numbers while they are built.
+            # timm networks, and possibly custom ones, read their own parameter values while they are built.
             if config.backbone in BACKBONES and config.backbone != "timm":
-                with torch.device("meta"):  # where a network of any size costs nothing
+                with torch.device("meta"):  # networks of any size take no memory there
                     _require_fit(build(), state, folder)
             embedder = build()
         _require_fit(embedder, state, folder)
@@ -385,13 +387,13 @@ class Embedder(nn.Module):
         return embedder.eval()
 
     def export_onnx(self, path: str | Path) -> float:
-        """Write the network and the normalisation as one ONNX file with a free batch size.
+        """Write the network and the normalisation as one ONNX file with a dynamic batch size.
 
-        The graph takes what `forward` takes; the transform is described in the file's metadata under
+        The graph takes the inputs of `forward`; the transform is described in the file's metadata under
         `vicinal.transform`. The file is checked with onnxruntime before it appears.
 
         Returns:
-            The greatest absolute difference between the file's embeddings and torch's.
+            Largest absolute difference between the file's embeddings and torch's.
         """
         if self.rounding is not None:
             raise InputError(
@@ -415,7 +417,7 @@ def _checked(rows: Float[np.ndarray, "n d"], dim: int) -> Float[np.ndarray, "n d
 
 
 def _require_rounding(embedder: Embedder, folder: str | Path) -> None:
-    """Raise where a folder's rounding cannot be that of its embedder."""
+    """Raise an error if the rounding in a folder does not fit its embedder."""
     rounding = embedder.rounding
     if rounding is None:
         return
@@ -427,7 +429,7 @@ def _require_rounding(embedder: Embedder, folder: str | Path) -> None:
 
 
 def _require_fit(embedder: Embedder, state: Mapping[str, Tensor], folder: str | Path) -> None:
-    """Raise where the weights of a folder are not those of the embedder that its config.json describes."""
+    """Raise an error if the weights in a folder do not fit the embedder that its config.json describes."""
     own = embedder.state_dict()
     problems = [f"missing: {name}" for name in own if name not in state]
     problems += [f"not expected: {name}" for name in state if name not in own]

@@ -1,4 +1,4 @@
-"""Embed many items: open and run in threads, in order, with bounded memory, and show progress."""
+"""Embed many items: open and run them in threads, in order, with bounded memory and a progress bar."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 __all__ = ["BatchOptions", "Precision", "Run", "embed_each", "embed_in_batches", "evaluating", "stack", "usual_workers"]
 
 Precision = Literal["float32", "bfloat16"]
-# From a network, the number of items and a function that opens some of them, to their rows in order.
+# Takes a network, the number of items and a function that opens some of them; yields their rows in order.
 Run: TypeAlias = Callable[
     [nn.Module, int, Callable[[range], Tensor]], Iterator[tuple[range, Float32[np.ndarray, "b d"]]]
 ]
 
-FIRST = 8  # items of a run's first batch, from which its engine is chosen
+FIRST = 8  # items in the first batch of a run, on which its engine is chosen
 
 
 @final
@@ -46,11 +46,11 @@ class BatchOptions:
     """How a network is run on many items.
 
     Args:
-        batch_size: Number of items per forward pass, at most.
-        workers: Number of threads; 0 for none but the calling one, None for one per core.
+        batch_size: Maximum number of items per forward pass.
+        workers: Number of threads; 0 for the calling thread only, None for one per core.
         engine: Key of `ENGINES`, or "auto" for the fastest.
         precision: Precision of the engine "eager": "float32" or "bfloat16".
-        progress: Whether to show a bar on standard error.
+        progress: Whether to show a progress bar on standard error.
         label: Text of the bar.
     """
 
@@ -87,14 +87,14 @@ def embed_each(
     skip: tuple[type[Exception], ...] = (),
     run: Run | None = None,
 ) -> Iterator[tuple[int, Float32[np.ndarray, " d"] | Exception]]:
-    """Yield each position with the embedding of its item, or with the error why there is none.
+    """Yield each position with the embedding of its item, or with the error that prevented it.
 
     Args:
         embedder: The embedder, put in evaluation mode while this runs.
-        item: Returns an item by its position; see `reader`.
+        item: Function that returns an item by its position; see `reader`.
         positions: Positions of the items, in the order in which they are yielded.
         skip: Errors of an item that are yielded in place of its embedding; others are raised.
-        run: Runs the network on the opened items; `embed_in_batches` with its defaults if None.
+        run: Function that runs the network on the opened items; `embed_in_batches` with its defaults if None.
     """
     expects, transform = embedder.backbone.input, embedder.transform
     errors: dict[int, Exception] = {}
@@ -105,7 +105,7 @@ def embed_each(
         except skip as error:
             errors[position] = error
             blank: Any = np.zeros(expects.channels) if expects.pixels is None else Image.new("RGB", (8, 8))
-            return prepare(blank, expects, transform)  # keeps the batch whole; its embedding is dropped
+            return prepare(blank, expects, transform)  # keeps the batch complete; its embedding is dropped
 
     network = nn.Sequential(embedder.backbone, embedder.head)
 
@@ -126,16 +126,16 @@ def embed_in_batches(
     options: BatchOptions = DEFAULTS,
     chosen: Callable[[Choice], object] | None = None,
 ) -> Iterator[tuple[range, Float32[np.ndarray, "b d"]]]:
-    """Yield the rows of items 0 to count - 1 in order, with the positions that they belong to.
+    """Yield the rows of items 0 to count - 1 in order, with their positions.
 
-    A thread takes a batch, opens its items and, where the engine runs on one core, runs the network on them too:
-    so every core always has work, and no more than a batch or two per thread is in memory. Pillow, torch and
-    onnxruntime do theirs without holding Python's lock. Other engines use all cores at once, in the calling thread.
+    A thread takes a batch, opens its items and, if the engine runs on one core, also runs the network on them. So
+    every core always has work, and at most a batch or two per thread is in memory. Pillow, torch and onnxruntime
+    release Python's global lock. Other engines use all cores at once, in the calling thread.
 
     Args:
-        network: From inputs [b, ...] to rows [b, d]; put in evaluation mode while this runs.
-        count: How many items there are.
-        load: Opens the items at some positions, as one tensor; called from several threads.
+        network: Network from inputs [b, ...] to rows [b, d]; put in evaluation mode while this runs.
+        count: Number of items.
+        load: Function that opens the items at some positions, as one tensor; called from several threads.
         options: Batch size, threads, engine, precision and progress bar.
         chosen: Callback, called with the engine once it is chosen.
     """
@@ -145,7 +145,7 @@ def embed_in_batches(
     workers = usual_workers() if options.workers is None else options.workers
     with evaluating(network), _progress_bar(options.progress) as bar:
         task = bar.add_task(label, total=count)
-        # The few items of the first batch are opened at once, so that a short run does not wait for one thread.
+        # The few items of the first batch are opened in parallel, so that a short run does not wait for one thread.
         head = range(min(FIRST, batch_size, count))
         with ThreadPoolExecutor(max(1, workers)) as pool:
             opened = (
@@ -161,7 +161,9 @@ def embed_in_batches(
             yield head, run(first).numpy()
             done = len(head)
             rest = _rest(done, count, load, run, choice.engine, pool, batch_size, workers)
-            with closing(rest):  # before the pool is, which would wait for batches that nobody wants any longer
+            with closing(
+                rest
+            ):  # closed before the pool, which would otherwise wait for batches that are no longer needed
                 for positions, rows in rest:
                     done = positions.stop
                     rate = (done - len(head)) / max(time.perf_counter() - start, 1e-9)
@@ -173,11 +175,11 @@ def embed_in_batches(
 
 def _description(label: str, choice: Choice, rate: str = "") -> str:
     note = f" ({choice.note})" if choice.note else ""
-    return escape(f"{label}, {choice.engine.name}{rate}{note}")  # brackets would be taken for colours
+    return escape(f"{label}, {choice.engine.name}{rate}{note}")  # rich would parse brackets as markup
 
 
 def usual_workers() -> int:
-    """Return how many threads keep this process's cores busy; fewer where torch was told to use fewer."""
+    """Return the number of threads that keep the cores busy; fewer if torch is limited to fewer threads."""
     return max(1, min(cores(), torch.get_num_threads()))
 
 
@@ -194,7 +196,7 @@ def _choose(network: nn.Module, first: Tensor, count: int, workers: int, options
 
 
 def _run_of(engine: Engine, network: nn.Module, first: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the engine's `run`; inputs of another shape than it was made for go through eager."""
+    """Return the engine's `run`; inputs of a different shape than it was built for go through eager."""
     eager, shape = make_engine(network, first, "eager"), first.shape[1:]
     return lambda inputs: (engine if inputs.shape[1:] == shape else eager).run(inputs)
 
@@ -210,7 +212,7 @@ def _rest(
     workers: int,
 ) -> Generator[tuple[range, Float32[np.ndarray, "b d"]], None, None]:
     most = min(batch_size, engine.most or batch_size)
-    step = max(1, min(most, -(-(count - start) // max(1, workers))))  # a short run is shared out evenly
+    step = max(1, min(most, -(-(count - start) // max(1, workers))))  # a short run is divided evenly
     batches = (range(first, min(first + step, count)) for first in range(start, count, step))
     if workers == 0:
         for positions in batches:
@@ -229,7 +231,7 @@ def _rest(
                 yield _taken(ahead, run, engine)
         while ahead:
             yield _taken(ahead, run, engine)
-    finally:  # an error, Ctrl-C, or a caller who wants no more: what has not begun does not begin
+    finally:  # an error, Ctrl-C, or a caller that stopped: batches that have not started are cancelled
         for _, future in ahead:
             future.cancel()
 
@@ -260,15 +262,15 @@ def _check_shapes(items: list[Tensor]) -> None:
 
 
 # Modules that were in training mode when a run began, with the number of runs that need them in evaluation mode.
-# At module level, since threads that embed with the same network at the same time do not know of each other: the last
-# one to finish has to give the modules their mode back. Networks are held by weak references.
+# At module level, since threads that embed with the same network at the same time share no other state: the last one
+# to finish has to restore the mode of the modules. Networks are held by weak references.
 _EVALUATING: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Put a network in evaluation mode; give every module its mode back when the last of several threads is done."""
+    """Put a network in evaluation mode; restore the mode of every module when the last of several threads is done."""
     with _LOCK:
         changed = [module for module in network.modules() if module.training or module in _EVALUATING]
         for module in changed:

@@ -1,7 +1,7 @@
-"""Engines: ways to run one network that give the same numbers at different speeds.
+"""Engines: methods to run one network that give the same numbers at different speeds.
 
-`ENGINES` names them; `make_engine` makes one for a network as it is now. An engine never looks at the network again,
-except for "eager", which is the network itself.
+`ENGINES` lists them; `make_engine` builds one for a network with its current weights. An engine does not follow later
+changes of the network, except for "eager", which is the network itself.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ __all__ = [
 ]
 
 
-# Fold batch norm into the convolution before it, where a network's own pass shows that nothing lies between.
+# Folding: merge a batch norm into the convolution before it, if a forward pass shows that nothing is in between.
 
 
 def fold(network: nn.Module, sample: Float[Tensor, "n ..."]) -> nn.Module:
-    """Return a copy in evaluation mode whose convolutions do the work of the batch norms behind them.
+    """Return a copy in evaluation mode with batch norms folded into the convolutions before them.
 
-    A pair is folded if, in one pass of the sample, the batch norm was given the very tensor that the convolution had
-    returned and both were called once. Whether that tensor was used elsewhere too cannot be seen from outside: the
-    caller compares the outputs, as it does for every engine.
+    A pair is folded if, in one forward pass of the sample, the batch norm got the very tensor that the convolution
+    returned and both were called once. Whether that tensor was also used elsewhere cannot be detected: the caller
+    compares the outputs, as it does for every engine.
 
     Args:
-        network: Left as it is.
-        sample: What it is called with.
+        network: Network to copy; not changed.
+        sample: Inputs of the forward pass.
 
     Example:
         >>> layers = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU())
@@ -81,7 +81,7 @@ def fold(network: nn.Module, sample: Float[Tensor, "n ..."]) -> nn.Module:
 
 
 def _adjacent(network: nn.Module, sample: Tensor) -> list[tuple[str, str]]:
-    """Return the names of the convolutions and batch norms that follow each other."""
+    """Return the names of each convolution and the batch norm that directly follows it."""
     registered = Counter(id(module) for _, module in network.named_modules(remove_duplicate=False))
     names = {
         module: name
@@ -89,7 +89,7 @@ def _adjacent(network: nn.Module, sample: Tensor) -> list[tuple[str, str]]:
         if name and registered[id(module)] == 1 and not module._forward_hooks and not module._forward_pre_hooks
     }
     calls: Counter[nn.Module] = Counter()
-    # The tensors are held until the end, so that no two of them can have the same identity.
+    # The tensors are kept until the end, so that no two of them can have the same id.
     returned: dict[int, tuple[nn.Module, Tensor]] = {}
     pairs: list[tuple[nn.Module, nn.Module]] = []
 
@@ -122,17 +122,17 @@ def _adjacent(network: nn.Module, sample: Tensor) -> list[tuple[str, str]]:
     ]
 
 
-# Tell two states of a network apart: by all that its output can depend on, not by who it is.
+# Fingerprints: identify the state of a network by everything its output can depend on, not by object identity.
 
-# what torch keeps in every module; parameters, buffers and hooks are looked at one by one
+# attributes that torch sets in every module; parameters, buffers and hooks are handled one by one
 INTERNAL = frozenset(vars(nn.Module()))
 
 
 def fingerprint(network: nn.Module) -> str:
-    """Return a hash of a network's content: types, settings, hooks and every number in it.
+    """Return a hash of a network's content: types, settings, hooks and all parameter values.
 
-    The numbers themselves are read (1 to 2 GB a second): torch's version counters do not see what is written through
-    `.data`, through an array that shares the memory, or by an optimiser in a compiled step.
+    The values themselves are read (1 to 2 GB a second): torch's version counters miss writes through `.data`, through
+    an array that shares the memory, or by an optimiser in a compiled step.
 
     Example:
         >>> layer = nn.Linear(2, 2)
@@ -155,16 +155,16 @@ def fingerprint(network: nn.Module) -> str:
 def _content(value: Any) -> Any:
     if isinstance(value, Tensor):
         kind = f"{value.dtype} {tuple(value.shape)} {value.device}".encode()
-        # bytes of any type of number, bfloat16 included, which NumPy does not have
+        # as bytes, since NumPy does not have bfloat16
         numbers = value.detach().cpu().contiguous().flatten()
         return hashlib.sha256(numbers.view(torch.uint8).numpy().data).digest() + kind if len(numbers) else kind
     if isinstance(value, np.ndarray):
         return hashlib.sha256(np.ascontiguousarray(value).tobytes()).digest()
-    return repr(value).encode()  # of an object without a text of its own this is where it lies in memory
+    return repr(value).encode()  # the memory address for objects without their own repr
 
 
 def outline(network: nn.Module) -> str:
-    """Return a hash of a network's build alone: the same for all weights.
+    """Return a hash of a network's architecture, independent of its weights.
 
     Example:
         >>> outline(nn.Linear(2, 3)) == outline(nn.Linear(2, 3)), outline(nn.Linear(2, 3)) == outline(nn.Linear(3, 3))
@@ -178,21 +178,21 @@ def outline(network: nn.Module) -> str:
 EngineName = Literal["auto", "eager", "folded", "onnxruntime", "autocast"]
 
 TOLERANCE = 1e-4
-# Images per call of onnxruntime. With MobileNetV2 at 224 pixels one thread was as fast with 4 to 8 as with 32, and two
-# threads were faster (in two short runs on a machine that was not quiet); the memory of a call grows with the number.
+# Images per call of onnxruntime. With MobileNetV2 at 224 pixels, one thread was as fast with 4 to 8 images as with 32,
+# and two threads were faster (in two short runs on a busy machine); the memory of a call grows with the number.
 IMAGES_PER_CALL = 8
 
 
 @final
 @dataclass(frozen=True)
 class Engine:
-    """One way to run a network.
+    """A method to run a network.
 
     Attributes:
-        name: A key of `ENGINES`.
-        run: From inputs [n, ...] to float32 rows [n, d] on the CPU.
+        name: Key of `ENGINES`.
+        run: Function from inputs [n, ...] to float32 rows [n, d] on the CPU.
         concurrent: Whether several threads call it at the same time, each on one core; otherwise one call uses all.
-        most: How many items a call should have at most; None leaves it to the caller.
+        most: Maximum number of items per call; None leaves it to the caller.
     """
 
     name: str
@@ -204,17 +204,17 @@ class Engine:
 def make_engine(
     network: nn.Module, sample: Float[Tensor, "n ..."], name: str = "eager", *, patient: bool = True
 ) -> Engine:
-    """Make an engine for a network with the weights that it has now.
+    """Build an engine for a network with its current weights.
 
     Args:
         network: Any module from inputs [n, ...] to rows [n, d]: backbone and head, or backbone and pooling. "eager"
             runs it in the mode that it is in; the others run a copy in evaluation mode.
-        sample: Inputs of the shape that the engine will be given; their number may differ later.
-        name: A key of `ENGINES`.
-        patient: Whether a slow way of making it may be tried where the fast one fails.
+        sample: Inputs of the shape that the engine will run on; their number may differ later.
+        name: Key of `ENGINES`.
+        patient: Whether a slow exporter may be tried if the fast one fails.
 
     Raises:
-        Exception: Whatever torch or onnxruntime raise for a network that they cannot copy or export.
+        Exception: Any error of torch or onnxruntime for a network that they cannot copy or export.
 
     Example:
         >>> network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten()).eval()
@@ -227,22 +227,23 @@ def make_engine(
 
 
 def device_of(network: nn.Module) -> torch.device:
-    """Return where a network's parameters are; the CPU if there are none."""
+    """Return the device of a network's parameters; the CPU if there are none."""
     return next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
 
 
 def candidates(device: torch.device) -> tuple[str, ...]:
-    """Return the engines that are worth trying on a device beside "eager"."""
+    """Return the engines that are worth trying on a device in addition to "eager"."""
     return {"cpu": ("folded", "onnxruntime"), "cuda": ("folded", "autocast")}.get(device.type, ())
 
 
 def difference(rows: Float[np.ndarray, "n d"], expected: Float[np.ndarray, "n d"]) -> npt.NDArray[np.float64]:
-    """Return how far each row is from what was expected: half the squared relative error.
+    """Return the difference of each row from the expected one: half the squared relative error.
 
     Formula:
-        ||a - b||^2 / (2 ||b||^2), which is 1 - cos(a, b) for vectors of length 1; elsewhere it sees lengths too
+        ||a - b||^2 / (2 ||b||^2), which is 1 - cos(a, b) for vectors of length 1; otherwise lengths matter too
 
-    Where both rows have the same infinities or NaN, the others are compared; where they have not, it is infinite.
+    If both rows have infinities or NaN in the same positions, the other numbers are compared; if not, the result is
+    infinite.
 
     Example:
         >>> difference(np.array([[0.6, 0.8], [3.0, 0.0]]), np.array([[1.0, 0.0], [2.0, 0.0]])).round(3).tolist()
@@ -250,8 +251,8 @@ def difference(rows: Float[np.ndarray, "n d"], expected: Float[np.ndarray, "n d"
     """
     finite = np.isfinite(expected)
     same = np.where(finite, np.isfinite(rows), ~np.isfinite(rows)).all(axis=1)
-    ours, theirs = (np.where(finite & np.isfinite(rows), side, 0).astype(np.float64) for side in (rows, expected))
-    error, length = ((ours - theirs) ** 2).sum(axis=1), (theirs**2).sum(axis=1)
+    ours, reference = (np.where(finite & np.isfinite(rows), side, 0).astype(np.float64) for side in (rows, expected))
+    error, length = ((ours - reference) ** 2).sum(axis=1), (reference**2).sum(axis=1)
     relative = np.divide(error, 2 * length, out=np.where(error > 0, np.inf, 0.0), where=length > 0)
     return np.where(same, relative, np.inf)
 
@@ -268,7 +269,7 @@ def _eager(network: nn.Module, _: Tensor, patient: bool = True) -> Engine:
 
 def _folded(network: nn.Module, sample: Tensor, patient: bool = True) -> Engine:
     device = device_of(network)
-    # Channels last: convolutions then need no rearranging of memory, neither before nor after.
+    # Channels last: convolutions then need no reordering of memory, neither before nor after.
     folded = fold(network, sample[:1].to(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @torch.inference_mode()
@@ -282,12 +283,12 @@ def _folded(network: nn.Module, sample: Tensor, patient: bool = True) -> Engine:
 
 
 def _onnxruntime(network: nn.Module, sample: Tensor, patient: bool = True) -> Engine:
-    import onnxruntime  # here, since it takes a tenth of a second
+    import onnxruntime  # imported here, since it takes a tenth of a second
 
-    two = sample[:2] if len(sample) > 1 else torch.cat([sample, sample])  # a batch of 1 would be taken for a constant
+    two = sample[:2] if len(sample) > 1 else torch.cat([sample, sample])  # a batch of 1 would be exported as a constant
     graph = graph_in_memory(copy.deepcopy(network).cpu().eval(), two.cpu(), patient=patient)
     options = onnxruntime.SessionOptions()
-    # One thread a call and several calls at once: nothing waits at the end of every layer for the slowest thread.
+    # One thread per call and several calls at once: no layer waits for its slowest thread.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
@@ -323,17 +324,19 @@ ENGINES: Mapping[str, Callable[[nn.Module, Tensor, bool], Engine]] = {
 }
 
 
-# Choose the engine that embeds so many items soonest, its making included, and check it against eager.
+# Choosing: take the engine that finishes the items first, including the time to build it, and check it against eager.
 
-CHECKED = 4  # rows of a run that are computed by eager too; eager may be twenty times slower
-WORTH = 3.0  # seconds of eager work below which making and measuring other engines does not pay
-PATIENCE = 60.0  # seconds of eager work from which torch's slow exporter may be tried too
-# What each further thread is counted to add to the speed of the first: they share caches and memory, which a short
-# measurement of one does not tell.
+CHECKED = 4  # rows of a run that are also computed by eager, which may be twenty times slower
+WORTH = 3.0  # seconds of eager work below which building and measuring other engines does not pay off
+PATIENCE = 60.0  # seconds of eager work from which torch's slow exporter may also be tried
+# Assumed speed-up of each additional thread, relative to the first: threads share caches and memory, which a short
+# measurement of a single thread does not show.
 BESIDE = 0.6
 FILE = "engines.json"
 
-ENGINES_PER_NETWORK = 4  # an embedder, its features, its queries, and one more shape; each may hold a copy of weights
+ENGINES_PER_NETWORK = (
+    4  # an embedder, its features, its queries, and one more shape; each may hold a copy of the weights
+)
 
 
 @final
@@ -342,8 +345,8 @@ class Choice:
     """The engine of one run.
 
     Attributes:
-        engine: What runs the network.
-        note: Reason why it is not the requested one; empty if there is none.
+        engine: Engine that runs the network.
+        note: Reason why it is not the requested one; empty if it is.
     """
 
     engine: Engine
@@ -353,11 +356,11 @@ class Choice:
 @final
 @dataclass(frozen=True)
 class Measured:
-    """What was measured once of a network on this machine, by engine; an engine that cannot run it is absent.
+    """Measured times of a network on this machine, by engine; engines that cannot run it are absent.
 
     Attributes:
-        seconds: Per item, with all threads at work.
-        making: Seconds until the engine is ready.
+        seconds: Seconds per item, with all threads busy.
+        making: Seconds to build the engine.
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -373,15 +376,15 @@ class _CachedEngine:
 
 @final
 class EngineCache:
-    """Engines by the content of the network that they were made from; several threads may share one cache.
+    """Cached engines, by the content of the network that they were built from; thread-safe.
 
-    A network whose weights have changed does not find its old engines, and a copy of a network finds those of the
-    original. Engines are freed with the last network that used them: networks are held by weak references, by their
+    A network whose weights have changed does not get its old engines, and a copy of a network gets those of the
+    original. Engines are freed with the last network that used them: networks are held by weak references to their
     first leaf module, since callers wrap the same modules in a new `nn.Sequential` for every call.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # held while an engine is made: torch's exporters run one at a time anyway
+        self._lock = threading.RLock()  # held while an engine is built: torch's exporters run one at a time anyway
         self._by_content: WeakValueDictionary[tuple[str, str, str], _CachedEngine] = WeakValueDictionary()
         self._by_network: WeakKeyDictionary[nn.Module, OrderedDict[tuple[str, str, str], _CachedEngine]]
         self._by_network = WeakKeyDictionary()
@@ -393,14 +396,14 @@ class EngineCache:
     def engine(
         self, network: nn.Module, state: str, inputs: Tensor, name: str, make: Callable[[], Engine | None]
     ) -> Engine | None:
-        """Return the engine of a network, made by `make` if there is none yet; None if `make` returned None.
+        """Return the engine of a network, built by `make` if it is not cached; None if `make` returned None.
 
         Args:
-            network: The network as it is now.
+            network: The network with its current weights.
             state: Fingerprint of the network.
             inputs: Inputs of the shape that the engine runs.
-            name: What the engine is for: its name, or another word for a choice that follows other rules.
-            make: Makes the engine; called while other threads wait for it.
+            name: Key of the engine in the cache: its name, or a different word if it is chosen by other rules.
+            make: Function that builds the engine; other threads wait for it.
         """
         key = (state, str(tuple(inputs.shape[1:])), name)
         with self._lock:
@@ -415,10 +418,10 @@ class EngineCache:
             return cached.engine
 
     def names(self, network: nn.Module, inputs: Tensor, *, checked: bool = False) -> list[str]:
-        """Return the names of the engines made from a network as it is now, the last one first.
+        """Return the names of the engines cached for a network with its current weights, the newest first.
 
         Args:
-            network: The network as it is now.
+            network: The network with its current weights.
             inputs: Inputs of the shape that the engines run.
             checked: Whether to list only engines whose rows were compared with those of eager.
         """
@@ -430,7 +433,7 @@ class EngineCache:
         return [key[2] for key, entry in reversed(cached) if key[:2] == content and (entry.checked or not checked)]
 
     def mark_checked(self, engine: Engine) -> None:
-        """Note that the rows of an engine were compared with those of eager."""
+        """Record that the rows of an engine were compared with those of eager."""
         with self._lock:
             for cached in self._by_content.values():
                 cached.checked |= cached.engine is engine
@@ -442,9 +445,9 @@ class EngineCache:
             self._by_content.clear()
 
 
-# Shared by the whole process: an engine takes a second or more to make, and the same network is embedded with from
-# places that do not know of each other (encode, features of a frozen backbone, queries of an index, a server's
-# threads). It holds no network alive.
+# Shared by the whole process: an engine takes a second or more to build, and independent parts of the program embed
+# with the same network (encode, features of a frozen backbone, queries of an index, a server's threads). It does not
+# keep networks alive.
 ENGINE_CACHE = EngineCache()
 
 
@@ -455,21 +458,21 @@ def _first_leaf(network: nn.Module) -> nn.Module:
 def choose_engine(
     network: nn.Module, first: Float[Tensor, "n ..."], count: int, *, workers: int = 1, name: str = "auto"
 ) -> Choice:
-    """Return an engine whose rows for the first items are those of eager, or eager itself.
+    """Return an engine whose rows for the first items equal those of eager, or eager itself.
 
     Args:
-        network: In evaluation mode.
-        first: The first items of the run; a few of their rows are compared.
-        count: How many items there are in all: few are not worth the making of an engine.
-        workers: Threads that will call it.
-        name: A key of `ENGINES`, or "auto" for the fastest; which that is on this machine is measured at the first
-            run that is long enough, and kept in the cache folder.
+        network: Network in evaluation mode.
+        first: First items of the run; a few of their rows are compared.
+        count: Total number of items; for few items, building an engine does not pay off.
+        workers: Number of threads that will call it.
+        name: Key of `ENGINES`, or "auto" for the fastest on this machine, which is measured at the first run that is
+            long enough, and stored in the cache folder.
     """
     eager = make_engine(network, first, "eager")
     if name == "eager" or len(first) == 0:
         return Choice(eager)
     if name == "auto" and count <= CHECKED:
-        # To check another engine would take longer than eager alone.
+        # Checking another engine would take longer than eager alone.
         checked = [name for name in ENGINE_CACHE.names(network, first, checked=True) if name in ENGINES]
         return Choice(_prepare(network, first, checked[0]) if checked else eager)
     rows = sorted({round(row) for row in np.linspace(0, len(first) - 1, CHECKED)})
@@ -482,10 +485,10 @@ def choose_engine(
             return Choice(eager)
     try:
         engine = _prepare(network, first, name)
-        found = engine.run(first)[rows].numpy()
-    except Exception as error:  # torch and onnxruntime raise errors of many kinds for what they cannot run
+        actual = engine.run(first)[rows].numpy()
+    except Exception as error:  # torch and onnxruntime raise many kinds of errors for unsupported networks
         return Choice(eager, f"{name} cannot run this network ({_first_line(error)})")
-    worst = float(difference(found, expected).max(initial=0.0)) if found.shape == expected.shape else math.inf
+    worst = float(difference(actual, expected).max(initial=0.0)) if actual.shape == expected.shape else math.inf
     if not worst <= TOLERANCE:
         return Choice(eager, f"{name} gave other embeddings (difference {worst:.2g}, at most {TOLERANCE:g} is allowed)")
     ENGINE_CACHE.mark_checked(engine)
@@ -502,7 +505,7 @@ def _fastest(network: nn.Module, first: Tensor, count: int, workers: int, eager_
     measured = _read().get(key)
     if measured is None:
         eager = make_engine(network, first, "eager")
-        # The first pass of a process is slower than all others: it does not count alone.
+        # The first pass of a process is slower than all others, so it is measured twice.
         if count * eager_seconds >= WORTH:
             eager_seconds = min(eager_seconds, _seconds(eager, first[:CHECKED]))
         if count * eager_seconds < WORTH:
@@ -577,7 +580,7 @@ def _version(package: str) -> str | None:
 
 
 def _read() -> dict[str, Measured]:
-    """Return what was measured on machines that share this cache folder; nothing if the file is absent or damaged."""
+    """Return the measurements of all machines that share this cache folder; none if the file is missing or damaged."""
     try:
         content = read_json(cache_folder() / FILE)
         return {key: Measured(dict(value["seconds"]), dict(value["making"])) for key, value in content.items()}
@@ -586,7 +589,7 @@ def _read() -> dict[str, Measured]:
 
 
 def _write(key: str, measured: Measured) -> None:
-    with suppress(OSError, DataError):  # a cache that cannot be written to costs a measurement each time, no more
+    with suppress(OSError, DataError):  # if the cache is not writable, engines are measured again each time
         cache_folder().mkdir(parents=True, exist_ok=True)
         content = {name: asdict(value) for name, value in {**_read(), key: measured}.items()}
         with replacing(cache_folder() / FILE) as file:

@@ -1,4 +1,4 @@
-"""The folder that an embedder is saved in: config.json, model.safetensors, README.md, and perhaps calibration.json."""
+"""The folder of a saved embedder: config.json, model.safetensors, README.md, and optionally calibration.json."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ __all__ = [
 ]
 
 
-# The model card: what an embedder was made from and how well it does, as Markdown.
+# Model card: training data, recipe and scores of an embedder, as Markdown.
 
 DESCRIPTION = "An embedder: it maps inputs to vectors whose distances tell how alike the inputs are."
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~$&])")
 
 
 def plain_markdown(text: object) -> str:
-    r"""Return a text that Markdown shows as it is: names of classes and files are no markup.
+    r"""Escape a text so that Markdown shows it literally, such as names of classes and files.
 
     Example:
         >>> print(plain_markdown("<b>a_b</b> | [x](y)"))
@@ -56,15 +56,15 @@ def plain_markdown(text: object) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """What a saved embedder says about itself; every part may be left empty.
+    """Description of a saved embedder; every part may be empty.
 
     Attributes:
-        title: What to call it.
-        description: A sentence or two: what it is for, and what not.
-        data: Facts on the training data by name (dataset, classes, images, hash).
-        recipe: The recipe of the training run, as TOML.
-        scores: Test scores by name, as fractions; None where a score is undefined.
-        trained_on: Names of the classes that it was trained on: nothing is promised or measured on them.
+        title: Title of the card.
+        description: A sentence or two on what it is for, and what not.
+        data: Facts about the training data by name (dataset, classes, images, hash).
+        recipe: Recipe of the training run, as TOML.
+        scores: Test scores by name, as fractions; None for undefined scores.
+        trained_on: Names of the classes that it was trained on; calibration leaves them out.
     """
 
     title: str = ""
@@ -79,9 +79,9 @@ def card_markdown(card: Card, facts: Mapping[str, Any], same: str = "") -> str:
     """Write a card as Markdown.
 
     Args:
-        card: What the maker says of the embedder.
-        facts: What the embedder says of itself: one row each.
-        same: When two items count as the same, where that is known.
+        card: Description of the embedder.
+        facts: Properties of the embedder itself, one row each.
+        same: Description of the calibration; empty if there is none.
 
     Example:
         >>> print(card_markdown(Card(title="Birds", scores={"MAP@R": 0.25}), {"dim": 64}).split("## ")[0])
@@ -118,7 +118,7 @@ def card_markdown(card: Card, facts: Mapping[str, Any], same: str = "") -> str:
         parts += ["## Training data", _table("fact", "value", card.data)]
     if card.recipe:
         longest = max(map(len, re.findall("`+", card.recipe)), default=0)
-        fence = "`" * max(3, longest + 1)  # which nothing in the recipe closes
+        fence = "`" * max(3, longest + 1)  # longer than any run of backticks in the recipe
         parts += ["## Recipe", f"{fence}toml\n{card.recipe.strip()}\n{fence}"]
     return "\n\n".join(parts) + "\n"
 
@@ -129,8 +129,8 @@ def _table(left: str, right: str, rows: Mapping[str, Any]) -> str:
 
 
 CONFIG, WEIGHTS, README, CALIBRATION = "config.json", "model.safetensors", "README.md", "calibration.json"
-IN_RUN, IN_COMPARISON = "model", "best"  # where a run and a comparison keep theirs
-FORMER_BEST = ".best.former"  # where a comparison keeps the former one for the moment in which a new one is put there
+IN_RUN, IN_COMPARISON = "model", "best"  # subfolders of a run and of a comparison that hold their embedder
+FORMER_BEST = ".best.former"  # where a comparison keeps the previous one while it is replaced
 VERSION: Final = 1
 
 
@@ -138,8 +138,8 @@ class Rounding(BaseModel):
     """How the numbers of embeddings are rounded.
 
     Attributes:
-        numbers: To 8-bit integers, or to a single bit each.
-        middle: What a number is above or below, for bits; zero where nothing is said.
+        numbers: Number format: 8-bit integers, or a single bit each.
+        middle: Value per dimension that a bit compares a number with; None for zero.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -148,7 +148,7 @@ class Rounding(BaseModel):
     middle: tuple[float, ...] | None = None
 
     def __call__(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
-        """Rows of length 1 that fewer bytes can hold; one with NaN or infinity becomes NaN, which others refuse."""
+        """Return rows of length 1 that fit into fewer bytes; rows with NaN or infinity become NaN (rejected later)."""
         finite = np.isfinite(rows).all(axis=1, keepdims=True)
         apart = np.where(finite, rows, 0.0) - (0.0 if self.middle is None else np.array(self.middle))
         packed = pack_rows(apart.astype(np.float32), self.numbers)
@@ -156,7 +156,7 @@ class Rounding(BaseModel):
 
 
 class Config(BaseModel):
-    """What config.json holds: enough to build the embedder that the weights belong to."""
+    """Content of config.json: everything needed to build the embedder that the weights belong to."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -171,18 +171,18 @@ class Config(BaseModel):
     transform: dict[str, Any] | None
     sha256: str = ""
     card: Card
-    rounding: Rounding | None = None  # not written where there is none, as in earlier versions
-    checksum: str = ""  # of all the rest; those of earlier versions have none
+    rounding: Rounding | None = None  # not written if None, as in earlier versions
+    checksum: str = ""  # hash of all other fields; empty in earlier versions
 
 
 def sealed(config: Config, state: Mapping[str, Tensor]) -> tuple[Config, bytes]:
-    """Return the weights as they are written, and the description with their hash filled in."""
+    """Return the config with the hash of the weights filled in, and the weights as bytes."""
     weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
     return config.model_copy(update={"sha256": hashlib.sha256(weights).hexdigest()}), weights
 
 
 def identity(config: Config) -> str:
-    """Return a hash of all that embeddings depend on: settings, transform and weights, but not what the card says."""
+    """Return a hash of everything that embeddings depend on: settings, transform and weights, but not the card."""
     content = config.model_dump(mode="json", exclude={"card", "format", "version", "checksum"} | _unsaid(config))
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -194,14 +194,14 @@ def write_folder(
     facts: Mapping[str, Any],
     calibration: Calibration | None = None,
 ) -> None:
-    """Write the files; each appears whole or not at all, and config.json last.
+    """Write the files; each is written atomically, and config.json last.
 
     Args:
-        folder: Made if it is not there.
-        config: Its hash is filled in here.
-        state: Names and tensors.
-        facts: What the model card says of the embedder itself.
-        calibration: From which similarity on two items count as the same.
+        folder: Folder to write to; created if it does not exist.
+        config: Description of the embedder; the hash of the weights is filled in here.
+        state: Tensors of the network by name.
+        facts: Properties of the embedder itself, for the model card.
+        calibration: Threshold from which two items count as the same.
     """
     prepare_output(folder / CONFIG)
     config, weights = sealed(config, state)
@@ -210,7 +210,7 @@ def write_folder(
             "The calibration is that of other weights: calibrate anew (vicinal calibrate), or take it away "
             "(embedder.calibration = None)."
         )
-    (folder / CALIBRATION).unlink(missing_ok=True)  # of an embedder that was here before
+    (folder / CALIBRATION).unlink(missing_ok=True)  # from an embedder that was saved here before
     with replacing(folder / WEIGHTS) as file:
         file.write(weights)
     with replacing(folder / README) as file:
@@ -223,16 +223,16 @@ def write_folder(
 
 
 def model_in(folder: Path) -> Path:
-    """Return where the embedder of a folder is: there, or in that of a run (`model/`) or of a comparison (`best/`)."""
-    places = (folder, *(folder / name for name in (IN_RUN, IN_COMPARISON, FORMER_BEST)))
-    return next((place for place in places if os.path.isfile(place / CONFIG)), folder)
+    """Return where the embedder is: in the folder itself, or in `model/` of a run or `best/` of a comparison."""
+    candidates = (folder, *(folder / name for name in (IN_RUN, IN_COMPARISON, FORMER_BEST)))
+    return next((path for path in candidates if os.path.isfile(path / CONFIG)), folder)
 
 
 def read_folder(folder: Path) -> tuple[Config, dict[str, Tensor]]:
     """Read and check a saved embedder: its description, and its tensors by name.
 
     Args:
-        folder: Of the embedder, or of the run or comparison that it is in.
+        folder: Folder of the embedder, or of the run or comparison that contains it.
     """
     folder = model_in(folder)
     absent = [f"missing: {name}" for name in (CONFIG, WEIGHTS) if not os.path.isfile(folder / name)]
@@ -256,11 +256,11 @@ def read_folder(folder: Path) -> tuple[Config, dict[str, Tensor]]:
 
 
 def read_calibration(folder: Path, embedder: str) -> Calibration | None:
-    """Read the calibration in the folder of an embedder, if it has one.
+    """Read the calibration in the folder of an embedder; None if it has none.
 
     Args:
-        folder: Of the embedder itself.
-        embedder: Its identity.
+        folder: Folder of the embedder itself.
+        embedder: Identity of the embedder.
     """
     path = folder / CALIBRATION
     if not path.is_file():

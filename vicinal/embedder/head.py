@@ -1,4 +1,4 @@
-"""Head: pool feature maps, map them linearly, and normalise."""
+"""The head of an embedder: pool feature maps, map them linearly, and normalise."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def pool(maps: Float[Tensor, "n c *hw"], pooling: Pooling = "average") -> Float[
 
 
 def normalise(vectors: Float[Tensor, "n d"], normalisation: Normalisation = "sphere") -> Float[Tensor, "n d"]:
-    """Bring vectors onto the unit sphere, into the unit ball, onto the simplex of class probabilities, or leave them.
+    """Map vectors onto the unit sphere, into the unit ball or onto the probability simplex, or leave them unchanged.
 
     Formula:
         sphere: v / ||v||
         ball: v if ||v|| <= 1, else v / ||v||; no two points move apart (1-Lipschitz)
         softmax: e^v / sum e^v
 
-    A zero vector has no direction: it stays where it is. Lengths are computed in float32 at least, so half-precision
-    vectors come back as float32.
+    A zero vector has no direction and stays zero. Lengths are computed in at least float32, so half-precision vectors
+    are returned as float32.
 
     Reference:
         The ball: the projection onto a convex set, hence 1-Lipschitz (Boyd and Vandenberghe, 2004, ch. 8).
@@ -81,13 +81,13 @@ class Head(nn.Module):
     """Pool, map linearly to `dim`, normalise: from a backbone's output to embeddings.
 
     Args:
-        channels: What the backbone gives.
+        channels: Number of channels of the backbone's output.
         dim: Length of the embeddings; None leaves out the linear map.
         pooling: "average", "max", or "both" for the sum of the two.
         normalisation: "sphere", "ball", "softmax" or "none".
         bias: Whether the linear map has a bias.
-        kaiming: Draw the map from He's normal distribution by fan-out, with zero bias, instead of
-            PyTorch's uniform default.
+        kaiming: Whether to initialise the map by He's normal distribution (fan-out) with zero bias, instead
+            of PyTorch's uniform default.
 
     Example:
         >>> Head(512, dim=64)(torch.ones(2, 512, 7, 7)).shape
@@ -121,17 +121,17 @@ class Head(nn.Module):
                 nn.init.zeros_(self.linear.bias)
 
     def forward(self, features: Float[Tensor, "n c *hw"]) -> Float[Tensor, "n d"]:
-        """Return the embeddings of feature maps, or of vectors that are pooled already."""
+        """Return the embeddings of feature maps, or of vectors that are already pooled."""
         return normalise(self.unnormalised(features), self.normalisation)
 
     def unnormalised(self, features: Float[Tensor, "n c *hw"]) -> Float[Tensor, "n d"]:
-        """Return what `forward` normalises."""
+        """Return the embeddings before normalisation."""
         vectors = pool(features, self.pooling)
         return vectors if self.linear is None else self.linear(vectors)
 
 
 def first_numbers(head: Head, dim: int) -> Head:
-    """Return a head whose embeddings are the first numbers of those of another, before they are normalised.
+    """Return a head whose embeddings, before normalisation, are the first numbers of those of another head.
 
     Example:
         >>> first_numbers(Head(3, None), 2)(torch.tensor([[3.0, 4.0, 5.0]])).tolist()
@@ -153,17 +153,17 @@ def first_numbers(head: Head, dim: int) -> Head:
     return short if whole is None else short.to(whole.weight.device)
 
 
-# Principal axes: a head that keeps the directions in which features vary most, without any training.
+# Principal axes: a head that keeps the directions in which features vary most, without training.
 
-ROWS = 4096  # that are widened to float64 at a time
+ROWS = 4096  # rows converted to float64 at a time
 
 
 class PrincipalAxes(NamedTuple):
-    """Where features lie, and the directions in which they vary.
+    """Mean of features, and the directions in which they vary.
 
     Attributes:
-        mean: Of the features.
-        axes: One direction per row, all orthogonal and of length 1, that of most variance first.
+        mean: Mean of the features.
+        axes: One direction per row, orthonormal, by descending variance.
     """
 
     mean: Float64[np.ndarray, " c"]
@@ -171,7 +171,7 @@ class PrincipalAxes(NamedTuple):
 
 
 def principal_axes(features: Float[np.ndarray, "n c"]) -> PrincipalAxes:
-    """Return the principal axes of features; where the rows are fewer than the axes, the last ones are any.
+    """Return the principal axes of features; with fewer rows than axes, the last axes are arbitrary.
 
     Example:
         >>> found = principal_axes(np.array([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]], np.float32))
@@ -187,16 +187,16 @@ def principal_axes(features: Float[np.ndarray, "n c"]) -> PrincipalAxes:
         scatter += rows.T @ rows
     axes = np.linalg.eigh(scatter)[1][:, ::-1].T
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
-    return PrincipalAxes(mean, axes * np.where(largest < 0, -1.0, 1.0))  # the sign of an axis is no one's choice
+    return PrincipalAxes(mean, axes * np.where(largest < 0, -1.0, 1.0))  # fix the sign, which is arbitrary
 
 
 def principal_head(found: PrincipalAxes, dim: int, *, pooling: Pooling = "average") -> Head:
-    """Return a head that centres features, projects them on the first principal axes, and brings them on the sphere.
+    """Return a head that centres features, projects them onto the first principal axes, and normalises to the sphere.
 
     Args:
-        found: Of the features that the head will see.
-        dim: How many axes to keep.
-        pooling: Of the maps before.
+        found: Principal axes of the features that the head will be applied to.
+        dim: Number of axes to keep.
+        pooling: Pooling of the feature maps.
 
     Example:
         >>> found = principal_axes(np.array([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]], np.float32))

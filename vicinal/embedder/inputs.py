@@ -1,4 +1,4 @@
-"""What can be embedded, opened one item at a time: files, images, arrays, tensors, a Dataset."""
+"""Inputs of an embedder, opened one item at a time: files, images, arrays, tensors, a Dataset."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ Inputs = Item | Sequence[Item] | Dataset | torch.utils.data.Dataset[Any] | torch
 
 
 def reader(inputs: Inputs, expects: Input) -> tuple[int, Callable[[int], Item]]:
-    """Return how many items there are, and a function that gives one by its position.
+    """Return the number of items, and a function that returns an item by its position.
 
-    A single path, image or vector counts as one item. Of arrays, [n, d] holds n vectors; for a
-    backbone of images, [n, h, w, c] and [n, h, w] hold n images, [h, w] and [h, w, 1 or 3] one.
+    A single path, image or vector counts as one item. An array [n, d] holds n vectors; for an
+    image backbone, [n, h, w, c] and [n, h, w] hold n images, [h, w] and [h, w, 1 or 3] one.
     """
-    given: Any = of(inputs) if is_foreign(inputs) else inputs
-    if isinstance(given, Dataset):
-        return len(given), given.item if given.boxes is None else partial(_boxed, given)
-    if isinstance(given, str | os.PathLike | Image.Image):
-        return 1, lambda _: given
-    if isinstance(given, np.ndarray | Tensor) and _is_one(given, expects):
-        return 1, lambda _: given
-    return len(given), given.__getitem__
+    items: Any = of(inputs) if is_foreign(inputs) else inputs
+    if isinstance(items, Dataset):
+        return len(items), items.item if items.boxes is None else partial(_boxed, items)
+    if isinstance(items, str | os.PathLike | Image.Image):
+        return 1, lambda _: items
+    if isinstance(items, np.ndarray | Tensor) and _is_one(items, expects):
+        return 1, lambda _: items
+    return len(items), items.__getitem__
 
 
 def _boxed(dataset: Dataset, index: int) -> Image.Image:
@@ -64,9 +64,9 @@ def _is_one(array: npt.NDArray[Any] | Tensor, expects: Input) -> bool:
 
 
 def prepare(item: Item, expects: Input, transform: Callable[[Image.Image], Tensor] | None) -> Tensor:
-    """Turn one item into what the backbone takes; a tensor is taken to be that already.
+    """Convert one item to an input of the backbone; a tensor is assumed to be one already.
 
-    A transform from elsewhere gets its image in RGB; those of vicinal decode no more than they need.
+    A custom transform gets the image in RGB; vicinal's transforms decode only what they need.
     """
     if isinstance(item, Tensor):
         return item.float()
@@ -120,13 +120,13 @@ def _name(item: Any) -> str:
     return os.fspath(item) if isinstance(item, str | os.PathLike) else f"an item of type {type(item).__name__}"
 
 
-# The test-time transform of an embedder: the backbone's own, and the ones that can be saved.
+# Test-time transforms of an embedder: the backbone's default, and those that can be saved.
 
 SAVED = {"CentreCrop": CentreCrop, "Fit": Fit}
 
 
 def default_transform(expects: Input) -> CentreCrop | Fit | None:
-    """Return the transform that a backbone's test images go through; None for feature vectors.
+    """Return the default test-time transform of a backbone; None for feature vectors.
 
     Example:
         >>> default_transform(Input("imagenet", 3, size=224, short_side=256))

@@ -1,4 +1,4 @@
-"""LoRA: small matrices beside the linear maps of a network, which are trained in their stead and merged in the end."""
+"""LoRA: small matrices added to the linear maps of a network, trained in their place and merged at the end."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from vicinal.errors import InputError, MissingExtra
 
 __all__ = ["add_lora", "merge_lora", "merged"]
 
-SCALE = 2  # of what the small matrices add; the authors' usual ratio of alpha to rank
+SCALE = 2  # factor of the product of the small matrices: the authors' usual ratio of alpha to rank
 Module = TypeVar("Module", bound=nn.Module)
 
 
 def add_lora(backbone: Backbone, rank: int) -> None:
-    """Freeze a backbone and put trainable matrices of a low rank beside its linear maps, in place.
+    """Freeze a backbone and add trainable low-rank matrices to its linear maps, in place.
 
-    The network is the same function as before until they are trained. Stages that are frozen already get none.
+    The network computes the same function as before until they are trained. Stages that are already frozen get none.
 
     Formula:
         W x  becomes  W x + 2 B A x, with A [rank, in] random and B [out, rank] zero
 
     Args:
-        backbone: With linear maps in it, as transformers have; convolutions are left alone.
-        rank: Of the product B A: 4 to 16 is usual.
+        backbone: Backbone with linear maps, as transformers have; convolutions are left unchanged.
+        rank: Rank of the product B A: 4 to 16 is usual.
 
     Reference:
         Hu et al., LoRA: Low-rank adaptation of large language models, ICLR 2022.
@@ -35,7 +35,7 @@ def add_lora(backbone: Backbone, rank: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise MissingExtra("lora", "lora_rank") from None
-    # Exact types: parts of torch's own attention are linear maps that are never called.
+    # Exact types: parts of torch's attention are subclasses of linear maps that are never called.
     linear = [
         name for name, module in backbone.named_modules() if type(module) is nn.Linear and module.weight.requires_grad
     ]
@@ -51,7 +51,7 @@ def add_lora(backbone: Backbone, rank: int) -> None:
 
 
 def merge_lora(network: nn.Module) -> None:
-    """Add the matrices of `add_lora` to the maps that they stand beside and take them out, in place."""
+    """Merge the matrices of `add_lora` into their linear maps and remove them, in place."""
     for name, module in [(name, module) for name, module in network.named_modules() if _is_adapted(module)]:
         adapted: Any = module
         adapted.merge()
@@ -62,7 +62,7 @@ def merge_lora(network: nn.Module) -> None:
 
 
 def merged(network: Module) -> Module:
-    """Return the network itself, or a merged copy where matrices of `add_lora` are in it."""
+    """Return the network itself, or a merged copy if it contains matrices of `add_lora`."""
     if not any(_is_adapted(module) for module in network.modules()):
         return network
     alike = copy.deepcopy(network)

@@ -22,25 +22,25 @@ from vicinal.errors import DataError
 __all__ = ["export_onnx", "graph_in_memory"]
 
 TOLERANCE = 1e-4
-OPSET = 17  # the first with layer norm
+OPSET = 17  # the first version with layer norm
 EXPORTING = threading.Lock()  # torch's exporters keep their state in globals
 
 
 def export_onnx(network: nn.Module, sample: Float[Tensor, "n ..."], path: Path, metadata: Mapping[str, str]) -> float:
-    """Write a network as ONNX with a free batch size, then run the file and compare.
+    """Write a network as ONNX with a dynamic batch size, then run the file and compare.
 
-    The file appears only if its output agrees with the network's.
+    The file is written only if its output agrees with the network's.
 
     Args:
-        network: Called with one tensor; in evaluation mode.
-        sample: An input of at least 2 items, which the comparison uses.
-        path: The file to write, weights included.
-        metadata: Kept in the file.
+        network: Network with one tensor as input; in evaluation mode.
+        sample: Input of at least 2 items, used for the comparison.
+        path: File to write, including the weights.
+        metadata: Entries to store in the file.
 
     Returns:
-        The greatest absolute difference found, over the sample and its first item alone.
+        Largest absolute difference, over the sample and over its first item alone.
     """
-    import onnx  # here, as these take a while
+    import onnx  # slow to import
     import onnxruntime
 
     model = _trace(network, sample)
@@ -65,15 +65,15 @@ def export_onnx(network: nn.Module, sample: Float[Tensor, "n ..."], path: Path, 
 
 
 def graph_in_memory(network: nn.Module, sample: Float[Tensor, "n ..."], *, patient: bool = True) -> bytes:
-    """Return a network as an ONNX graph with a free batch size, made as fast as torch can.
+    """Return a network as an ONNX graph with a dynamic batch size, by torch's fastest exporter that works.
 
-    The exporter by tracing takes a second for MobileNetV2; the one by `torch.export`, which `export_onnx` uses, takes
-    18 (and needs onnxscript). The latter knows more operators, and is tried second.
+    The tracing exporter takes a second for MobileNetV2; the one based on `torch.export`, which `export_onnx` uses,
+    takes 18 (and needs onnxscript). The latter supports more operators, and is tried second.
 
     Args:
-        network: Called with one tensor; in evaluation mode, on the CPU.
-        sample: An input of at least 2 items.
-        patient: Whether the slow exporter is tried where the fast one fails.
+        network: Network with one tensor as input; in evaluation mode, on the CPU.
+        sample: Input of at least 2 items.
+        patient: Whether the slow exporter is tried if the fast one fails.
     """
     try:
         with EXPORTING, _quietly(), _plain_attention(), torch.no_grad(), io.BytesIO() as file:
@@ -88,7 +88,7 @@ def graph_in_memory(network: nn.Module, sample: Float[Tensor, "n ..."], *, patie
                 dynamo=False,
             )
             return file.getvalue()
-    except Exception:  # the exporter raises errors of many kinds for operators that it does not know
+    except Exception:  # the exporter raises many kinds of errors for unsupported operators
         if not patient:
             raise
         return _trace(network, sample).SerializeToString()
@@ -96,7 +96,7 @@ def graph_in_memory(network: nn.Module, sample: Float[Tensor, "n ..."], *, patie
 
 @contextmanager
 def _plain_attention() -> Iterator[None]:
-    """Switch off torch's fused transformer layer, which no exporter knows."""
+    """Switch off torch's fused transformer layer, which no exporter supports."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -109,10 +109,10 @@ def _plain_attention() -> Iterator[None]:
 def _quietly() -> Iterator[None]:
     logger = logging.getLogger("torch.onnx")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # it names every torchvision operator that it does without
+    logger.setLevel(logging.ERROR)  # it lists every missing torchvision operator
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporters warn about their own insides
+            warnings.simplefilter("ignore")  # the exporters warn about their own internals
             yield
     finally:
         logger.setLevel(level)

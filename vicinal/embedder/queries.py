@@ -1,9 +1,9 @@
-"""Embed queries so that the answer depends on the query alone: not on what is asked beside it, nor on what was before.
+"""Embed queries so that each embedding depends on the query alone, not on other queries or on earlier calls.
 
-Networks round differently by the size of the batch, and engines differ from each other. So every query runs by itself,
-through the same engine whatever was embedded before: onnxruntime where it can run the network, else the network as it
-is. Several run side by side, one core each, which for MobileNetV2 was as fast as batches of eight (7.7 and 7.9 ms of
-one core for an image).
+Rounding depends on the batch size, and engines differ from each other. So every query runs in a batch of its own, on
+the same engine whatever was embedded before: onnxruntime if it can run the network, otherwise the network as it is.
+Several queries run in parallel, one core each; for MobileNetV2 this was as fast as batches of eight (7.7 and 7.9 ms of
+one core per image).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["QueryEmbedder", "embed_queries", "embed_readable"]
 
-CHECKED = 2  # random inputs on which an engine must agree with the network as it is
+CHECKED = 2  # number of random inputs on which an engine must agree with the network as it is
 
 
 def embed_queries(embedder: Embedder, queries: Inputs) -> Float32[np.ndarray, "n d"]:
-    """Embed each query by itself.
+    """Embed each query separately.
 
     Args:
         embedder: The embedder; its weights may have changed since the last call.
-        queries: Queries, as `Embedder.encode` takes them.
+        queries: Queries, of any kind that `Embedder.encode` accepts.
 
     Example:
         >>> from vicinal.embedder import Embedder
@@ -55,14 +55,14 @@ def embed_queries(embedder: Embedder, queries: Inputs) -> Float32[np.ndarray, "n
 def embed_readable(
     embedder: Embedder, queries: Inputs
 ) -> tuple[Float32[np.ndarray, "n d"], list[int], list[Exception]]:
-    """Embed each query that can be read by itself.
+    """Embed each query that can be read, separately.
 
     Args:
         embedder: The embedder.
-        queries: Queries, as `Embedder.encode` takes them.
+        queries: Queries, of any kind that `Embedder.encode` accepts.
 
     Returns:
-        One row for each that can be read, the positions of these, and the error of each of the others.
+        One row per readable query, the positions of these, and the error of each other query.
     """
     count, item = reader(queries, embedder.backbone.input)
     rows, positions, errors = [np.empty((0, embedder.dim), np.float32)], [], []
@@ -78,7 +78,7 @@ def embed_readable(
 def _embed_alone(
     network: nn.Module, count: int, load: Callable[[range], Tensor]
 ) -> Iterator[tuple[range, Float32[np.ndarray, "1 d"]]]:
-    """Run a network on each item by itself, side by side; see `embed_in_batches`."""
+    """Run a network on each item separately, in parallel; see `embed_in_batches`."""
     if not count:
         return
     run = _AloneEngine(network)
@@ -94,16 +94,16 @@ def _embed_alone(
 
 @final
 class _AloneEngine:
-    """Runs a network on inputs [1, ...], always by the same engine; several threads may call it."""
+    """Runs a network on inputs [1, ...], always on the same engine; thread-safe."""
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network
-        with evaluating(network):  # of which the fingerprint tells the mode
+        with evaluating(network):  # the fingerprint includes the mode
             self._state = fingerprint(network)
 
     def __call__(self, inputs: Tensor) -> Float32[np.ndarray, "1 d"]:
         with evaluating(self._network):
-            # Not by the name of an engine: what `encode` has made before must not change the answer.
+            # Cached under its own name: an engine that `encode` built earlier must not change the result.
             engine = ENGINE_CACHE.engine(
                 self._network, self._state, inputs, "query", lambda: _query_engine(self._network, inputs)
             )
@@ -112,11 +112,11 @@ class _AloneEngine:
 
 @final
 class QueryEmbedder:
-    """Embeds one query at a time; several threads may call it.
+    """Embeds one query at a time; thread-safe.
 
     Args:
-        embedder: With the weights that it will have from now on: reading them all for every query would cost as much
-            as a small network.
+        embedder: Embedder whose weights no longer change: checking them for every query would cost as much as running
+            a small network.
     """
 
     def __init__(self, embedder: Embedder) -> None:
@@ -124,13 +124,13 @@ class QueryEmbedder:
         self._run = _AloneEngine(nn.Sequential(embedder.backbone, embedder.head))
 
     def __call__(self, query: Item) -> Float32[np.ndarray, " d"]:
-        """Embed what `Embedder.encode` takes as one item."""
+        """Embed one item of any kind that `Embedder.encode` accepts."""
         inputs = prepare(query, self._embedder.backbone.input, self._embedder.transform)[None]
         return self._embedder.rounded(self._run(inputs))[0]
 
 
 def _query_engine(network: nn.Module, inputs: Tensor) -> Engine | None:
-    """The engine of a network, if one beside eager can run it: which it is must not depend on the query."""
+    """Return an engine other than eager if one can run the network; the choice must not depend on the query."""
     if device_of(network).type != "cpu":
         return None
     sample = torch.randn(CHECKED, *inputs.shape[1:], generator=torch.Generator().manual_seed(0))
@@ -138,6 +138,6 @@ def _query_engine(network: nn.Module, inputs: Tensor) -> Engine | None:
         engine = make_engine(network, sample, "onnxruntime", patient=False)
         expected = make_engine(network, sample, "eager").run(sample)
         worst = difference(engine.run(sample).numpy(), expected.numpy()).max()
-    except Exception:  # torch and onnxruntime raise errors of many kinds for what they cannot run
+    except Exception:  # torch and onnxruntime raise many kinds of errors for unsupported networks
         return None
     return engine if worst <= TOLERANCE else None

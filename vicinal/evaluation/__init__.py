@@ -1,7 +1,7 @@
-"""Evaluation of embeddings: exact neighbours, retrieval, clustering, geometry, and how sure it all is.
+"""Evaluation of embeddings: exact neighbours, retrieval, clustering and geometry scores, with intervals.
 
-`evaluate(embeddings, labels)` does everything and returns `Scores`; the functions it is made of can be used by
-themselves. Nothing here knows of models or training.
+`evaluate(embeddings, labels)` does everything and returns `Scores`; the functions it is built from can be used on
+their own. Nothing here depends on models or training.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Embeddings and labels in, scores out."""
+"""Evaluate embeddings against labels: the function `evaluate` and its options."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from vicinal.stats.intervals import NO_INTERVALS, USUAL_INTERVALS, Bootstrap, In
 __all__ = ["Neighbourhood", "evaluate", "ranks_by_default"]
 
 
-# Better neighbours from the same vectors: whitened, drawn towards their neighbours, or in the order of shared ones.
+# Better neighbours from the same vectors: whitening, averaging with neighbours, re-ranking by shared neighbours.
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Neighbourhood:
     Args:
         whitening: Map that all vectors go through first, learned on training classes with `learn_whitening`; after
             it vectors are compared by their cosine.
-        augment: Number of neighbours that each reference is averaged with; costs a search of all in all.
+        augment: Number of neighbours that each reference is averaged with; costs a search of all items among all.
         expand: Number of references that each query is averaged with; costs a second search.
         rerank: True to order the nearest by shared neighbours with the settings of the paper, or `Reranking(...)`
-            with other settings; costs a search of all in all and excludes a full ranking.
+            with other settings; costs a search of all items among all and excludes a full ranking.
 
     Example:
         >>> Neighbourhood(expand=3).to_dict()
@@ -92,7 +92,7 @@ def improved_items(scored: ScoredItems, neighbours: Neighbourhood) -> ScoredItem
 
     Args:
         scored: Queries and references.
-        neighbours: What is done; re-ranking comes later, in `reranked_neighbours`.
+        neighbours: Steps to apply; re-ranking comes later, in `reranked_neighbours`.
     """
     whitening, augment, expand = neighbours.whitening, neighbours.augment, neighbours.expand
     itself = scored.ignored.itself
@@ -103,28 +103,28 @@ def improved_items(scored: ScoredItems, neighbours: Neighbourhood) -> ScoredItem
         distance = "cosine"
     if augment or expand:
         _check_drawing(scored, distance)
-        # Where items are searched among themselves none may be drawn towards itself, nor towards its own copy.
-        asked, plain = queries, references
+        # When items are searched among themselves, none may be averaged with itself, nor with its own copy.
+        original_queries, original_references = queries, references
         if augment:
-            references = augment_references(plain, count=augment)
+            references = augment_references(original_references, count=augment)
         if expand:
-            queries = expand_queries(asked, None if itself else references, count=expand)
+            queries = expand_queries(original_queries, None if itself else references, count=expand)
     elif whitening is None:
         return scored
-    asked_for, among = vectors(queries, references, distance=distance)
-    return replace(scored, queries=asked_for, references=among)
+    new_queries, new_references = vectors(queries, references, distance=distance)
+    return replace(scored, queries=new_queries, references=new_references)
 
 
 def reranked_neighbours(scored: ScoredItems, many: int, rerank: Reranking) -> Neighbours:
-    """Return at least `many` neighbours of every query, the shortlist of each in the order of shared neighbours."""
+    """Return at least `many` neighbours of every query, with each shortlist re-ranked by shared neighbours."""
     if scored.ignored.queries is not None:
         raise InputError("Re-ranking looks at all neighbours; it does not know of sequences.")
     enough = min(max(many, rerank.shortlist), len(scored.references))
-    found = collect(scored.queries, scored.references, scored.ignored, enough)
+    nearest = collect(scored.queries, scored.references, scored.ignored, enough)
     reranker = Reranker(scored.references.rows, scored.references.distance, settings=rerank)
     if scored.ignored.itself:
-        return reranker.reordered_items(torch.arange(len(scored.queries)), found)
-    return reranker.reordered(scored.queries.rows, found)
+        return reranker.reordered_items(torch.arange(len(scored.queries)), nearest)
+    return reranker.reordered(scored.queries.rows, nearest)
 
 
 def _check_drawing(scored: ScoredItems, distance: str) -> None:
@@ -171,10 +171,10 @@ def evaluate(
     Args:
         embeddings: One row per item, or per query if there is a gallery: torch, numpy or lists; or an embedder, which
             embeds the items of a dataset.
-        labels: One label per row: integers of any size or strings; or the dataset that the rows are of, whose queries
-            are searched in its gallery where it has one. Or sets of labels: a row of booleans for each item, of which
-            two match where they share a label; the classes are then the sets that differ. `GroundTruth(labels, ...)`
-            adds sequences whose items do not count for each other, or the overlap that two sets need.
+        labels: One label per row: integers of any size or strings; or the dataset of the rows, whose queries are
+            searched in its gallery if it has one. Or sets of labels: a row of booleans for each item; two items match
+            if they share a label, and each distinct set is a class. `GroundTruth(labels, ...)` adds sequences whose
+            items do not count for each other, or the overlap that two sets need.
         gallery: Pair of embeddings and labels, `(embeddings, labels)`, one row per reference, for queries that are
             searched among other items.
         distance: "cosine" or "euclidean"; by default the embedder's own, and cosine for embeddings.
@@ -186,7 +186,7 @@ def evaluate(
             and references; an empty list for none.
         scores: Custom scores: functions of (hits, relevant) or of (ranks) as those in `vicinal.evaluation.retrieval`,
             which return a number for each query; or "my_module:my_score".
-        neighbours: How neighbours are improved: whitening, augmentation, expansion, re-ranking.
+        neighbours: Improvement of neighbours: whitening, augmentation, expansion, re-ranking.
         intervals: Resamples, confidence and seed of the intervals; None for no intervals.
         progress: Callback, called with the stage and the fraction of it that is done.
 
@@ -254,13 +254,13 @@ def evaluate(
 
 
 def ranks_by_default(queries: int, references: int) -> bool:
-    """Return whether a full ranking takes seconds only, so that `evaluate` computes it without being told to."""
+    """Return whether a full ranking takes only seconds, so that `evaluate` computes it by default."""
     return queries * references <= FULL_RANKING_LIMIT
 
 
 @dataclass(frozen=True)
 class _Extras:
-    """Groups of further scores by name, and the ways and shots of each accuracy of few shots."""
+    """Names of the groups of further scores, and the (ways, shots) of each few-shot accuracy."""
 
     names: Set[str] = frozenset()
     few_shot: tuple[tuple[int, int], ...] = ()
@@ -338,7 +338,7 @@ def _further_scores(
 def _own_scores(
     scores: Sequence[str | Callable[..., Tensor]],
 ) -> tuple[dict[str, Callable[..., Tensor]], dict[str, Callable[..., Tensor]]]:
-    """Return the user's own scores by name: those of the neighbours, and those of the full ranking."""
+    """Return the custom scores by name: those computed from neighbours, and those computed from the full ranking."""
     trust = Trust.typed(scores)
     on_hits: dict[str, Callable[..., Tensor]] = {}
     on_ranks: dict[str, Callable[..., Tensor]] = {}
@@ -351,7 +351,7 @@ def _own_scores(
 
 
 def _per_query(name: str, values: Any, queries: int) -> Tensor:
-    """Return a score as float64, or say what an own one should have returned."""
+    """Return a score as float64; raise an error if a custom score returned something else."""
     if not isinstance(values, Tensor) or values.shape != (queries,):
         got = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise InputError(
@@ -374,28 +374,28 @@ def _neighbour_scores(
     rerank: Reranking | None,
     progress: Callable[[float], None],
 ) -> dict[str, NDArray[np.float64]]:
-    """P@1, R@k, P@R and MAP@R, band by band: the neighbours themselves are not kept."""
+    """Return P@1, R@k, P@R and MAP@R, computed band by band; the neighbours themselves are not kept."""
     queries, references = scored.queries, scored.references
-    many = min(len(references), max([int(relevant.max()), *ks, 1]))
+    count = min(len(references), max([int(relevant.max()), *ks, 1]))
     names = ["P@1", *(f"R@{k}" for k in ks), "P@R", "MAP@R", *more]
     scores = torch.empty(len(names), len(queries), dtype=torch.float64)
 
     def consume(rows: Tensor, columns: Tensor) -> None:
         hits = scored.relevance.hits(rows, columns)
-        here = relevant[rows]
-        recalls = [retrieval.recall_at(hits, here, min(k, many)) for k in ks]
-        at_r = [retrieval.r_precision(hits, here), retrieval.average_precision_at_r(hits, here)]
-        own = [_per_query(name, function(hits, here), len(here)) for name, function in more.items()]
-        scores[:, rows] = torch.stack([retrieval.precision_at_1(hits, here), *recalls, *at_r, *own])
+        relevant_here = relevant[rows]
+        recalls = [retrieval.recall_at(hits, relevant_here, min(k, count)) for k in ks]
+        at_r = [retrieval.r_precision(hits, relevant_here), retrieval.average_precision_at_r(hits, relevant_here)]
+        own = [_per_query(name, function(hits, relevant_here), len(relevant_here)) for name, function in more.items()]
+        scores[:, rows] = torch.stack([retrieval.precision_at_1(hits, relevant_here), *recalls, *at_r, *own])
 
     if rerank is None:
-        # No score asks for more neighbours of a query than its class has others, unless it is one of the user's own.
-        wanted = None if more else relevant.clamp(min=max([*ks, 1]), max=many)
+        # No built-in score needs more neighbours of a query than its class has other items; a custom score may.
+        wanted = None if more else relevant.clamp(min=max([*ks, 1]), max=count)
         itself, relevance = scored.ignored.itself, scored.relevance
         order = relevance.together if itself and isinstance(relevance, SameClass) else None
-        search(queries, references, scored.ignored, many, consume, wanted=wanted, order=order, progress=progress)
+        search(queries, references, scored.ignored, count, consume, wanted=wanted, order=order, progress=progress)
     else:
-        consume(torch.arange(len(queries)), reranked_neighbours(scored, many, rerank).indices[:, :many])
+        consume(torch.arange(len(queries)), reranked_neighbours(scored, count, rerank).indices[:, :count])
     return dict(zip(names, scores.numpy(), strict=True))
 
 
@@ -404,12 +404,12 @@ def _ranking_scores(
     functions: Mapping[str, Callable[..., Tensor]],
     progress: Callable[[float], None],
 ) -> dict[str, NDArray[np.float64]]:
-    """Scores of the full ranking, band by band."""
+    """Return the scores of the full ranking, computed band by band."""
     scores = torch.empty(len(functions), len(scored.queries), dtype=torch.float64)
 
     def consume(rows: Tensor, ranks: Tensor) -> None:
-        found = [_per_query(name, function(ranks), len(ranks)) for name, function in functions.items()]
-        scores[:, rows] = torch.stack(found)
+        values = [_per_query(name, function(ranks), len(ranks)) for name, function in functions.items()]
+        scores[:, rows] = torch.stack(values)
 
     positive_ranks(scored.queries, scored.references, scored.relevance.positives, scored.ignored, consume, progress)
     return dict(zip(functions, scores.numpy(), strict=True))

@@ -1,4 +1,4 @@
-"""How well k-means, asked for as many clusters as there are classes, finds the classes again."""
+"""Clustering scores: how well k-means with one cluster per class recovers the classes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cluster_scores(
         embeddings: One row per item.
         labels: One label per item.
         distance: "cosine" clusters the normalised embeddings.
-        seed: Of the initial centres.
+        seed: Seed of the initial centres.
         backend: "faiss", "sklearn", or "auto" for faiss where it is installed.
 
     Example:
@@ -46,12 +46,12 @@ def cluster_scores(
 
     items = as_embeddings(embeddings)
     classes, (codes,) = as_codes(labels, sizes=[len(items)])
-    found = k_means(items, len(classes), distance=distance, seed=seed, backend=backend).numpy()
+    clusters = k_means(items, len(classes), distance=distance, seed=seed, backend=backend).numpy()
     truth = codes.numpy()
     return {
-        "NMI": float(normalized_mutual_info_score(truth, found)),
-        "AMI": float(adjusted_mutual_info_score(truth, found)),
-        "F1": pairwise_f1(truth, found),
+        "NMI": float(normalized_mutual_info_score(truth, clusters)),
+        "AMI": float(adjusted_mutual_info_score(truth, clusters)),
+        "F1": pairwise_f1(truth, clusters),
     }
 
 

@@ -1,4 +1,4 @@
-"""Embeddings and labels from files: .npz, .npy with labels beside it, Parquet. Nothing is unpickled."""
+"""Read embeddings and labels from files: .npz, .npy with separate labels, Parquet. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ __all__ = [
     "unpacked",
 ]
 
-DISTANCE = "distance"  # what a file calls how its vectors are compared: a text in .npz, metadata in Parquet
-NUMBERS, DIM = "numbers", "dim"  # what a file calls what each number is kept in, and how many there are
+DISTANCE = "distance"  # key of the distance that compares the vectors: a string in .npz, metadata in Parquet
+NUMBERS, DIM = "numbers", "dim"  # keys of the number format of the embeddings and of their dimension
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a file of embeddings holds.
+    """Content of a file of embeddings.
 
     Args:
         embeddings: One row per item.
-        labels: One per item.
-        sequences: One per item, if the file has any.
-        distance: How embeddings are compared; empty if the file does not say.
+        labels: One label per item.
+        sequences: One sequence per item, if the file has any.
+        distance: Distance that compares the embeddings; empty if the file does not name one.
     """
 
     embeddings: NDArray[np.generic]
@@ -63,11 +63,11 @@ def read_table(path: Path, labels: Path | None = None) -> Table:
     """Read embeddings with their labels.
 
     Args:
-        path: `.npz` with the arrays `embeddings` and `labels` (and perhaps `sequences`, and `class_names` that
-            the labels count), `.npy` with the embeddings alone, or `.parquet` with the columns `embedding` (a
-            list of numbers) and `label` (and perhaps `sequence`). What `vicinal embed` and `vicinal index export`
-            write also says how embeddings are compared.
-        labels: A file of labels for `read_labels`; instead of those in `path`, and necessary for `.npy`.
+        path: `.npz` with the arrays `embeddings` and `labels` (and optionally `sequences`, and `class_names` that
+            the labels index), `.npy` with the embeddings alone, or `.parquet` with the columns `embedding` (a
+            list of numbers) and `label` (and optionally `sequence`). Files written by `vicinal embed` and
+            `vicinal index export` also name the distance.
+        labels: File of labels for `read_labels`; replaces those in `path`, and is required for `.npy`.
     """
     require_file(path)
     readers: dict[str, Callable[[Path], dict[str, NDArray[np.generic]]]] = {
@@ -75,25 +75,25 @@ def read_table(path: Path, labels: Path | None = None) -> Table:
         ".npy": lambda file: {"embeddings": _from_npy(file)},
         ".parquet": _from_parquet,
     }
-    found = look_up("kind of embedding file", path.suffix.lower(), readers)(path)
-    if "embeddings" not in found:
-        raise DataError(f"{path} has no array 'embeddings'.", [f"it holds: {', '.join(found) or 'nothing'}"])
+    arrays = look_up("kind of embedding file", path.suffix.lower(), readers)(path)
+    if "embeddings" not in arrays:
+        raise DataError(f"{path} has no array 'embeddings'.", [f"it holds: {', '.join(arrays) or 'nothing'}"])
     if labels is not None:
-        found["labels"] = read_labels(labels)
-    if "labels" not in found:
+        arrays["labels"] = read_labels(labels)
+    if "labels" not in arrays:
         raise DataError(
             f"{path} has no labels.",
-            [f"it holds: {', '.join(found)}"],
+            [f"it holds: {', '.join(arrays)}"],
             "Give them in a file of their own with --labels (or --gallery-labels).",
         )
-    distance = checked_distance(path, text_in(found, DISTANCE))
-    return Table(found["embeddings"], found["labels"], found.get("sequences"), distance)
+    distance = checked_distance(path, text_in(arrays, DISTANCE))
+    return Table(arrays["embeddings"], arrays["labels"], arrays.get("sequences"), distance)
 
 
 def read_labels(path: Path) -> NDArray[np.generic]:
-    """Read labels: `.npy`, `.txt` with one in each line, or `.csv` with a column `label` (or just one column).
+    """Read labels: `.npy`, `.txt` with one label per line, or `.csv` with a column `label` (or just one column).
 
-    Text that is integers throughout becomes integers.
+    If all labels are integers, they are returned as integers.
     """
     require_file(path)
     kinds: dict[str, Callable[[Path], NDArray[np.generic]]] = {
@@ -105,25 +105,25 @@ def read_labels(path: Path) -> NDArray[np.generic]:
 
 
 def _from_npy(path: Path) -> NDArray[np.generic]:
-    found = read_arrays(path)
-    if "" not in found:
+    arrays = read_arrays(path)
+    if "" not in arrays:
         raise DataError(f"{path} holds several arrays.", hint="Rename it to .npz.")
-    return found[""]
+    return arrays[""]
 
 
 def _from_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    found = read_arrays(path, ("embeddings", "labels", "sequences", "class_names", DISTANCE, NUMBERS, DIM))
-    if "embeddings" not in found:
+    arrays = read_arrays(path, ("embeddings", "labels", "sequences", "class_names", DISTANCE, NUMBERS, DIM))
+    if "embeddings" not in arrays:
         return dict(read_arrays(path))
-    found["embeddings"] = unpacked(path, found["embeddings"], found)
-    names, labels = found.pop("class_names", None), found.get("labels")
+    arrays["embeddings"] = unpacked(path, arrays["embeddings"], arrays)
+    names, labels = arrays.pop("class_names", None), arrays.get("labels")
     if names is not None and labels is not None:
-        found["labels"] = named_labels(path, labels, names)
-    return found
+        arrays["labels"] = named_labels(path, labels, names)
+    return arrays
 
 
 def packed_arrays(rows: NDArray[np.float32], numbers: Numbers) -> dict[str, NDArray[Any]]:
-    """Embeddings in fewer bytes, as arrays of a file that says so."""
+    """Return embeddings in fewer bytes, as arrays of a file that records their number format."""
     return {
         "embeddings": pack_rows(rows, numbers),
         NUMBERS: np.array(numbers),
@@ -132,10 +132,10 @@ def packed_arrays(rows: NDArray[np.float32], numbers: Numbers) -> dict[str, NDAr
 
 
 def unpacked(path: Path, rows: NDArray[Any], said: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """Embeddings of a file as rows of numbers, whatever it keeps them in.
+    """Return the embeddings of a file as rows of numbers, whatever their number format.
 
     Raises:
-        DataError: If they are not what the file says of them.
+        DataError: If the array does not match the format that the file records.
     """
     numbers = checked_numbers(path, text_in(said, NUMBERS))
     if numbers == "float32":
@@ -153,10 +153,10 @@ def unpacked(path: Path, rows: NDArray[Any], said: Mapping[str, NDArray[Any]]) -
 
 
 def checked_numbers(path: Path, said: str) -> Numbers:
-    """Return what a file says that its numbers are kept in; float32 where it says nothing, which is as they are.
+    """Return the number format that a file records; float32, which needs no unpacking, if it records none.
 
     Raises:
-        DataError: If there is no such thing.
+        DataError: If there is no such format.
     """
     if said and said not in get_args(Numbers):
         raise DataError(
@@ -167,13 +167,13 @@ def checked_numbers(path: Path, said: str) -> Numbers:
 
 
 def text_in(arrays: Mapping[str, NDArray[Any]], name: str) -> str:
-    """Return the text that an array without dimensions holds; nothing where there is none."""
+    """Return the string in a zero-dimensional array; an empty string if there is none."""
     array = arrays.get(name)
     return str(array) if array is not None and array.ndim == 0 and array.dtype.kind == "U" else ""
 
 
 def checked_distance(path: Path, said: str) -> str:
-    """Return how a file says that its vectors are compared, which may be nothing.
+    """Return the distance that a file records for its vectors, which may be empty.
 
     Raises:
         DataError: If there is no such distance.
@@ -187,10 +187,10 @@ def checked_distance(path: Path, said: str) -> str:
 
 
 def named_labels(path: Path, labels: NDArray[np.generic], names: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return the names that labels count; the labels themselves where two classes have one name.
+    """Return the names that labels index; the labels themselves if two classes share a name.
 
     Raises:
-        DataError: If labels are no positions among the names.
+        DataError: If the labels are not valid indices into the names.
     """
     if (
         names.ndim != 1
@@ -210,7 +210,7 @@ def _from_csv(path: Path) -> NDArray[np.generic]:
         column = 0
     else:
         raise DataError(f"{path} must have a column called 'label', or just one column.")
-    short = [f"line {at}: {len(row)} columns" for at, row in enumerate(rows, 1) if len(row) <= column]
+    short = [f"line {line}: {len(row)} columns" for line, row in enumerate(rows, 1) if len(row) <= column]
     if short:
         raise DataError(f"{path}: some lines have no label.", short)
     return _numbered([row[column] for row in rows])
@@ -235,18 +235,18 @@ def _from_parquet(path: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def _from_arrow(path: Path, table: Any, names: Mapping[str, str]) -> dict[str, NDArray[np.generic]]:
-    found: dict[str, NDArray[np.generic]] = {"embeddings": matrix_of_lists(path, table, "embedding")}
-    if said := (table.schema.metadata or {}).get(DISTANCE.encode()):
-        found[DISTANCE] = np.array(said.decode())
+    arrays: dict[str, NDArray[np.generic]] = {"embeddings": matrix_of_lists(path, table, "embedding")}
+    if distance := (table.schema.metadata or {}).get(DISTANCE.encode()):
+        arrays[DISTANCE] = np.array(distance.decode())
     for name in ("label", "sequence"):
         if name in table.column_names:
             column = table.column(name)
             if column.null_count:
                 raise DataError(f"{path}: {column.null_count} entries of the column {name!r} are missing.")
-            found[names[name]] = _plain(column.to_numpy())
-    return found
+            arrays[names[name]] = _plain(column.to_numpy())
+    return arrays
 
 
 def _plain(column: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Parquet gives strings as objects."""
+    """Convert strings, which Parquet returns as objects."""
     return column.astype(np.str_) if column.dtype.kind == "O" else column

@@ -1,7 +1,7 @@
-"""The shape of an embedding space: how tight, how far apart, how evenly spread, how near to collapse.
+"""Geometry of an embedding space: compactness and separation of classes, uniformity, hubness, collapse.
 
-Every function takes embeddings and, where classes matter, labels. With `distance="cosine"` they look at the
-normalised embeddings, with "euclidean" at the embeddings as they are; distances are Euclidean in both.
+Every function takes embeddings and, where classes matter, labels. With `distance="cosine"` it uses the normalised
+embeddings, with "euclidean" the embeddings as they are; distances are Euclidean in both cases.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 
-# How far the items of a class reach from any few of them.
+# Covering radius: how far the items of a class are from a few of them.
 
-BUDGET = 1 << 22  # numbers that are taken together
+BUDGET = 1 << 22  # numbers processed at a time
 
 
 def covering_radius(embeddings: ArrayLike, labels: Labels, *, distance: str = "cosine") -> float:
-    """The radius of balls around k items of a class that cover the class, averaged over k and classes.
+    """Return the radius of balls around k items of a class that cover the class, averaged over k and classes.
 
     Formula:
         For each class and k = 1..n, the greedy k-Center radius r_k = max_x min_c |x - c|; the mean of
@@ -47,7 +47,7 @@ def covering_radius(embeddings: ArrayLike, labels: Labels, *, distance: str = "c
     Args:
         embeddings: One row per item.
         labels: One label per item.
-        distance: "cosine" looks at the normalised embeddings; distances are Euclidean in both.
+        distance: "cosine" uses the normalised embeddings; distances are Euclidean in both cases.
 
     Example:
         >>> covering_radius([[0.0], [1.0], [4.0]], ["a", "a", "a"], distance="euclidean")
@@ -66,7 +66,7 @@ def covering_radius(embeddings: ArrayLike, labels: Labels, *, distance: str = "c
 
 
 def classes_by_size(codes: Int64[Tensor, " n"], dimensions: int) -> list[Int64[Tensor, "classes size"]]:
-    """The members of each class, several classes of one size in a table as long as memory allows.
+    """Return the members of each class; classes of the same size share a table, as far as memory allows.
 
     Example:
         >>> [table.tolist() for table in classes_by_size(torch.tensor([0, 1, 0, 2]), 8)]
@@ -76,13 +76,13 @@ def classes_by_size(codes: Int64[Tensor, " n"], dimensions: int) -> list[Int64[T
     members = torch.split(codes.argsort(stable=True), counts)
     tables: list[Tensor] = []
     for size in sorted(set(counts)):
-        same = torch.stack([mine for mine in members if len(mine) == size])
+        same = torch.stack([indices for indices in members if len(indices) == size])
         tables += torch.split(same, max(1, BUDGET // (size * max(size, dimensions))))
     return tables
 
 
 def greedy_radii(points: Float64[Tensor, "classes n d"]) -> Float64[Tensor, "classes n"]:
-    """The radii of greedy k-Center for k = 1..n: the point farthest from all centres becomes the next.
+    """Return the radii of greedy k-Center for k = 1..n: the point farthest from all centres becomes the next centre.
 
     The first centre is the point nearest to the mean, so that the order of the points does not matter.
 
@@ -104,13 +104,13 @@ def greedy_radii(points: Float64[Tensor, "classes n d"]) -> Float64[Tensor, "cla
 
 
 HUB_NEIGHBOURS = 10
-FLOOR = 2.0**-23  # singular values under this share of the sum are float32 noise
+FLOOR = 2.0**-23  # singular values below this fraction of the sum are float32 noise
 BAND = 512
 SAMPLE = 1024
 
 
 def geometry_scores(embeddings: ArrayLike, labels: Labels, *, distance: str = "cosine") -> dict[str, float]:
-    """All of this module and the covering radius, by name; NaN where it is not defined.
+    """Return all scores of this module by name; NaN where a score is not defined.
 
     Example:
         >>> scores = geometry_scores([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1])
@@ -133,7 +133,7 @@ def geometry_scores(embeddings: ArrayLike, labels: Labels, *, distance: str = "c
 
 
 def class_distances(embeddings: ArrayLike, labels: Labels, *, distance: str = "cosine") -> tuple[float, float]:
-    """Mean distance between the centres of two classes, and between two items of one class.
+    """Return the mean distance between the centres of two classes, and between two items of one class.
 
     Their ratio, intra / inter, is the density of Roth et al.
 
@@ -161,20 +161,20 @@ def class_distances(embeddings: ArrayLike, labels: Labels, *, distance: str = "c
         distances = torch.cdist(points[members], points[members], compute_mode="donot_use_mm_for_euclid_dist")
         return float(distances.sum()) / (members.shape[1] * (members.shape[1] - 1))
 
-    many = len(classes)
-    between = sum(side_by_side(apart, torch.split(torch.arange(many), BAND)))
+    count = len(classes)
+    between = sum(side_by_side(apart, torch.split(torch.arange(count), BAND)))
     tables = [table for table in classes_by_size(codes, points.shape[1]) if table.shape[1] > 1]
     inside = sum(side_by_side(within, tables))
-    inter = between / (many * (many - 1)) if many > 1 else torch.nan
+    inter = between / (count * (count - 1)) if count > 1 else torch.nan
     return inter, inside / sum(len(table) for table in tables) if tables else torch.nan
 
 
 def spectral_decay(embeddings: ArrayLike, *, distance: str = "cosine") -> float:
-    """How unevenly the directions of the space are used: 0 when all alike, larger the fewer.
+    """Return how unevenly the directions of the space are used: 0 if all are used equally, larger if few dominate.
 
     Formula:
         rho = KL(uniform || s) with s the singular values of the embedding matrix, divided by their sum;
-        values below float32's resolution count as that.
+        values below the resolution of float32 are raised to it.
 
     Reference:
         Roth et al. (2020), section 5.
@@ -188,7 +188,7 @@ def spectral_decay(embeddings: ArrayLike, *, distance: str = "cosine") -> float:
 
 
 def effective_rank(embeddings: ArrayLike, *, distance: str = "cosine") -> float:
-    """The number of directions in use: the exponential of the entropy of the singular values.
+    """Return the number of directions in use: the exponential of the entropy of the singular values.
 
     Reference:
         Roy and Vetterli (2007), The effective rank.
@@ -202,7 +202,7 @@ def effective_rank(embeddings: ArrayLike, *, distance: str = "cosine") -> float:
 
 
 def uniformity(embeddings: ArrayLike, *, distance: str = "cosine") -> float:
-    """The logarithm of the mean of exp(-2 distance^2) over all pairs; the lower, the more evenly spread.
+    """Return the logarithm of the mean of exp(-2 distance^2) over all pairs; lower is more evenly spread.
 
     Reference:
         Wang and Isola (2020), Understanding Contrastive Representation Learning, equation 2.
@@ -212,9 +212,9 @@ def uniformity(embeddings: ArrayLike, *, distance: str = "cosine") -> float:
         -8.0
     """
     points = _points(embeddings, distance)
-    points = (points - points.mean(dim=0)).float()  # float32 is enough once the common part is off
-    many = len(points)
-    if many < 2:
+    points = (points - points.mean(dim=0)).float()  # float32 is precise enough after centring
+    count = len(points)
+    if count < 2:
         return torch.nan
 
     def near(rows: Tensor) -> Tensor:
@@ -222,12 +222,12 @@ def uniformity(embeddings: ArrayLike, *, distance: str = "cosine") -> float:
         once = torch.ones_like(exponents, dtype=torch.bool).triu_(1)
         return exponents.masked_fill_(~once, -torch.inf).logsumexp(dim=1).double().logsumexp(dim=0)
 
-    bands = torch.stack(side_by_side(near, torch.split(torch.arange(many), BAND)))
-    return float(bands.logsumexp(dim=0)) - math.log(many * (many - 1) / 2)
+    bands = torch.stack(side_by_side(near, torch.split(torch.arange(count), BAND)))
+    return float(bands.logsumexp(dim=0)) - math.log(count * (count - 1) / 2)
 
 
 def alignment(embeddings: ArrayLike, labels: Labels, *, distance: str = "cosine") -> float:
-    """The mean squared distance of two items of one class, over all such pairs; the lower, the tighter.
+    """Return the mean squared distance of two items of one class, over all such pairs; lower is tighter.
 
     Reference:
         Wang and Isola (2020), equation 1, with exponent 2.
@@ -253,13 +253,13 @@ def hubness(
     k: int = HUB_NEIGHBOURS,
     indices: Int64[Tensor, "n k"] | None = None,
 ) -> float:
-    """The skewness of how often an item is among the k nearest of others; large when a few are everywhere.
+    """Return the skewness of how often an item is among the k nearest of others; large if a few items are hubs.
 
     Args:
         embeddings: One row per item.
-        distance: Of the neighbours.
-        k: Neighbours of each item.
-        indices: Neighbours that are known already.
+        distance: Distance that the neighbours are found by.
+        k: Number of neighbours of each item.
+        indices: Precomputed neighbours.
 
     Reference:
         Radovanovic, Nanopoulos and Ivanovic (2010), Hubs in Space.
@@ -268,20 +268,20 @@ def hubness(
         >>> hubness([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], k=1)
         0.0
     """
-    found = find_neighbours(embeddings, k, distance=distance).indices if indices is None else indices[:, :k]
-    times = torch.bincount(found[found >= 0], minlength=len(found)).double()
+    neighbours = find_neighbours(embeddings, k, distance=distance).indices if indices is None else indices[:, :k]
+    times = torch.bincount(neighbours[neighbours >= 0], minlength=len(neighbours)).double()
     away = times - times.mean()
     spread = away.square().mean().sqrt()
     return float(away.pow(3).mean() / spread.pow(3)) if spread > 0 else 0.0
 
 
 def collapse_warning(embeddings: ArrayLike, *, distance: str = "cosine") -> str | None:
-    """Say so if the embeddings have (nearly) fallen onto one point or one line.
+    """Return a warning if the embeddings have (nearly) collapsed onto one point or one line.
 
-    Judged by about a thousand items, evenly picked.
+    Looks at about a thousand evenly spaced items.
 
     Returns:
-        A sentence, or None when there is nothing to warn of.
+        A sentence, or None if there is nothing to warn about.
 
     Example:
         >>> collapse_warning([[1.0, 0.0], [1.0, 0.001]])
@@ -306,7 +306,7 @@ def _points(embeddings: ArrayLike, distance: str) -> Float64[Tensor, "n d"]:
 
 
 def _spectrum(points: Float64[Tensor, "n d"]) -> Float64[Tensor, " s"]:
-    """Singular values divided by their sum, by way of the smaller Gram matrix."""
+    """Return the singular values divided by their sum, computed from the smaller Gram matrix."""
     gram = points.T @ points if points.shape[1] <= points.shape[0] else points @ points.T
     values = torch.linalg.eigvalsh(gram).clamp(min=0).sqrt()
     total = values.sum()

@@ -30,18 +30,18 @@ ASKED_TWICE = (
 
 @dataclass(frozen=True)
 class Identification:
-    """How often the nearest item of a gallery names a query rightly, and how often a stranger gets a name.
+    """How often the nearest gallery item identifies a query correctly, and how often a stranger is accepted.
 
     Attributes:
         overall: rank-1 (the nearest item has the query's class, whatever its similarity) and DIR@FAR=f for each rate f:
-            the greatest share of known queries that a threshold names rightly, where it names no more than f of the
-            strangers.
-        thresholds: Of each DIR: the cosine, or minus the Euclidean distance.
-        known: Queries whose class is in the gallery.
-        strangers: Queries whose class is not.
-        notes: What a reader should know before believing the numbers.
-        intervals: Of each score, over classes.
-        confidence: Of the intervals.
+            the largest share of known queries that a threshold identifies correctly while it accepts at most a
+            fraction f of the strangers.
+        thresholds: Threshold of each DIR: the cosine, or minus the Euclidean distance.
+        known: Number of queries whose class is in the gallery.
+        strangers: Number of queries whose class is not.
+        notes: Caveats to read before relying on the numbers.
+        intervals: Interval of each score, over classes.
+        confidence: Confidence of the intervals.
     """
 
     overall: Mapping[str, float]
@@ -60,7 +60,7 @@ class Identification:
         return "\n".join([*lines, self.summary(), *(f"Note: {note}" for note in self.notes)])
 
     def summary(self) -> str:
-        """How many were asked for."""
+        """Return the numbers of known queries and strangers as a sentence."""
         return f"{counted(self.known, 'query', 'queries')} of known classes, {counted(self.strangers, 'stranger')}."
 
     def _interval(self, name: str) -> str:
@@ -81,18 +81,18 @@ def identify(
 ) -> Identification:
     """Score open-set identification by the nearest item of a gallery, with rejection below a threshold.
 
-    Without a gallery every item is asked for twice: among all other items, and, as a stranger, among those of other
-    classes alone.
+    Without a gallery every item is a query twice: among all other items, and, as a stranger, only among those of other
+    classes.
 
-    Intervals are those of classes drawn with replacement, each with all its queries: those that the gallery has, and
-    beside them those that it lacks. The gallery stays; thresholds are chosen anew in every draw.
+    Intervals come from a bootstrap over classes, each with all its queries; classes in the gallery and classes that it
+    lacks are resampled separately. The gallery stays fixed; thresholds are chosen again in every draw.
 
     Args:
         queries: One row per query.
-        labels: One per query; classes that the gallery lacks make it a stranger.
-        gallery: Pair of embeddings and labels of the items that are known.
+        labels: One label per query; a query whose class is not in the gallery is a stranger.
+        gallery: Pair of embeddings and labels of the known items.
         distance: "cosine" or "euclidean".
-        rates: Of strangers that may get a name; those that there are too few strangers for are left out.
+        rates: Accepted fractions of strangers (FAR); rates that need more strangers than there are get left out.
         intervals: Resamples, confidence and seed of the intervals; None for no intervals.
 
     Example:
@@ -108,48 +108,48 @@ def identify(
 def identify_items(
     items: ScoredItems, *, rates: Sequence[float] = RATES, intervals: Bootstrap | None = USUAL_INTERVALS
 ) -> Identification:
-    """Score open-set identification of items that are checked already; see `identify`."""
+    """Score open-set identification of items that are already validated; see `identify`."""
     bootstrap = intervals or NO_INTERVALS
     itself = items.ignored.itself
     if itself and items.ignored.queries is not None:
         raise InputError("Identification without a gallery does not know of sequences; give a gallery.")
-    known = items.relevance.count(items.ignored).numpy() > 0
-    if not known.any():
+    has_class = items.relevance.count(items.ignored).numpy() > 0
+    if not has_class.any():
         raise InputError("No query is of a class in the gallery; there is nobody to identify.")
     classes, similarity = _nearest(items)
     codes = items.codes.numpy()
-    right = (classes == codes)[known]
+    right = (classes == codes)[has_class]
     if itself:
         _, as_stranger = _nearest(replace(items, ignored=Exclusion(True, items.codes, items.reference_codes)))
         strange = np.isfinite(as_stranger)
         strangers = as_stranger[strange]
     else:
-        strange = ~known
+        strange = ~has_class
         strangers = similarity[strange]
-    found, thresholds = _rates_of_detection(similarity[known], right, np.sort(strangers), rates)
+    detection_rates, thresholds = _rates_of_detection(similarity[has_class], right, np.sort(strangers), rates)
     notes = [ASKED_TWICE] if itself else []
-    lacking = [f"{rate:g}" for rate in rates if f"DIR@FAR={rate:g}" not in found]
+    lacking = [f"{rate:g}" for rate in rates if f"DIR@FAR={rate:g}" not in detection_rates]
     if lacking:
         needed = int(np.ceil(1 / float(lacking[0])))
         notes.append(
             f"There are {len(strangers):,} strangers: DIR at a FAR of {lacking[0]} needs at least {needed:,} of them."
         )
-    overall = {"rank-1": float(right.mean())} | found
+    overall = {"rank-1": float(right.mean())} | detection_rates
     ends: dict[str, Interval] = {}
     if bootstrap.draws:
-        asked = _Asked(similarity[known], right, codes[known], strangers, codes[strange])
-        wanted = {name: rate for rate in rates if (name := f"DIR@FAR={rate:g}") in found}
-        ends = _intervals(asked, wanted, bootstrap)
-    known_queries = int(known.sum())
+        queries = _Asked(similarity[has_class], right, codes[has_class], strangers, codes[strange])
+        wanted = {name: rate for rate in rates if (name := f"DIR@FAR={rate:g}") in detection_rates}
+        ends = _intervals(queries, wanted, bootstrap)
+    known_queries = int(has_class.sum())
     return Identification(overall, thresholds, known_queries, len(strangers), tuple(notes), ends, bootstrap.confidence)
 
 
 def _nearest(items: ScoredItems) -> tuple[Int64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
-    """The class and the similarity of the nearest reference of each query; -1 and minus infinity for none."""
-    found = collect(items.queries, items.references, items.ignored, 1)
-    places, values = found.indices[:, 0].numpy(), found.values[:, 0].numpy()
+    """Return class and similarity of the nearest reference of each query; -1 and minus infinity if there is none."""
+    nearest = collect(items.queries, items.references, items.ignored, 1)
+    indices, values = nearest.indices[:, 0].numpy(), nearest.values[:, 0].numpy()
     similarity = values if items.queries.distance == "cosine" else 0.0 - values
-    return np.where(places < 0, -1, items.reference_codes.numpy()[places]), np.where(places < 0, -np.inf, similarity)
+    return np.where(indices < 0, -1, items.reference_codes.numpy()[indices]), np.where(indices < 0, -np.inf, similarity)
 
 
 def _rates_of_detection(
@@ -158,13 +158,13 @@ def _rates_of_detection(
     strangers: Float64[np.ndarray, " m"],
     rates: Sequence[float],
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """DIR and its threshold for each rate that there are strangers enough for, these in rising order."""
+    """Return DIR and its threshold for each rate that there are enough strangers for; `strangers` must be sorted."""
     overall, thresholds = dict[str, float](), dict[str, float]()
     for rate in rates:
         allowed = int(rate * len(strangers) * (1 + 1e-12))
         if not allowed:
-            continue  # a single accident would exceed it
-        # the threshold lies just above the nearest stranger that must not get a name
+            continue  # a single false accept would exceed it
+        # the threshold is just above the nearest stranger that must be rejected
         barred = strangers[-allowed - 1] if allowed < len(strangers) else -np.inf
         name = f"DIR@FAR={rate:g}"
         overall[name] = float((right & (similarity > barred)).mean())
@@ -173,7 +173,7 @@ def _rates_of_detection(
 
 
 class _Asked(NamedTuple):
-    """Queries of known classes and strangers: their greatest similarities and classes, and which were named rightly."""
+    """Known queries and strangers: their highest similarities and classes, and which were identified correctly."""
 
     similarity: Float64[np.ndarray, " n"]
     right: Bool[np.ndarray, " n"]
@@ -183,15 +183,15 @@ class _Asked(NamedTuple):
 
 
 def _intervals(asked: _Asked, rates: Mapping[str, float], bootstrap: Bootstrap) -> dict[str, Interval]:
-    """Percentile intervals of rank-1 and of each DIR, from classes drawn with replacement.
+    """Return percentile intervals of rank-1 and of each DIR, from classes drawn with replacement.
 
-    Classes that the gallery has and classes that it lacks are drawn beside each other, so that there are as many of
-    each as there were; a class that is of both kinds is drawn once for both.
+    Classes in the gallery and classes that it lacks are drawn separately, so that the number of each stays the same; a
+    class of both kinds is drawn once for both.
     """
     classes = 1 + max(int(asked.codes.max()), int(asked.stranger_codes.max(initial=-1)))
-    known = np.unique(asked.codes)
-    kinds = [known, np.setdiff1d(asked.stranger_codes, known)]
-    # Nearest first: how much weight lies beyond a similarity is then a running sum.
+    known_classes = np.unique(asked.codes)
+    kinds = [known_classes, np.setdiff1d(asked.stranger_codes, known_classes)]
+    # Nearest first: the weight above a similarity is then a running sum.
     order, strange_order = np.argsort(-asked.similarity), np.argsort(-asked.strangers)
     similarity, codes, right = asked.similarity[order], asked.codes[order], asked.right[order]
     strangers, stranger_codes = asked.strangers[strange_order], asked.stranger_codes[strange_order]
@@ -209,8 +209,8 @@ def _intervals(asked: _Asked, rates: Mapping[str, float], bootstrap: Bootstrap) 
         if not len(among) or not among[-1]:
             continue  # no stranger was drawn
         for column, rate in enumerate(rates.values(), start=1):
-            place = int(np.searchsorted(among, rate * among[-1] * (1 + 1e-12), side="right"))
-            barred = strangers[place] if place < len(strangers) else -np.inf
+            index = int(np.searchsorted(among, rate * among[-1] * (1 + 1e-12), side="right"))
+            barred = strangers[index] if index < len(strangers) else -np.inf
             values[draw, column] = named[np.searchsorted(-similarity, -barred, side="left")] / total
     tail = (1 - bootstrap.confidence) / 2
     ends = np.nanquantile(values, [tail, 1 - tail], axis=0)
@@ -219,11 +219,11 @@ def _intervals(asked: _Asked, rates: Mapping[str, float], bootstrap: Bootstrap) 
     }
 
 
-# n-way k-shot accuracy: new classes, told by a few examples each.
+# n-way k-shot accuracy: new classes, known from a few examples each.
 
 
 class FewShot(NamedTuple):
-    """The mean accuracy over episodes, its interval over episodes, and how many there were."""
+    """Mean accuracy over episodes, its interval over episodes, and the number of episodes."""
 
     accuracy: float
     interval: Interval
@@ -242,18 +242,18 @@ def few_shot_accuracy(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> FewShot:
-    """Draw episodes of a few classes with a few examples each, and name other items of them by the nearest class mean.
+    """Draw episodes of a few classes with a few examples each, and classify other items by the nearest class mean.
 
     Args:
         embeddings: One row per item.
-        labels: One per row.
-        ways: Classes of an episode.
-        shots: Examples of each class.
-        queries: Other items of each class that are named, at most.
-        episodes: How many.
+        labels: One label per row.
+        ways: Number of classes per episode.
+        shots: Number of examples of each class.
+        queries: Maximum number of other items of each class that are classified.
+        episodes: Number of episodes.
         distance: "cosine" (means of unit vectors) or "euclidean".
-        confidence: Of the interval.
-        seed: Of the draws.
+        confidence: Confidence of the interval.
+        seed: Seed of the draws.
 
     Example:
         >>> points = [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]
@@ -267,7 +267,7 @@ def few_shot_accuracy(
     items = as_scored_items(embeddings, labels, distance=distance)
     points, codes = items.queries.scaled(slice(None)).numpy(), items.codes.numpy()
     members = [np.flatnonzero(codes == code) for code in range(len(items.classes))]
-    members = [places for places in members if len(places) > shots]
+    members = [indices for indices in members if len(indices) > shots]
     if len(members) < ways:
         raise InputError(
             f"{ways} ways of {shots} shots need {ways} classes of at least {shots + 1} items; there are {len(members)}."
@@ -276,15 +276,15 @@ def few_shot_accuracy(
     shares = np.empty(episodes)
     for episode in range(episodes):
         drawn = [rng.permutation(members[code]) for code in rng.choice(len(members), ways, replace=False)]
-        means = np.stack([points[places[:shots]].mean(axis=0) for places in drawn])
-        asked = [places[shots : shots + queries] for places in drawn]
-        rows = points[np.concatenate(asked)]
+        means = np.stack([points[indices[:shots]].mean(axis=0) for indices in drawn])
+        query_indices = [indices[shots : shots + queries] for indices in drawn]
+        rows = points[np.concatenate(query_indices)]
         if distance == "cosine":
             lengths = np.linalg.norm(means, axis=1, keepdims=True)
             near = rows @ np.divide(means, lengths, out=np.zeros_like(means), where=lengths > 0).T
         else:
             near = -np.square(rows[:, None] - means).sum(axis=2)
-        truth = np.repeat(np.arange(ways), [len(places) for places in asked])
+        truth = np.repeat(np.arange(ways), [len(indices) for indices in query_indices])
         shares[episode] = np.mean(near.argmax(axis=1) == truth)
     mean, error = float(shares.mean()), float(shares.std(ddof=1) / math.sqrt(episodes)) if episodes > 1 else math.nan
     half = NormalDist().inv_cdf((1 + confidence) / 2) * error

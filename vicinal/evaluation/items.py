@@ -1,4 +1,4 @@
-"""The items that are scored: queries and gallery, and which items are relevant to which query."""
+"""Scored items: queries and gallery, and which references are relevant to which query."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ __all__ = [
 ]
 
 
-# Which references a query should find: those of its class, or those whose set of labels overlaps with its own.
-#
-# What holds for all pairs is never held at once: both kinds answer for some rows at a time.
+# Relevance: a query should find the references of its class, or those whose label set overlaps with its own.
+# The full matrix of pairs is never in memory: both classes answer for some rows at a time.
 
-PAIRS_AT_ONCE = 1 << 22  # whose sets are compared at a time, per thread
+PAIRS_AT_ONCE = 1 << 22  # pairs of sets compared at a time, per thread
 
 
 @dataclass(frozen=True)
@@ -44,59 +43,59 @@ class SameClass:
     """A reference is relevant if it has the query's class.
 
     Args:
-        codes: The class of each query.
-        reference_codes: The class of each reference.
+        codes: Class of each query.
+        reference_codes: Class of each reference.
     """
 
     codes: Int64[Tensor, " n"]
     reference_codes: Int64[Tensor, " m"]
 
     def count(self, ignored: Exclusion) -> Int64[Tensor, " n"]:
-        """How many relevant references each query may find."""
-        many = int(max(self.codes.max(), self.reference_codes.max())) + 1
-        found = torch.bincount(self.reference_codes, minlength=many)[self.codes]
+        """Return the number of relevant references of each query, without ignored ones."""
+        classes = int(max(self.codes.max(), self.reference_codes.max())) + 1
+        relevant = torch.bincount(self.reference_codes, minlength=classes)[self.codes]
         if ignored.queries is None or ignored.references is None:
-            return found - int(ignored.itself)
+            return relevant - int(ignored.itself)
         both = int(max(ignored.queries.max(), ignored.references.max())) + 1
-        _, (mine, theirs) = as_codes(
+        _, (own, other) = as_codes(
             self.codes * both + ignored.queries, self.reference_codes * both + ignored.references
         )
-        size = int(max(mine.max(), theirs.max())) + 1
-        return found - torch.bincount(theirs, minlength=size)[mine]
+        size = int(max(own.max(), other.max())) + 1
+        return relevant - torch.bincount(other, minlength=size)[own]
 
     def hits(self, rows: Int64[Tensor, " r"], columns: Int64[Tensor, "r k"]) -> Bool[Tensor, "r k"]:
-        """Whether the references `columns[i]` are relevant to query `rows[i]`; -1 is none."""
+        """Return whether the references `columns[i]` are relevant to query `rows[i]`; -1 is no reference."""
         return (self.reference_codes[columns] == self.codes[rows, None]) & (columns >= 0)
 
     @property
     def together(self) -> Int64[Tensor, " m"]:
-        """The references in an order in which those that should be neighbours stand together."""
+        """Indices of the references, ordered so that items of one class are adjacent."""
         return self._by_class[0]
 
     def positives(self, rows: Int64[Tensor, " r"]) -> Int64[Tensor, "r p"]:
-        """The references that are relevant to each of some queries, filled up with -1; ignored ones are among them."""
+        """Return the references that are relevant to each of some queries, padded with -1; includes ignored ones."""
         order, sizes = self._by_class
-        mine = self.codes[rows]
-        place = torch.arange(max(1, int(sizes[mine].max())))
-        known = place < sizes[mine, None]
+        own = self.codes[rows]
+        offset = torch.arange(max(1, int(sizes[own].max())))
+        present = offset < sizes[own, None]
         starts = sizes.cumsum(0) - sizes
-        return order[torch.where(known, starts[mine, None] + place, 0)].where(known, -1)
+        return order[torch.where(present, starts[own, None] + offset, 0)].where(present, -1)
 
     @cached_property
     def _by_class(self) -> tuple[Int64[Tensor, " m"], Int64[Tensor, " c"]]:
-        """The references in the order of their classes, and how many each class has."""
+        """Indices of the references ordered by class, and the size of each class."""
         sizes = torch.bincount(self.reference_codes, minlength=int(self.codes.max()) + 1)
         return self.reference_codes.argsort(stable=True), sizes
 
 
 @dataclass(frozen=True)
 class OverlappingSets:
-    """A reference is relevant if it shares labels with the query, as `vicinal.pairs.masks` has it for training.
+    """A reference is relevant if it shares labels with the query, as `vicinal.pairs.masks` defines it for training.
 
     Args:
-        sets: The labels of each query, a row of booleans.
-        reference_sets: The labels of each reference.
-        overlap: Their Jaccard index must be above this; 0 asks for one common label.
+        sets: Labels of each query, a row of booleans.
+        reference_sets: Labels of each reference.
+        overlap: Jaccard index that must be exceeded; 0 requires one common label.
     """
 
     sets: Bool[Tensor, "n c"]
@@ -104,7 +103,7 @@ class OverlappingSets:
     overlap: float = 0.0
 
     def count(self, ignored: Exclusion) -> Int64[Tensor, " n"]:
-        """How many relevant references each query may find."""
+        """Return the number of relevant references of each query, without ignored ones."""
         counts = []
         everything = torch.arange(len(self.sets))
         for part in self._parts(len(self.sets)):
@@ -115,17 +114,17 @@ class OverlappingSets:
         return torch.cat(counts)
 
     def hits(self, rows: Int64[Tensor, " r"], columns: Int64[Tensor, "r k"]) -> Bool[Tensor, "r k"]:
-        """Whether the references `columns[i]` are relevant to query `rows[i]`; -1 is none."""
-        found = [self._mask(rows[part]).gather(1, columns[part].clamp(min=0)) for part in self._parts(len(rows))]
-        return torch.cat(found) & (columns >= 0)
+        """Return whether the references `columns[i]` are relevant to query `rows[i]`; -1 is no reference."""
+        relevant = [self._mask(rows[part]).gather(1, columns[part].clamp(min=0)) for part in self._parts(len(rows))]
+        return torch.cat(relevant) & (columns >= 0)
 
     def positives(self, rows: Int64[Tensor, " r"]) -> Int64[Tensor, "r p"]:
-        """The references that are relevant to each of some queries, filled up with -1; ignored ones are among them."""
+        """Return the references that are relevant to each of some queries, padded with -1; includes ignored ones."""
         relevant = self._mask(rows)
         row, column = relevant.nonzero(as_tuple=True)
-        many = relevant.sum(dim=1)
-        first = many.cumsum(0) - many
-        filled = torch.full((len(rows), max(1, int(many.max()))), -1)
+        counts = relevant.sum(dim=1)
+        first = counts.cumsum(0) - counts
+        filled = torch.full((len(rows), max(1, int(counts.max()))), -1)
         filled[row, torch.arange(len(row)) - first[row]] = column
         return filled
 
@@ -142,7 +141,7 @@ Relevance: TypeAlias = SameClass | OverlappingSets
 
 
 def are_sets(labels: Any) -> bool:
-    """Whether labels are sets: a row of booleans for each item."""
+    """Return whether labels are sets: a row of booleans for each item."""
     if isinstance(labels, Tensor):
         return labels.ndim == 2 and labels.dtype == torch.bool
     try:
@@ -163,7 +162,7 @@ def as_sets(labels: Any, items: int, name: str = "labels") -> Bool[Tensor, "n c"
 
 
 def set_codes(sets: Bool[Tensor, "n c"]) -> tuple[tuple[str, ...], Int64[Tensor, " n"]]:
-    """Number the different sets, and name each by the places of its labels: "0+3", "none" for the empty one.
+    """Number the distinct sets, and name each by the indices of its labels: "0+3", "none" for the empty set.
 
     Example:
         >>> set_codes(torch.tensor([[True, False, True], [False, False, False], [True, False, True]]))
@@ -179,16 +178,16 @@ Classes: TypeAlias = tuple[int, ...] | tuple[str, ...]
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What embeds items and knows how its embeddings are compared: an `Embedder`, say."""
+    """Embeds items and names the distance that compares the embeddings, such as an `Embedder`."""
 
     @property
-    def distance(self) -> str: ...  # noqa: D102 (said above)
+    def distance(self) -> str: ...  # noqa: D102 (see the class)
     def encode(self, inputs: Any, /) -> NDArray[np.float32]: ...  # noqa: D102
 
 
 @runtime_checkable
 class LabelledItems(Protocol):
-    """Items with labels, and roles where queries are searched in a gallery: a `Dataset`, say."""
+    """Items with labels, and with roles if queries are searched in a gallery, such as a `Dataset`."""
 
     labels: NDArray[Any]
     roles: NDArray[Any] | None
@@ -199,9 +198,9 @@ class GroundTruth:
     """Labels, and which references count for a query.
 
     Args:
-        labels: One label per row; sets of labels; or the dataset that the rows are of.
+        labels: One label per row; sets of labels; or the dataset of the rows.
         sequences: One entry per row, such as the video it is from; references with the query's entry are ignored.
-        overlap: For sets of labels: two match where their Jaccard similarity is above this; 0 for one common label.
+        overlap: Jaccard index above which two sets of labels match; 0 for one common label.
 
     Example:
         >>> from vicinal.evaluation import evaluate
@@ -223,13 +222,13 @@ class ScoredItems:
     """Queries and references, ready to be compared.
 
     Args:
-        queries: What is looked for.
-        references: Among what; the queries themselves where there is no gallery.
-        codes: The class of each query, a position in `classes`.
-        reference_codes: The class of each reference.
-        classes: The labels in rising order.
-        ignored: Which pairs of a query and a reference do not count.
-        relevance: Which references a query should find.
+        queries: Vectors of the queries.
+        references: Vectors that are searched; the queries themselves if there is no gallery.
+        codes: Class of each query, an index into `classes`.
+        reference_codes: Class of each reference.
+        classes: Labels in ascending order.
+        ignored: Pairs of a query and a reference that do not count.
+        relevance: References that a query should find.
     """
 
     queries: Vectors
@@ -249,14 +248,14 @@ def as_scored_items(
     distance: str | None = None,
     sets: bool = False,
 ) -> ScoredItems:
-    """Check what `evaluate` and `verify` are given; an embedder embeds the items of a dataset.
+    """Validate the inputs of `evaluate` and `verify`; an embedder embeds the items of a dataset.
 
     Args:
         embeddings: One row per query; or an embedder.
         labels: One label per row, a dataset, or `GroundTruth`.
         gallery: Embeddings and labels of the references.
         distance: "cosine" or "euclidean"; by default the embedder's own, and cosine for embeddings.
-        sets: Whether labels may be sets; their classes are then the sets that differ.
+        sets: Whether labels may be sets; each distinct set is then a class.
     """
     truth = labels if isinstance(labels, GroundTruth) else GroundTruth(labels)
     if isinstance(embeddings, Encoder):
@@ -292,7 +291,7 @@ def by_role(
     roles: NDArray[Any] | None,
     truth: GroundTruth | None = None,
 ) -> tuple[NDArray[Any], GroundTruth, Gallery | None]:
-    """Divide items into queries and gallery where their roles name both; all items are both where they do not.
+    """Divide items into queries and gallery if their roles name both; otherwise all items are both.
 
     Args:
         embeddings: One row per item.
@@ -319,7 +318,7 @@ def by_role(
 
 
 def name_a_gallery(roles: NDArray[Any]) -> bool:
-    """Return whether roles name queries and a gallery; `Dataset.has_gallery` says so of a dataset."""
+    """Return whether roles name both queries and a gallery; for a dataset, see `Dataset.has_gallery`."""
     return {"query", "gallery"} <= set(roles.tolist())
 
 

@@ -1,11 +1,11 @@
-"""Similarities of all pairs of items, counted without keeping them.
+"""Count the similarities of all pairs of items without storing them.
 
-Items are sorted by class and cut into groups of whole classes, so that pairs of one class meet only in the blocks of a
-group with itself, and a block of two groups is what both have in common when classes are resampled.
+Items are sorted by class and divided into groups of whole classes. Pairs of one class therefore occur only in the
+diagonal blocks (a group with itself), and when classes are resampled, a block of two groups is weighted as a whole.
 
-Few pairs are compared exactly (see `vicinal.neighbours.similarity`). For many, similarities are products of float32,
-whose rounding is some 1e-7, in steps of 2^-18 (4e-6; of half the squared distance where distances are compared, with
-the longest vector as 1): no pair is left out, and what is said of the rounded similarities is exact.
+Few pairs are compared exactly (see `vicinal.neighbours.similarity`). For many pairs, similarities are float32 products
+(rounding error about 1e-7) in steps of 2^-18 (4e-6; of half the squared distance if distances are compared, with the
+longest vector scaled to 1). No pair is left out, and all counts of the rounded similarities are exact.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ __all__ = ["ExactSimilarities", "GroupCounts", "PairCounts", "RoundedSimilaritie
 
 
 GROUPS = 48
-STEPS = 1 << 18  # of a similarity of 1
-SAME = 2.0**36  # steps of a cosine that only rounding tells apart: all pairs of twins have the same, for one
-SPARE = 8  # steps at both ends, for rounding
-COPIED = 1 << 11  # rows at a time
-AT_ONCE = 1 << 18  # products that are computed and rounded at a time: 1 MB, which stays in the cache
+STEPS = 1 << 18  # per similarity of 1
+SAME = 2.0**36  # steps per cosine of 1; closer cosines differ by rounding only, such as those of duplicates
+SPARE = 8  # extra steps at both ends, for rounding
+COPIED = 1 << 11  # rows converted at a time
+AT_ONCE = 1 << 18  # products computed and rounded at a time: 1 MB, which stays in the CPU cache
 
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Pairs by similarity.
+    """Numbers of pairs by similarity.
 
     Args:
-        values: Similarities that occur, rising; the cosine, or minus the Euclidean distance. With `step` the lower ends
-            of the steps.
-        positives: Pairs of one class of each similarity.
-        negatives: Pairs of two classes of each.
-        step: Zero where similarities are exact; what they were rounded down to a multiple of where they are not.
+        values: Distinct similarities, ascending; the cosine, or minus the Euclidean distance. With `step`, the lower
+            ends of the steps.
+        positives: Number of pairs of one class with each similarity.
+        negatives: Number of pairs of two classes with each similarity.
+        step: Step that similarities were rounded down to a multiple of; zero if they are exact.
     """
 
     values: Float64[np.ndarray, " v"]
@@ -58,32 +58,32 @@ class PairCounts:
 
     @cached_property
     def accepted(self) -> tuple[Float64[np.ndarray, " t"], Int64[np.ndarray, " t"], Int64[np.ndarray, " t"]]:
-        """Thresholds from infinity down, and the pairs of two classes and of one that each accepts."""
+        """Thresholds from infinity down, and the numbers of pairs of two classes and of one class that each accepts."""
         false, true = (np.append(0, np.cumsum(pairs[::-1])) for pairs in (self.negatives, self.positives))
         return np.append(np.inf, self.values[::-1]), false, true
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Queries and references sorted by class, and where the groups of classes begin."""
+    """Queries and references sorted by class, and the first class of each group."""
 
     queries: Vectors
     references: Vectors
     codes: Int64[Tensor, " n"]
     reference_codes: Int64[Tensor, " m"]
     ignored: Exclusion
-    starts: list[int]  # of the groups, among classes
+    starts: list[int]  # first class of each group, and the number of classes
 
     @classmethod
     def of(cls, items: ScoredItems) -> Sides:
-        """Sort and group."""
+        """Sort items by class and group the classes."""
         order = items.codes.argsort(stable=True)
         other = order if items.ignored.itself else items.reference_codes.argsort(stable=True)
-        sequences, theirs = items.ignored.queries, items.ignored.references
+        sequences, reference_sequences = items.ignored.queries, items.ignored.references
         ignored = replace(
             items.ignored,
             queries=None if sequences is None else sequences[order],
-            references=None if theirs is None else theirs[other],
+            references=None if reference_sequences is None else reference_sequences[other],
         )
         size = torch.bincount(items.codes, minlength=len(items.classes))
         if not items.ignored.itself:
@@ -100,15 +100,15 @@ class Sides:
         return self.ignored.itself
 
     def rows(self, group: int) -> slice:
-        """The queries of a group."""
+        """Return the queries of a group."""
         return _between(self.codes, self.starts[group], self.starts[group + 1])
 
     def columns(self, group: int) -> slice:
-        """The references of a group."""
+        """Return the references of a group."""
         return _between(self.reference_codes, self.starts[group], self.starts[group + 1])
 
     def valid(self, rows: slice, columns: slice) -> Bool[Tensor, "r c"] | None:
-        """Which pairs of a block count; None for all."""
+        """Return which pairs of a block count; None for all."""
         valid = None
         if self.itself and rows == columns:
             valid = torch.ones(rows.stop - rows.start, columns.stop - columns.start, dtype=torch.bool).triu_(1)
@@ -118,10 +118,10 @@ class Sides:
         return valid
 
     def most_positives(self) -> int:
-        """The pairs of one class, those that do not count among them."""
-        many = int(max(self.codes.max(), self.reference_codes.max())) + 1
-        mine, theirs = (torch.bincount(codes, minlength=many) for codes in (self.codes, self.reference_codes))
-        return int((mine * (mine - 1) // 2).sum() if self.itself else (mine * theirs).sum())
+        """Return the number of pairs of one class, including those that do not count."""
+        classes = int(max(self.codes.max(), self.reference_codes.max())) + 1
+        queries, references = (torch.bincount(codes, minlength=classes) for codes in (self.codes, self.reference_codes))
+        return int((queries * (queries - 1) // 2).sum() if self.itself else (queries * references).sum())
 
 
 def _between(codes: Int64[Tensor, " n"], first: int, last: int) -> slice:
@@ -130,7 +130,7 @@ def _between(codes: Int64[Tensor, " n"], first: int, last: int) -> slice:
 
 
 class ExactSimilarities:
-    """Similarities that are computed exactly and kept."""
+    """Similarities that are computed exactly and stored."""
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
@@ -139,39 +139,39 @@ class ExactSimilarities:
         self.negatives: list[Tensor] = []
 
     def block(self, rows: slice, columns: slice) -> Tensor:
-        """What is kept of the similarities of some queries and references."""
+        """Return the keys (stored form) of the similarities of some queries and references."""
         references = self._sides.references.take(torch.arange(len(self._sides.references))[columns])
-        asked = torch.arange(len(self._sides.queries))[rows]
-        keys = readable(exact_rows(self._sides.queries, asked, references), references)
+        indices = torch.arange(len(self._sides.queries))[rows]
+        keys = readable(exact_rows(self._sides.queries, indices, references), references)
         if references.distance == "euclidean":
             return 0.0 - keys
         return keys.mul_(SAME).round_().div_(SAME)
 
     def similarities(self, keys: Tensor) -> NDArray[np.float64]:
-        """The similarities themselves: cosines, or minus distances."""
+        """Return the similarities that keys stand for: cosines, or minus distances."""
         return keys.numpy()
 
     def place_edges(self, edges: NDArray[np.float64]) -> int:
-        """Say where `tally` cuts; returns the number of pieces."""
+        """Set the edges between the bins of `tally`; returns the number of bins."""
         self._edges = np.append(-np.inf, edges)
         return len(self._edges)
 
     def tally(self, keys: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
-        """The similarities of some pairs, and how many of them lie from each edge up to the next."""
+        """Return the similarities of some pairs, and the number of them in each bin."""
         values = keys.view(-1)
-        places = np.searchsorted(self._edges, values.numpy(), side="right") - 1
-        return values, np.bincount(places, minlength=len(self._edges))
+        bins = np.searchsorted(self._edges, values.numpy(), side="right") - 1
+        return values, np.bincount(bins, minlength=len(self._edges))
 
     def counts(self) -> PairCounts:
-        """All pairs that were appended, by similarity."""
+        """Return the counts of all pairs that were appended, by similarity."""
         positive = torch.cat(self.positives)
         values, pairs = np.unique(torch.cat([positive, *self.negatives]).numpy(), return_counts=True)
-        same = np.bincount(np.searchsorted(values, positive.numpy()), minlength=len(values))  # few beside all
+        same = np.bincount(np.searchsorted(values, positive.numpy()), minlength=len(values))  # few pairs
         return PairCounts(values, same, pairs - same)
 
 
 class _Total:
-    """A list that keeps the sum of what is appended."""
+    """Has the interface of a list, but stores only the sum of the appended tensors."""
 
     def __init__(self, size: int) -> None:
         self.sum = torch.zeros(size, dtype=torch.int64)
@@ -181,10 +181,10 @@ class _Total:
 
 
 class RoundedSimilarities:
-    """Similarities of float32 as whole numbers of steps.
+    """Float32 similarities as whole numbers of steps.
 
     The product of a row `[s v, s (offset + lowest) + spare, s]` with a column `[w, 1, offset]` is the number of steps
-    from the lowest similarity that there can be, plus the spare ones.
+    from the lowest possible similarity, plus the spare steps.
     """
 
     def __init__(self, sides: Sides) -> None:
@@ -206,63 +206,63 @@ class RoundedSimilarities:
         self.positives, self.negatives = _Total(self._bins), _Total(self._bins)
 
     def block(self, rows: slice, columns: slice) -> Tensor:
-        """What is kept of the similarities of some queries and references."""
+        """Return the keys (stored form) of the similarities of some queries and references."""
         left, right = self._left[rows], self._right[columns].T
         keys = torch.empty(len(left), right.shape[1], dtype=torch.int32)
-        many = max(1, AT_ONCE // right.shape[1])
-        products = torch.empty(min(many, len(left)), right.shape[1])
-        for start in range(0, len(left), many):
-            part = left[start : start + many]
-            keys[start : start + many] = torch.mm(part, right, out=products[: len(part)])
+        step = max(1, AT_ONCE // right.shape[1])
+        products = torch.empty(min(step, len(left)), right.shape[1])
+        for start in range(0, len(left), step):
+            part = left[start : start + step]
+            keys[start : start + step] = torch.mm(part, right, out=products[: len(part)])
         return keys
 
     def similarities(self, keys: Tensor) -> NDArray[np.float64]:
-        """The similarities themselves: cosines, or minus distances."""
+        """Return the similarities that keys stand for: cosines, or minus distances."""
         key = (keys.double() - SPARE) / STEPS - self._lowest
         if self._distance == "cosine":
             return key.clamp_(-1.0, 1.0).numpy()
         return (0.0 - (-2 * key).clamp_(min=0.0).sqrt_() / self._scale).numpy()
 
     def place_edges(self, edges: NDArray[np.float64]) -> int:
-        """Say where `tally` cuts; returns the number of pieces."""
-        places = np.searchsorted(self.similarities(torch.arange(self._bins)), edges)
-        self._places = np.unique(np.append(0, places.clip(max=self._bins - 1)))
+        """Set the edges between the bins of `tally`; returns the number of bins."""
+        bins = np.searchsorted(self.similarities(torch.arange(self._bins)), edges)
+        self._places = np.unique(np.append(0, bins.clip(max=self._bins - 1)))
         return len(self._places)
 
     def tally(self, keys: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
-        """The pairs of each step, and how many of them lie from each edge up to the next."""
+        """Return the number of pairs of each step, and the number of pairs in each bin."""
         counted = torch.bincount(keys.view(-1), minlength=self._bins)
         return counted, np.add.reduceat(counted.numpy(), self._places)
 
     def counts(self) -> PairCounts:
-        """All pairs that were appended, by similarity."""
+        """Return the counts of all pairs that were appended, by similarity."""
         tables = [side.sum.numpy() for side in (self.positives, self.negatives)]
         present = np.flatnonzero(tables[0] + tables[1])
-        values, place = np.unique(self.similarities(torch.from_numpy(present)), return_inverse=True)
+        values, bins = np.unique(self.similarities(torch.from_numpy(present)), return_inverse=True)
         merged = [np.zeros(len(values), dtype=np.int64) for _ in tables]
         for into, table in zip(merged, tables, strict=True):
-            np.add.at(into, place, table[present])  # the spare steps at the ends are the same similarity
+            np.add.at(into, bins, table[present])  # the spare steps at an end are the same similarity
         return PairCounts(values, merged[0], merged[1], 1 / STEPS)
 
 
-# How many pairs of one class and of two have each similarity, over all pairs, block by block.
+# Counting: the numbers of pairs of one class and of two classes by similarity, over all pairs, block by block.
 
-FEW_PAIRS = 1 << 25  # whose similarities are computed exactly and kept
-KEPT_POSITIVES = 1 << 25  # pairs of one class whose similarities are kept for scores by class
-PILOT = 1 << 10  # items of each side whose pairs place the edges
-EDGES = 160  # by quantiles of the pilot, and as many evenly
-DECADES = 6  # of false accepts that the quantiles span
+FEW_PAIRS = 1 << 25  # up to this number of pairs, similarities are computed exactly and stored
+KEPT_POSITIVES = 1 << 25  # maximum number of pairs of one class whose similarities are stored, for scores by class
+PILOT = 1 << 10  # items of each side in the sample that determines the edges
+EDGES = 160  # number of edges at quantiles of the sample, and of evenly spaced ones
+DECADES = 6  # powers of ten of false accept rates that the quantiles span
 
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """The same by groups of whole classes, for thresholds that are few.
+    """Numbers of pairs by groups of whole classes, in a few bins of similarity.
 
     Args:
-        positives: Pairs of one class of each group from each edge up to the next.
-        negatives: Pairs of two classes between each two groups.
-        similarities: Of the pairs of one class, if they are not too many.
-        codes: Their classes.
+        positives: Number of pairs of one class in each group and bin.
+        negatives: Number of pairs of two classes between each two groups in each bin.
+        similarities: Similarities of the pairs of one class; None if there are too many.
+        codes: Classes of these pairs.
     """
 
     positives: Int64[np.ndarray, "g e"]
@@ -274,12 +274,12 @@ class GroupCounts:
 def count_pairs(
     items: ScoredItems, *, exact: bool = True, progress: Callable[[float], None] = lambda fraction: None
 ) -> tuple[PairCounts, GroupCounts]:
-    """Count all pairs of a query and a reference that are not ignored; of items among themselves each pair once.
+    """Count all pairs of a query and a reference that are not ignored; without a gallery, each pair counts once.
 
     Args:
-        items: What is compared.
-        exact: Whether few pairs are compared exactly; many never are.
-        progress: Called with the fraction done so far.
+        items: Queries and references.
+        exact: Whether similarities are exact if there are few pairs; they never are for many.
+        progress: Callback, called with the fraction done so far.
     """
     sides = Sides.of(items)
     few = len(items.queries) * len(items.references) // (2 if items.ignored.itself else 1) <= FEW_PAIRS
@@ -292,7 +292,7 @@ def count_pairs(
     blocks = [(a, b) for a in range(groups) for b in range(a if sides.itself else 0, groups)]
     by_group = np.zeros((groups, edges), dtype=np.int64)
     by_pair = np.zeros((groups, groups, edges), dtype=np.int64)
-    kept: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
+    stored: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
     keep = sides.most_positives() <= KEPT_POSITIVES
     done, lock = count(1), Lock()
 
@@ -317,7 +317,7 @@ def count_pairs(
                 by_pair[a, a], by_group[a] = coarse, in_group
                 if keep:
                     classes = sides.codes[rows, None].expand_as(same)[chosen]
-                    kept.append((counter.similarities(keys[chosen]), classes.numpy()))
+                    stored.append((counter.similarities(keys[chosen]), classes.numpy()))
         with lock:
             progress(next(done) / len(blocks))
 
@@ -328,13 +328,13 @@ def count_pairs(
             raise InputError(
                 f"There is no pair of {what} to compare; verification needs pairs of both kinds. Check the labels."
             )
-    values = np.concatenate([values for values, _ in kept]) if keep else None
-    codes = np.concatenate([codes for _, codes in kept]) if keep else None
+    values = np.concatenate([values for values, _ in stored]) if keep else None
+    codes = np.concatenate([codes for _, codes in stored]) if keep else None
     return counts, GroupCounts(by_group, by_pair, values, codes)
 
 
 def _edges(counter: ExactSimilarities | RoundedSimilarities, sides: Sides) -> NDArray[np.float64]:
-    """Similarities that cut the counts by groups: quantiles of a sample's negatives, and evenly between its ends."""
+    """Return the edges of the bins: quantiles of a sample's negatives, and evenly spaced values over its range."""
     rows, columns = (slice(None, None, 1 + len(side) // PILOT) for side in (sides.queries, sides.references))
     keys = counter.block(rows, columns)
     apart = sides.codes[rows, None] != sides.reference_codes[columns]

@@ -1,8 +1,8 @@
-"""Retrieval scores of each query, from what its nearest references or the ranks of its positives are.
+"""Retrieval scores of each query, computed from its nearest references or from the ranks of its positives.
 
-Two inputs serve all of them. `hits[i, j]` says whether the j-th nearest reference of query i has its class;
-`ranks[i]` holds the ranks, from 1 and rising, of all references of its class, filled up with 0. `relevant[i]`
-is their number R. Queries with R = 0 have no score: they are NaN here.
+All scores use the same inputs. `hits[i, j]` is whether the j-th nearest reference of query i has its class;
+`ranks[i]` holds the ranks, from 1 and ascending, of all references of its class, padded with 0. `relevant[i]`
+is their number R. Queries with R = 0 have no score: NaN.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["average_precision_at_r", "positive_ranks"]
 
 
 def precision_at_1(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
-    """Whether the nearest reference has the query's class (P@1).
+    """Return whether the nearest reference has the query's class (P@1).
 
     Example:
         >>> precision_at_1(torch.tensor([[True, False], [False, True]]), torch.tensor([1, 1])).tolist()
@@ -37,7 +37,7 @@ def precision_at_1(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"]) -> 
 
 
 def recall_at(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"], k: int) -> Float64[Tensor, " n"]:
-    """Whether one of the k nearest references has the query's class (R@k, as metric learning uses it).
+    """Return whether one of the k nearest references has the query's class (R@k, as used in metric learning).
 
     Example:
         >>> recall_at(torch.tensor([[True, False], [False, True]]), torch.tensor([1, 1]), 2).tolist()
@@ -49,7 +49,7 @@ def recall_at(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"], k: int) 
 
 
 def r_precision(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
-    """The share of the query's class among its R nearest references (P@R).
+    """Return the share of the query's class among its R nearest references (P@R).
 
     Reference:
         Musgrave, Belongie and Lim (2020), A Metric Learning Reality Check.
@@ -62,10 +62,10 @@ def r_precision(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"]) -> Flo
 
 
 def average_precision_at_r(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " n"]) -> Float64[Tensor, " n"]:
-    """The precision at each hit among the R nearest references, summed and divided by R (MAP@R).
+    """Return the precision at each hit among the R nearest references, summed and divided by R (MAP@R).
 
     Formula:
-        1/R sum_{j <= R} P@j [the j-th is a hit]; never more than P@R, and 1 only for a perfect ranking.
+        1/R sum_{j <= R} P@j [the j-th is a hit]; at most P@R, and 1 only for a perfect ranking.
 
     Reference:
         Musgrave, Belongie and Lim (2020), A Metric Learning Reality Check, equation 2.
@@ -80,18 +80,18 @@ def average_precision_at_r(hits: Bool[Tensor, "n k"], relevant: Int64[Tensor, " 
 
 
 def average_precision(ranks: Int64[Tensor, "n p"]) -> Float64[Tensor, " n"]:
-    """The mean precision at the rank of each positive, over the full ranking (mAP).
+    """Return the mean precision at the rank of each positive, over the full ranking (mAP).
 
     Example:
         >>> average_precision(torch.tensor([[1, 4]])).tolist()
         [0.75]
     """
-    found = torch.arange(1, ranks.shape[1] + 1, dtype=torch.float64)
-    return _mean_over_positives(found / ranks, ranks)
+    hits = torch.arange(1, ranks.shape[1] + 1, dtype=torch.float64)
+    return _mean_over_positives(hits / ranks, ranks)
 
 
 def reciprocal_rank(ranks: Int64[Tensor, "n p"]) -> Float64[Tensor, " n"]:
-    """One over the rank of the first positive (MRR).
+    """Return one over the rank of the first positive (MRR).
 
     Example:
         >>> reciprocal_rank(torch.tensor([[2, 5]])).tolist()
@@ -101,7 +101,7 @@ def reciprocal_rank(ranks: Int64[Tensor, "n p"]) -> Float64[Tensor, " n"]:
 
 
 def discounted_gain(ranks: Int64[Tensor, "n p"]) -> Float64[Tensor, " n"]:
-    """The discounted gain of the full ranking, divided by that of a perfect one (nDCG).
+    """Return the discounted gain of the full ranking, divided by that of a perfect one (nDCG).
 
     Formula:
         sum_t 1 / log2(1 + rank_t)  /  sum_t 1 / log2(1 + t)
@@ -115,7 +115,7 @@ def discounted_gain(ranks: Int64[Tensor, "n p"]) -> Float64[Tensor, " n"]:
     """
     present = ranks > 0
     ideal = torch.arange(1, ranks.shape[1] + 1).expand_as(ranks)
-    gain, best = (torch.where(present, 1 / (1 + at.double()).log2(), 0.0).sum(dim=1) for at in (ranks, ideal))
+    gain, best = (torch.where(present, 1 / (1 + order.double()).log2(), 0.0).sum(dim=1) for order in (ranks, ideal))
     return _known(gain / best, present.sum(dim=1))
 
 
@@ -130,19 +130,19 @@ def _within_r(hits: Tensor, relevant: Tensor) -> Tensor:
 
 def _mean_over_positives(values: Tensor, ranks: Tensor) -> Tensor:
     present = ranks > 0
-    many = present.sum(dim=1)
-    return _known(torch.where(present, values, 0.0).sum(dim=1) / many, many)
+    counts = present.sum(dim=1)
+    return _known(torch.where(present, values, 0.0).sum(dim=1) / counts, counts)
 
 
 def _known(scores: Tensor, relevant: Tensor) -> Tensor:
     return scores.masked_fill(relevant == 0, torch.nan)
 
 
-# The rank of every positive in the full ranking, without holding more than a few rows of it.
+# Rank of every positive in the full ranking, with only a few rows of it in memory.
 
 ConsumeRanks: TypeAlias = Callable[[Int64[Tensor, " r"], Int64[Tensor, "r p"]], None]
 
-ROW_BUDGET = 1 << 22  # similarities at a time per thread
+ROW_BUDGET = 1 << 22  # similarities in memory at a time, per thread
 
 
 def positive_ranks(
@@ -153,19 +153,19 @@ def positive_ranks(
     consume: ConsumeRanks,
     progress: Progress = lambda fraction: None,
 ) -> None:
-    """Find the ranks, from 1, of the references that their query should find.
+    """Compute the ranks, from 1, of the references that are relevant to each query.
 
-    The similarities of a row are sorted in float32, then, if the rank of a positive is within the rounding
-    error of another reference, in float64, and last, for real ties, exactly and by index.
+    The similarities of a row are sorted in float32. If a positive is within the rounding error of another reference,
+    the row is sorted again in float64, and for true ties exactly and by index.
 
     Args:
-        queries: From `vectors`, as are the references.
-        references: What is ranked.
-        positives_of: Gives the references that some queries should find, filled up with -1.
-        exclusion: What is not ranked.
-        consume: Called with rows and the ranks of their positives in rising order, 0 where there are fewer;
-            every row once, by several threads in any order.
-        progress: Called with the fraction done so far.
+        queries: Vectors of the queries, from `vectors`.
+        references: Vectors that are ranked, from `vectors`.
+        positives_of: Function that returns the references that are relevant to some queries, padded with -1.
+        exclusion: Pairs that are not ranked.
+        consume: Callback, called with rows and the ranks of their positives in ascending order, padded with 0;
+            once for every row, by several threads in any order.
+        progress: Callback, called with the fraction done so far.
     """
     scaled = references.scaled(slice(None)).T
     error = 2 * rounding_error(len(scaled))
@@ -177,18 +177,18 @@ def positive_ranks(
         keys = queries.scaled(rows) @ scaled
         keys += queries.offset[rows, None] + references.offset
         exclusion.apply(keys, rows, 0)
-        mine = keys.gather(1, positives.clamp(min=0)).masked_fill_(positives < 0, -torch.inf)
-        ranks, unsure = _count_nearer(keys.float(), mine, error)
+        positive_keys = keys.gather(1, positives.clamp(min=0)).masked_fill_(positives < 0, -torch.inf)
+        ranks, unsure = _count_nearer(keys.float(), positive_keys, error)
         if len(unsure):
-            ranks[unsure], still = _count_nearer(keys[unsure], mine[unsure], error)
+            ranks[unsure], still = _count_nearer(keys[unsure], positive_keys[unsure], error)
             unsure = unsure[still]
         if len(unsure):
             exact = exact_rows(queries, rows[unsure], references)
             exclusion.apply(exact, rows[unsure], 0)
-            place = exact.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-            ranks[unsure] = 1 + place.gather(1, positives[unsure].clamp(min=0))
+            order = exact.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+            ranks[unsure] = 1 + order.gather(1, positives[unsure].clamp(min=0))
         absent = len(references) + 1
-        ranks = ranks.masked_fill_(mine == -torch.inf, absent).sort(dim=1).values
+        ranks = ranks.masked_fill_(positive_keys == -torch.inf, absent).sort(dim=1).values
         consume(rows, ranks.masked_fill_(ranks == absent, 0))
         with lock:
             progress(next(done) / len(bands))
@@ -199,11 +199,11 @@ def positive_ranks(
 def _count_nearer(
     keys: Float[Tensor, "r m"], positives: Float64[Tensor, "r p"], error: float
 ) -> tuple[Int64[Tensor, "r p"], Int64[Tensor, " unsure"]]:
-    """Count the references before each positive, and name the rows in which that count is not certain.
+    """Count the references before each positive, and return the rows in which that count is not certain.
 
-    Rounding is monotonic: a key above `positive + error` stays at or above that number, rounded. What is
-    strictly above it is therefore nearer for sure, what is below `positive - error`, rounded, is not; certain
-    is a rank with nothing but the positive itself in between.
+    Rounding is monotonic: a key above `positive + error` stays at or above that number, rounded. A key strictly above
+    it is therefore certainly nearer; a key below `positive - error`, rounded, certainly is not. A rank is certain if
+    only the positive itself is in between.
     """
     ordered = torch.from_numpy(np.sort(keys.numpy(), axis=1))
     low, high = ((positives + shift).to(keys.dtype) for shift in (-error, error))

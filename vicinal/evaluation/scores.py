@@ -1,4 +1,4 @@
-"""What an evaluation found: a table to print, a record to keep, numbers to work with."""
+"""Scores of an evaluation: printed as a table, saved as JSON, compared and plotted; and scores by chance."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ SCHEMA = "vicinal.scores/1"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores:
-    """The scores of one set of embeddings.
+    """Scores of one set of embeddings.
 
     Args:
-        overall: Each score by name, the mean over the scored queries where there are queries.
-        intervals: Of those scores that have one.
-        classes: The labels in rising order.
-        query_classes: For each query, the position of its label in `classes`.
+        overall: Each score by name; for retrieval scores, the mean over the scored queries.
+        intervals: Interval of each score that has one.
+        classes: Labels in ascending order.
+        query_classes: For each query, the index of its label in `classes`.
         per_query: Each retrieval score of each query; NaN for queries without a reference of their class.
-        references: How many references were searched.
-        settings: What was asked for: distance, confidence, draws, seed.
-        notes: What a reader should know before believing the numbers.
+        references: Number of references that were searched.
+        settings: Settings of the evaluation: distance, confidence, draws, seed.
+        notes: Caveats to read before relying on the numbers.
 
     Example:
         >>> from vicinal.evaluation import evaluate
@@ -77,18 +77,18 @@ class Scores:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """The table, for notebooks."""
+        """Return the table as HTML, for notebooks."""
         ends = {name: f"{ends.low:.4f} to {ends.high:.4f}" for name, ends in self.intervals.items()}
         rows = [[name, float(value), ends.get(name, "")] for name, value in self.overall.items()]
         notes = "".join(f"<p>Note: {escape(note)}</p>" for note in self.notes)
         return html_page(self.summary(), html_table(["score", "value", "interval over classes"], rows), notes)
 
     def keys(self) -> Iterable[str]:
-        """Names of the scores, so that `dict(scores)` has them all."""
+        """Return the names of the scores, so that `dict(scores)` works."""
         return self.overall.keys()
 
     def to_dict(self) -> dict[str, float]:
-        """Each score by its name.
+        """Return each score by name.
 
         Example:
             >>> from vicinal.evaluation import evaluate
@@ -98,7 +98,7 @@ class Scores:
         return {name: float(value) for name, value in self.overall.items()}
 
     def to_pandas(self) -> DataFrame:
-        """A row per score, with the ends of its interval where it has one."""
+        """Return a data frame with a row per score, with the ends of its interval if it has one."""
         try:
             import pandas as pd
         except ImportError:
@@ -121,17 +121,17 @@ class Scores:
 
     @property
     def queries(self) -> int:
-        """How many queries there were."""
+        """Number of queries."""
         return len(self.query_classes)
 
     @property
     def left_out(self) -> int:
-        """How many queries have no reference of their class, and so no score."""
+        """Number of queries that have no score because no reference has their class."""
         first = next(iter(self.per_query.values()), np.zeros(self.queries))
         return int(np.isnan(first).sum())
 
     def summary(self) -> str:
-        """How many queries, references and classes there were, and how many queries could not be scored."""
+        """Return the numbers of queries, references and classes, and of queries without a score, as a sentence."""
         left = self.left_out
         out = f"; {left:,} left out because no reference has their class" if left else "; none left out"
         scored = self.queries - left
@@ -141,7 +141,7 @@ class Scores:
         )
 
     def per_class(self, name: str) -> dict[int | str, float]:
-        """The mean of one score over the queries of each class that has any, worst first.
+        """Return the mean of a score over the queries of each class that has any, worst class first.
 
         Example:
             >>> from vicinal.evaluation import evaluate
@@ -150,13 +150,13 @@ class Scores:
         """
         scores = look_up("score per query", name, self.per_query)
         sums, counts = class_sums(scores, self.query_classes, len(self.classes))
-        known = np.flatnonzero(counts)
-        means = sums[known] / counts[known]
+        scored = np.flatnonzero(counts)
+        means = sums[scored] / counts[scored]
         order = np.argsort(means, kind="stable")
-        return {self.classes[known[at]]: float(means[at]) for at in order}
+        return {self.classes[scored[index]]: float(means[index]) for index in order}
 
     def difference(self, other: Scores, name: str = "MAP@R", *, draws: int = 5000) -> Difference:
-        """How much better these embeddings are than `other` on the same queries, with a p-value.
+        """Return how much better these embeddings are than `other` on the same queries, with a p-value.
 
         Example:
             >>> from vicinal.evaluation import evaluate
@@ -165,13 +165,13 @@ class Scores:
             >>> good.difference(poor).mean
             1.0
         """
-        mine, theirs = ([one.classes[code] for code in one.query_classes] for one in (self, other))
-        if mine != theirs:
+        own_labels, other_labels = ([scores.classes[code] for code in scores.query_classes] for scores in (self, other))
+        if own_labels != other_labels:
             raise InputError(
                 "A paired comparison needs the same queries in the same order; "
                 f"got {self.queries} and {other.queries} queries whose labels differ."
             )
-        first, second = (look_up("score per query", name, one.per_query) for one in (self, other))
+        first, second = (look_up("score per query", name, scores.per_query) for scores in (self, other))
         confidence = float(self.settings.get("confidence") or 0.95)
         return paired_difference(first, second, self.query_classes, draws=draws, confidence=confidence)
 
@@ -188,9 +188,9 @@ class Scores:
         """Return everything as JSON, which `from_json` reads back, and write it if a path is given.
 
         Args:
-            path: Where to write.
-            per_query: Keep the scores of single queries; without them the record is small, but classes and
-                differences are lost.
+            path: File to write.
+            per_query: Whether to include the scores of single queries; without them the record is small, but
+                classes and differences are lost.
         """
         record: dict[str, Any] = {
             "schema": SCHEMA,
@@ -247,7 +247,7 @@ class Scores:
 
 
 def _number(value: float) -> float | None:
-    """JSON has no NaN."""
+    """Return None for NaN, which JSON does not have."""
     return None if np.isnan(value) else float(value)
 
 
@@ -255,14 +255,14 @@ def _value(number: float | None) -> float:
     return float("nan") if number is None else number
 
 
-# What a random order of the references would score: exact expectations, from the numbers of positives alone.
+# Scores by chance: exact expectations for a random order of the references, from the numbers of positives alone.
 
 
 def chance_scores(labels: Labels, *, gallery_labels: Labels | None = None, k: Sequence[int] = (1, 2, 4, 8)) -> Scores:
     """Return the expected scores of neighbours in random order, as `evaluate` returns those of embeddings.
 
     Formula:
-        A query that may find N references, R of them of its class, H_R = 1 + 1/2 + ... + 1/R:
+        For a query with N references, R of them of its class, and H_R = 1 + 1/2 + ... + 1/R:
         P@1 = P@R = R / N
         R@k = 1 - (N-R)! (N-k)! / (N! (N-R-k)!)
         MAP@R = 1/N (H_R + (R-1)/(N-1) (R - H_R)), since the j-th reference is a hit with probability R/N, and each of
@@ -270,8 +270,8 @@ def chance_scores(labels: Labels, *, gallery_labels: Labels | None = None, k: Se
 
     Args:
         labels: One label per item, or per query if there is a gallery.
-        gallery_labels: One label per reference; without them every item is searched among the others.
-        k: The k of R@k.
+        gallery_labels: One label per reference; if None, every item is searched among the others.
+        k: Each k of R@k.
 
     Example:
         >>> chance = chance_scores(["a", "a", "b", "b"])  # each has one of its class among three others
@@ -302,7 +302,7 @@ def chance_scores(labels: Labels, *, gallery_labels: Labels | None = None, k: Se
 
 
 def _expected(relevant: NDArray[np.int64], references: int, ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
-    """The expected scores of queries by their numbers of positives; NaN without any."""
+    """Return the expected scores of queries from their numbers of positives; NaN for queries without any."""
     positives = np.where(relevant > 0, relevant, np.nan).astype(np.float64)
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, max(1, relevant.max()) + 1))])[relevant]
     another = (positives - 1) / max(1, references - 1)
@@ -316,19 +316,19 @@ def _expected(relevant: NDArray[np.int64], references: int, ks: Sequence[int]) -
 
 
 def _none_in(k: int, positives: NDArray[np.float64], references: int) -> NDArray[np.float64]:
-    """The probability that the first k references hold no positive."""
+    """Return the probability that the first k references hold no positive."""
     drawn = np.arange(min(k, references))
     left = (references - drawn)[:, None]
     return np.asarray(np.prod(np.maximum(left - positives, 0) / left, axis=0))
 
 
-# Pictures of scores, as matplotlib figures that belong to no window and no global state.
+# Plots of scores, as matplotlib figures without a window or global state.
 
 COLOUR, BAND = ACCENT, f"{ACCENT}40"
 
 
 def overview(scores: Scores) -> Figure:
-    """The R@k curve beside the worst classes."""
+    """Draw the R@k curve next to the worst classes."""
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2)
     recall_curve(scores, left)
@@ -364,5 +364,5 @@ def worst_classes(scores: Scores, axes: Axes, name: str = "MAP@R", count: int = 
 
 
 def _short(label: str, limit: int = 28) -> str:
-    label = label.replace("$", r"\$")  # matplotlib would read a formula
+    label = label.replace("$", r"\$")  # matplotlib would parse a formula
     return label if len(label) <= limit else f"{label[: limit - 1]}…"

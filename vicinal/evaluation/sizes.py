@@ -1,4 +1,4 @@
-"""Embeddings of other sizes: shortened, in fewer bytes, or those of several models joined."""
+"""Embeddings of other sizes: shortened, stored in fewer bytes, or concatenated over several models."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 __all__ = ["SizeScores", "concatenate", "draw_sizes", "score_sizes", "sizes_in_words"]
 
 
-SMALLEST = 16  # dimensions of the shortest prefix that is tried unasked
-SHORTLIST = 4  # times as many neighbours by bits as are wanted, to be compared again by 8-bit integers
+SMALLEST = 16  # dimensions of the shortest prefix that is tried by default
+SHORTLIST = 4  # number of candidates found by bits and rescored by 8-bit integers, per wanted neighbour
 KINDS = ("float32", "int8", "bits, rescored by int8", "bits")
 
 
 @dataclass(frozen=True)
 class SizeScores:
-    """What embeddings of one size are worth.
+    """Scores of embeddings of one size.
 
     Attributes:
-        dim: Numbers of an embedding that are kept, the first ones.
-        kind: How each number is kept: "float32", "int8", "bits", or bits that are rescored by 8-bit integers.
-        searched: Bytes per item that a search reads of every item.
-        kept: Bytes per item that are kept in all.
+        dim: Length of the prefix of each embedding that is kept.
+        kind: Number format: "float32", "int8", "bits", or bits that are rescored by 8-bit integers.
+        searched: Bytes per item that a search reads for every item.
+        kept: Total bytes stored per item.
         scores: P@1 and MAP@R.
     """
 
@@ -48,7 +48,7 @@ class SizeScores:
     scores: dict[str, float]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all fields, for JSON."""
         return {
             "dim": self.dim,
             "kind": self.kind,
@@ -59,15 +59,15 @@ class SizeScores:
 
 
 def score_sizes(embeddings: ArrayLike, labels: Labels, *, dims: Sequence[int] | None = None) -> list[SizeScores]:
-    """Score prefixes of embeddings under the cosine, each number in 32, 8 and 1 bit; exact search in each.
+    """Score prefixes of embeddings under the cosine, with 32, 8 and 1 bit per number; each by exact search.
 
-    A prefix of an embedding is worth most where the first numbers say most: after PCA, or after training with
-    `prefixes`. Bits are rescored by 8-bit integers among the four times as many that they find nearest.
+    A prefix works best if the first numbers carry the most information: after PCA, or after training with `prefixes`.
+    With rescoring, bits find four times as many candidates as wanted, which 8-bit integers then order.
 
     Args:
         embeddings: One row per item, searched among themselves.
-        labels: One per item.
-        dims: Lengths of the prefixes; by default halves, from the whole down to 16.
+        labels: One label per item.
+        dims: Lengths of the prefixes; by default the full length, halved repeatedly down to 16.
 
     Example:
         >>> rows = [[1.0, 0.2], [1.0, 0.1], [-1.0, 0.1], [-1.0, 0.2]]
@@ -85,27 +85,27 @@ def score_sizes(embeddings: ArrayLike, labels: Labels, *, dims: Sequence[int] | 
         raise InputError(f"Prefixes have 1 to {whole} of the {whole} dimensions; got {list(dims or [])}.")
     _, (codes,) = as_codes(labels, sizes=[len(items)])
     relevant = torch.bincount(codes)[codes] - 1
-    many = int(relevant.max())
-    if many < 1:
+    count = int(relevant.max())
+    if count < 1:
         raise InputError("No label has two items, so that none can be found.")
-    found = []
+    results = []
     for dim in chosen:
         rows = torch.nn.functional.normalize(items[:, :dim].double()).numpy()
         small, bits = as_int8(rows), as_bits(rows, middle_of(rows))
-        by_bits = find_neighbours(bits.astype(np.float32), min(SHORTLIST * many, len(items) - 1))
+        by_bits = find_neighbours(bits.astype(np.float32), min(SHORTLIST * count, len(items) - 1))
         answers = {
-            "float32": (4.0 * dim, 4.0 * dim, find_neighbours(rows, many).indices),
-            "int8": (float(dim), float(dim), find_neighbours(small.astype(np.float32), many).indices),
+            "float32": (4.0 * dim, 4.0 * dim, find_neighbours(rows, count).indices),
+            "int8": (float(dim), float(dim), find_neighbours(small.astype(np.float32), count).indices),
             "bits, rescored by int8": (dim / 8, dim / 8 + dim, _rescored(small, by_bits)),
             "bits": (dim / 8, dim / 8, by_bits.indices),
         }
-        for kind, (searched, kept, indices) in answers.items():
-            found.append(SizeScores(dim, kind, searched, kept, _scores(indices[:, :many], codes, relevant)))
-    return found
+        for kind, (searched, stored, indices) in answers.items():
+            results.append(SizeScores(dim, kind, searched, stored, _scores(indices[:, :count], codes, relevant)))
+    return results
 
 
 def sizes_in_words(sizes: Sequence[SizeScores]) -> str:
-    """Return a table: a line for each size."""
+    """Return a table as text, with a line for each size."""
     lines = [
         f"{'dimensions':>10}  {'numbers':<22}  {'bytes searched':>14}  {'bytes kept':>10}  {'MAP@R':>6}  {'P@1':>6}"
     ]
@@ -116,7 +116,7 @@ def sizes_in_words(sizes: Sequence[SizeScores]) -> str:
 
 
 def draw_sizes(sizes: Sequence[SizeScores], score: str = "MAP@R") -> Figure:
-    """Draw a score against the bytes per item that a search reads, a line for each way to keep numbers."""
+    """Draw a score against the bytes per item that a search reads, with a line for each number format."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
@@ -124,10 +124,10 @@ def draw_sizes(sizes: Sequence[SizeScores], score: str = "MAP@R") -> Figure:
     for kind, mark in zip(KINDS, "osD^", strict=True):
         points = sorted((size.searched, size.scores[score], size.dim) for size in sizes if size.kind == kind)
         if points:
-            axes.plot([at for at, _, _ in points], [value for _, value, _ in points], marker=mark, label=kind)
+            axes.plot([x for x, _, _ in points], [y for _, y, _ in points], marker=mark, label=kind)
         if kind == "float32":
-            for at, value, dim in points:
-                axes.annotate(f"{dim}-D", (at, value), textcoords="offset points", xytext=(0, 6), ha="center", size=8)
+            for x, y, dim in points:
+                axes.annotate(f"{dim}-D", (x, y), textcoords="offset points", xytext=(0, 6), ha="center", size=8)
     axes.set_xscale("log", base=2)
     axes.set_xlabel("bytes per item that a search reads")
     axes.set_ylabel(score)
@@ -144,7 +144,7 @@ def _halves(whole: int) -> list[int]:
 
 
 def _rescored(codes: Int8[np.ndarray, "n d"], found: Neighbours) -> Tensor:
-    """Order what bits found by the cosines of 8-bit integers."""
+    """Order the candidates that bits found by the cosines of 8-bit integers."""
     rows = torch.nn.functional.normalize(torch.from_numpy(codes.astype(np.float32)))
     indices = torch.empty_like(found.indices)
     for start in range(0, len(rows), 256):
@@ -161,7 +161,7 @@ def _scores(indices: Tensor, codes: Tensor, relevant: Tensor) -> dict[str, float
     return {name: float(np.nanmean(function(hits, relevant).numpy())) for name, function in parts.items()}
 
 
-# Several models as one.
+# Ensembles of several models.
 
 
 def concatenate(models: Sequence[ArrayLike]) -> Float32[Tensor, "n d"]:
@@ -181,7 +181,7 @@ def concatenate(models: Sequence[ArrayLike]) -> Float32[Tensor, "n d"]:
         >>> concatenate([[[3.0, 0.0]], [[0.0, 0.5]]])
         tensor([[0.7071, 0.0000, 0.0000, 0.7071]])
     """
-    matrices = [as_embeddings(model, f"embeddings of model {at}") for at, model in enumerate(models)]
+    matrices = [as_embeddings(model, f"embeddings of model {number}") for number, model in enumerate(models)]
     if not matrices:
         raise InputError("An ensemble needs the embeddings of at least one model, got none.")
     sizes = [len(matrix) for matrix in matrices]

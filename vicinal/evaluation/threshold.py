@@ -1,23 +1,23 @@
-"""A threshold on the similarity with a promise about classes that nobody has seen yet.
+"""Choose a similarity threshold with a guarantee on the rate of false matches for new classes.
 
 Let classes, each with its items, be drawn independently from one population, and let h(A, B) be the share of the pairs
 of an item of A and an item of B whose similarity is at least t. The rate of false matches of t is R(t) = E h(A, B) over
-two new classes. Of m drawn classes we know U(t), the mean of h over all m (m - 1) / 2 pairs of them. They are not
-independent, as each class is in m - 1 of them; U is a U-statistic. Hoeffding (1963, section 5) writes it as a mean over
-all orders of the classes of W, the mean of h over the k = m // 2 disjoint pairs (1, 2), (3, 4), ... of an order. Within
-W the pairs *are* independent, and since exp is convex, E exp(-s U) <= E exp(-s W): Chernoff's bound for means of k
-independent numbers between 0 and 1 holds for U as it stands,
+two new classes. For m drawn classes we observe U(t), the mean of h over all m (m - 1) / 2 pairs of them. These pairs
+are not independent, since each class is in m - 1 of them; U is a U-statistic. Hoeffding (1963, section 5) writes it as
+the mean, over all orders of the classes, of W: the mean of h over the k = m // 2 disjoint pairs (1, 2), (3, 4), ... of
+an order. Within W the pairs *are* independent, and since exp is convex, E exp(-s U) <= E exp(-s W). Chernoff's bound
+for means of k independent numbers between 0 and 1 therefore holds for U unchanged:
 
     P(U(t) <= u) <= exp(-k KL(u, R(t)))    for u < R(t),    KL(u, r) = u log(u / r) + (1 - u) log((1 - u) / (1 - r)).
 
-So with the largest u* for which exp(-k KL(u*, alpha)) <= delta, a threshold with R(t) > alpha has U(t) <= u* with a
-probability of at most delta. We take the lowest similarity with U(t) <= u*. As U and R fall with t, this is Learn-then-
-Test by a fixed sequence, from the highest threshold down, and needs no correction for many thresholds: if the one taken
-breaks the promise, then so does every lower one, and the highest that breaks it (or one as near to it as we like) has
-U <= u*: an event of probability at most delta.
+Let u* be the largest u for which exp(-k KL(u, alpha)) <= delta. A threshold with R(t) > alpha then has U(t) <= u* with
+probability at most delta. We choose the lowest similarity with U(t) <= u*. Since U and R decrease with t, this is
+Learn-then-Test with a fixed sequence, from the highest threshold down, and needs no correction for multiple thresholds:
+if the chosen threshold breaks the guarantee, so does every lower one, and the highest threshold that breaks it (or one
+arbitrarily close to it) has U <= u*, an event of probability at most delta.
 
-At u = 0 the bound is (1 - alpha)^k. Fewer classes than 2 log(delta) / log(1 - alpha) can therefore promise nothing, and
-no other method could: if a class matches everything with probability p and otherwise nothing does, then R is
+At u = 0 the bound is (1 - alpha)^k. Fewer classes than 2 log(delta) / log(1 - alpha) therefore cannot guarantee
+anything, with any method: if a class matches everything with probability p and otherwise nothing does, then R is
 1 - (1 - p)^2, and m classes show no false match with probability (1 - p)^m = (1 - R)^(m / 2).
 """
 
@@ -47,24 +47,24 @@ __all__ = [
     "threshold_below",
 ]
 
-FEW_PAIRS = 1 << 23  # whose similarities are computed exactly
-ABOVE = 2.0**-17  # more than a step that similarities are rounded to
-BINS = 2000  # of the curve of probabilities
+FEW_PAIRS = 1 << 23  # up to this number of pairs, similarities are computed exactly
+ABOVE = 2.0**-17  # more than a step of rounded similarities
+BINS = 2000  # bins of the probability curve
 
 
 @dataclass(frozen=True)
 class Promise:
-    """A threshold, what it promises, and what it costs.
+    """A threshold, its guarantee, and its rates on the classes that it was chosen on.
 
     Attributes:
-        threshold: A similarity: the cosine, or minus the Euclidean distance.
-        false_matches: The rate that is promised not to be exceeded on new classes,
-        confidence: with this probability over the classes that the threshold was chosen on.
-        classes: How many these were.
-        seen: The rate of false matches among them.
-        true_matches: The mean over classes of the share of their pairs that is recognised.
-        similarities: Knots of the curve of probabilities, rising.
-        probabilities: At the knots, of being of one class where both answers are equally likely beforehand.
+        threshold: Similarity: the cosine, or minus the Euclidean distance.
+        false_matches: Guaranteed maximum rate of false matches on new classes.
+        confidence: Probability of the guarantee, over the classes that the threshold was chosen on.
+        classes: Number of these classes.
+        seen: Rate of false matches among these classes.
+        true_matches: Mean over classes of the share of their pairs that reach the threshold.
+        similarities: Knots of the probability curve, ascending.
+        probabilities: Probability at each knot that two items are of one class, with equal priors.
     """
 
     threshold: float
@@ -78,7 +78,7 @@ class Promise:
 
 
 def classes_needed(false_matches: float, confidence: float) -> int:
-    """The fewest classes that can promise so few false matches.
+    """Return the smallest number of classes that can guarantee a rate of false matches.
 
     Example:
         >>> classes_needed(0.01, 0.95), classes_needed(0.001, 0.95)
@@ -89,7 +89,7 @@ def classes_needed(false_matches: float, confidence: float) -> int:
 
 
 def least_false_matches(classes: int, confidence: float) -> float:
-    """The smallest rate of false matches that so many classes can promise.
+    """Return the smallest rate of false matches that a number of classes can guarantee.
 
     Example:
         >>> round(least_false_matches(100, 0.95), 4)
@@ -99,10 +99,10 @@ def least_false_matches(classes: int, confidence: float) -> float:
 
 
 def check_promise(classes: int, false_matches: float, confidence: float) -> None:
-    """Refuse a promise that so many classes cannot give, whatever their similarities are.
+    """Raise an error if this number of classes cannot guarantee the rate, whatever their similarities are.
 
     Raises:
-        InputError: It says how many classes it takes, and what these can promise.
+        InputError: If there are too few classes; the message says how many are needed, and what these can guarantee.
     """
     if classes < classes_needed(false_matches, confidence):
         least = math.ceil(1e4 * least_false_matches(classes, confidence)) / 1e4
@@ -115,7 +115,7 @@ def check_promise(classes: int, false_matches: float, confidence: float) -> None
 
 
 def most_false_matches_seen(classes: int, false_matches: float, confidence: float) -> float:
-    """The largest rate among the classes at hand, u* above, that still allows the promise; -1 if none does.
+    """Return the largest observed rate (u* in the module docstring) that still allows the guarantee; -1 if none does.
 
     Example:
         >>> round(most_false_matches_seen(2000, 0.01, 0.95), 4), most_false_matches_seen(500, 0.01, 0.95)
@@ -135,7 +135,7 @@ def most_false_matches_seen(classes: int, false_matches: float, confidence: floa
 
 
 def threshold_below(values: Float64[np.ndarray, " n"], weights: Float64[np.ndarray, " n"], most: float) -> float:
-    """The lowest of the values that values of no more than this total weight reach; or one above them all.
+    """Return the lowest value v such that the values >= v weigh at most `most`; a number above all values if none does.
 
     Example:
         >>> threshold_below(np.array([0.1, 0.4, 0.3]), np.array([0.5, 0.25, 0.25]), 0.3)
@@ -155,17 +155,17 @@ def promise_threshold(
     confidence: float = 0.95,
     distance: str = "cosine",
 ) -> Promise:
-    """Choose the lowest threshold that keeps a promise about false matches on new classes.
+    """Choose the lowest threshold that guarantees a rate of false matches on new classes.
 
     Args:
         embeddings: One row per item.
-        labels: One label per row, of classes that had no part in the training.
-        false_matches: The rate to promise: of pairs of items of two new classes, how many reach the threshold.
-        confidence: The probability, over the drawn classes, that the promise is kept.
+        labels: One label per row, of classes that were not used in training.
+        false_matches: Rate to guarantee: share of pairs of items of two new classes that reach the threshold.
+        confidence: Probability, over the drawn classes, that the guarantee holds.
         distance: "cosine" or "euclidean".
 
     Raises:
-        InputError: Where there are too few classes to promise that; it says how many it takes.
+        InputError: If there are too few classes for the guarantee; the message says how many are needed.
     """
     items = as_scored_items(embeddings, labels, distance=distance)
     classes = len(items.classes)
@@ -192,49 +192,53 @@ Weighted = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _weighted(sides: Sides) -> tuple[Weighted, Weighted]:
-    """Similarities of pairs of one class and of two, each with its weight.
+    """Return the similarities of pairs of one class and of pairs of two classes, with their weights.
 
-    Each pair of classes counts the same, and so does each class with two items or more; the weights of each kind add up
-    to one.
+    Each pair of classes has the same total weight, and so does each class with at least two items; the weights of each
+    kind add up to one.
     """
     sizes = torch.bincount(sides.codes).double()
-    many = len(sizes)
+    count = len(sizes)
     pairs = sizes * (sizes - 1) / 2
     inside = torch.where(pairs > 0, 1 / (pairs * max(1, int((pairs > 0).sum()))), 0.0)
     few = len(sides.codes) * (len(sides.codes) - 1) // 2 <= FEW_PAIRS
     compare: ExactSimilarities | RoundedSimilarities = ExactSimilarities(sides) if few else RoundedSimilarities(sides)
-    kept: tuple[list[Weighted], list[Weighted]] = ([], [])
+    parts: tuple[list[Weighted], list[Weighted]] = ([], [])
     groups = len(sides.starts) - 1
     for a in range(groups):
         for b in range(a, groups):
             rows, columns = sides.rows(a), sides.columns(b)
             keys = compare.block(rows, columns)
-            mine, theirs = sides.codes[rows, None], sides.codes[columns]
+            row_codes, column_codes = sides.codes[rows, None], sides.codes[columns]
             valid = sides.valid(rows, columns)
-            same = mine == theirs
+            same = row_codes == column_codes
             apart = ~same if valid is None else ~same & valid
-            weight = (2 / (many * (many - 1))) / (sizes[mine] * sizes[theirs])
-            kept[1].append(_merged(compare.similarities(keys[apart]), weight[apart].numpy()))
+            weight = (2 / (count * (count - 1))) / (sizes[row_codes] * sizes[column_codes])
+            parts[1].append(_merged(compare.similarities(keys[apart]), weight[apart].numpy()))
             if a == b:
                 same = same if valid is None else same & valid
-                kept[0].append(_merged(compare.similarities(keys[same]), inside[mine].expand(same.shape)[same].numpy()))
-    return _merged(*map(np.concatenate, zip(*kept[0], strict=True))), _merged(
-        *map(np.concatenate, zip(*kept[1], strict=True))
+                parts[0].append(
+                    _merged(compare.similarities(keys[same]), inside[row_codes].expand(same.shape)[same].numpy())
+                )
+    return _merged(*map(np.concatenate, zip(*parts[0], strict=True))), _merged(
+        *map(np.concatenate, zip(*parts[1], strict=True))
     )
 
 
 def _merged(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Weighted:
-    """Equal similarities once, with the sum of their weights."""
-    distinct, place = np.unique(values, return_inverse=True)
-    return distinct, np.bincount(place, weights=weights, minlength=len(distinct)).astype(np.float64)  # even of nothing
+    """Merge equal similarities, and add up their weights."""
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return distinct, np.bincount(inverse, weights=weights, minlength=len(distinct)).astype(
+        np.float64
+    )  # float64 even if empty
 
 
 def _probabilities(
     positives: Weighted, negatives: Weighted, classes: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The probability of one class by isotonic regression, where both answers are equally likely beforehand.
+    """Return the probability of being of one class by isotonic regression, with equal priors.
 
-    What was never seen among m classes may still happen: no probability is nearer to 0 or 1 than 1 / (m + 2).
+    An event never observed among m classes is still possible: no probability is closer to 0 or 1 than 1 / (m + 2).
     """
     from sklearn.isotonic import IsotonicRegression
 
@@ -242,23 +246,23 @@ def _probabilities(
     edges = np.unique(
         np.concatenate([np.quantile(side, np.linspace(0, 1, BINS // 2)) for side in (positives[0], negatives[0])])
     )
-    place = np.searchsorted(edges, every, side="right") - 1
+    bins = np.searchsorted(edges, every, side="right") - 1
     weights = np.concatenate([positives[1], negatives[1]])
-    total = np.bincount(place, weights=weights, minlength=len(edges))
-    won = np.bincount(place[: len(positives[0])], weights=positives[1], minlength=len(edges))
+    total = np.bincount(bins, weights=weights, minlength=len(edges))
+    won = np.bincount(bins[: len(positives[0])], weights=positives[1], minlength=len(edges))
     filled = total > 0
-    centre = np.bincount(place, weights=weights * every, minlength=len(edges))[filled] / total[filled]
+    centre = np.bincount(bins, weights=weights * every, minlength=len(edges))[filled] / total[filled]
     share = won[filled] / total[filled]
     fitted = IsotonicRegression().fit_transform(centre, share, sample_weight=total[filled])
     chances = np.clip(fitted, 1 / (classes + 2), 1 - 1 / (classes + 2))
-    turns = np.ones(len(chances), dtype=bool)  # within a level step only its ends matter
+    turns = np.ones(len(chances), dtype=bool)  # of a flat step only its ends matter
     turns[1:-1] = (np.diff(chances)[:-1] != 0) | (np.diff(chances)[1:] != 0)
     knots, first = np.unique(centre[turns], return_index=True)
     return tuple(knots.tolist()), tuple(chances[turns][first].tolist())
 
 
 def check_rates(false_matches: float, confidence: float) -> None:
-    """Refuse what is no rate."""
+    """Raise an error if a value is not a rate."""
     if not (0 < false_matches < 1 and 0 < confidence < 1):
         raise InputError(
             f"false_matches and confidence must lie between 0 and 1; got {false_matches} and {confidence}."

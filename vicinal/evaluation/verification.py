@@ -1,4 +1,4 @@
-"""Same or different: how well one threshold on the similarity tells pairs of one class from pairs of two."""
+"""Verification: how well a threshold on the similarity separates pairs of one class from pairs of two classes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 __all__ = ["Verification", "verify", "verify_items"]
 
 
-# Rates of a threshold on the similarity: the curves ROC and DET, their area, and what they say at one point.
+# Rates of a similarity threshold: the ROC and DET curves, the area under ROC, and operating points.
 #
-# Two items are called the same where their similarity is at least the threshold. FAR, the rate of false accepts, is
-# the share of the pairs of two classes that is called the same; TAR, that of true accepts, the share of the pairs of
-# one class; FRR = 1 - TAR.
+# Two items are accepted as the same if their similarity is at least the threshold. FAR, the rate of false accepts, is
+# the share of the pairs of two classes that are accepted; TAR, the rate of true accepts, is the share of the pairs of
+# one class that are accepted; FRR = 1 - TAR.
 
 
 class Curve(NamedTuple):
-    """The points of ROC and DET from the highest threshold to the lowest; those on straight pieces are left out.
+    """Points of ROC and DET from the highest threshold to the lowest, without points on straight segments.
 
     Attributes:
-        thresholds: Falling from infinity, where nothing is accepted.
-        false_accepts: The FAR at each.
-        true_accepts: The TAR at each; 1 - TAR over FAR is the curve DET.
+        thresholds: Thresholds, descending from infinity, which accepts nothing.
+        false_accepts: FAR at each threshold.
+        true_accepts: TAR at each threshold; 1 - TAR over FAR is the DET curve.
     """
 
     thresholds: Float64[np.ndarray, " t"]
@@ -48,14 +48,14 @@ class Curve(NamedTuple):
 
 
 class OperatingPoint(NamedTuple):
-    """A score and the threshold that it belongs to."""
+    """A score and its threshold."""
 
     score: float
     threshold: float
 
 
 def area(counts: PairCounts) -> float:
-    """The area under ROC: how often a pair of one class is more alike than one of two; ties count half.
+    """Return the area under ROC: how often a pair of one class is more similar than a pair of two; ties count half.
 
     Example:
         >>> area(PairCounts(np.array([0.1, 0.5, 0.9]), np.array([0, 1, 1]), np.array([2, 1, 0])))
@@ -67,7 +67,7 @@ def area(counts: PairCounts) -> float:
 
 
 def curve_of(counts: PairCounts) -> Curve:
-    """ROC, with the point where nothing is accepted; points on a straight line between others are left out.
+    """Return ROC, including the point where nothing is accepted; points on straight segments are left out.
 
     Example:
         >>> curve_of(PairCounts(np.array([0.1, 0.5, 0.9]), np.array([0, 1, 1]), np.array([2, 1, 1]))).true_accepts
@@ -80,38 +80,40 @@ def curve_of(counts: PairCounts) -> Curve:
 
 
 def true_accepts_at(counts: PairCounts, false_accepts: float) -> OperatingPoint:
-    """The greatest TAR of a threshold whose FAR is no more than this, and the lowest such threshold."""
+    """Return the highest TAR of a threshold whose FAR is at most this, and the lowest such threshold."""
     thresholds, false, true = counts.accepted
-    place = int(np.searchsorted(false, false_accepts * float(false[-1]) * (1 + 1e-12), side="right")) - 1
-    return OperatingPoint(float(true[place] / true[-1]), _finite(thresholds, place))
+    index = int(np.searchsorted(false, false_accepts * float(false[-1]) * (1 + 1e-12), side="right")) - 1
+    return OperatingPoint(float(true[index] / true[-1]), _finite(thresholds, index))
 
 
 def equal_error(counts: PairCounts) -> OperatingPoint:
-    """The EER, where FAR and FRR are equal: on the straight line between the two points of ROC around it."""
+    """Return the EER, where FAR and FRR are equal, interpolated linearly between the two ROC points around it."""
     thresholds, false, true = counts.accepted
     accepted, rejected = false / false[-1], 1 - true / true[-1]
-    place = int(np.argmax(accepted >= rejected))
-    gap, after = rejected[place - 1] - accepted[place - 1], accepted[place] - rejected[place]
-    way = gap / (gap + after)
-    return OperatingPoint(float((1 - way) * accepted[place - 1] + way * accepted[place]), _finite(thresholds, place))
+    index = int(np.argmax(accepted >= rejected))
+    gap, after = rejected[index - 1] - accepted[index - 1], accepted[index] - rejected[index]
+    fraction = gap / (gap + after)
+    return OperatingPoint(
+        float((1 - fraction) * accepted[index - 1] + fraction * accepted[index]), _finite(thresholds, index)
+    )
 
 
 def best_accuracy(counts: PairCounts) -> OperatingPoint:
-    """The greatest share of right answers where pairs of one class and of two count the same: (TAR + 1 - FAR) / 2."""
+    """Return the best balanced accuracy, where both kinds of pairs have equal weight: (TAR + 1 - FAR) / 2."""
     thresholds, false, true = counts.accepted
     right = (true / true[-1] + 1 - false / false[-1]) / 2
-    place = int(np.argmax(right))
-    return OperatingPoint(float(right[place]), _finite(thresholds, place))
+    index = int(np.argmax(right))
+    return OperatingPoint(float(right[index]), _finite(thresholds, index))
 
 
 def _finite(thresholds: Float64[np.ndarray, " t"], place: int) -> float:
-    """The threshold there; for the one that accepts nothing the number above all similarities."""
+    """Return the threshold at an index; for the one that accepts nothing, the next float above all similarities."""
     return float(np.nextafter(thresholds[1], np.inf) if place == 0 else thresholds[place])
 
 
 RATES = {"TAR@FAR=1e-2": 1e-2, "TAR@FAR=1e-3": 1e-3, "TAR@FAR=1e-4": 1e-4, "TAR@FAR=1e-5": 1e-5, "TAR@FAR=1e-6": 1e-6}
-FIRM = 100  # false accepts from which on a rate is more than a few accidents
-FEW_CLASSES = 30  # below which resampled classes say little
+FIRM = 100  # number of false accepts from which a rate is reliable
+FEW_CLASSES = 30  # number of classes below which a bootstrap over classes says little
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,16 +121,16 @@ class Verification:
     """How well a threshold on the similarity decides between same and different.
 
     Attributes:
-        overall: AUC, EER, accuracy (where both kinds of pairs count the same), and TAR at those FARs that there are
-            enough pairs for.
-        intervals: Of each, over classes.
-        thresholds: Of each but AUC: the similarity, the cosine or minus the Euclidean distance.
-        curve: The points of ROC; `det` has the rates of errors.
-        pairs: How many of one class, and of two.
-        classes: The labels in rising order.
-        by_class: For each class with pairs, the share of them that the threshold of each rate accepts.
-        settings: What was asked for.
-        notes: What a reader should know before believing the numbers.
+        overall: AUC, EER, accuracy (balanced: both kinds of pairs have equal weight), and TAR at each FAR that there
+            are enough pairs for.
+        intervals: Interval of each score, over classes.
+        thresholds: Threshold of each score but AUC: the cosine, or minus the Euclidean distance.
+        curve: Points of ROC; `det` has the error rates.
+        pairs: Numbers of pairs of one class, and of two classes.
+        classes: Labels in ascending order.
+        by_class: For each class with pairs, the share of them that the threshold of each score accepts.
+        settings: Settings of the evaluation.
+        notes: Caveats to read before relying on the numbers.
 
     Example:
         >>> found = verify([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]], ["a", "a", "b", "b"])
@@ -150,7 +152,7 @@ class Verification:
         return look_up("score", name, self.overall)
 
     def keys(self) -> Iterable[str]:
-        """Names of the scores, so that `dict(verification)` has them all."""
+        """Return the names of the scores, so that `dict(verification)` works."""
         return self.overall.keys()
 
     def __repr__(self) -> str:
@@ -166,7 +168,7 @@ class Verification:
         return "\n".join([*lines, "", self.summary(), *(f"Note: {note}" for note in self.notes)])
 
     def summary(self) -> str:
-        """How many pairs and classes there were, and how much classes differ."""
+        """Return the numbers of pairs and classes, and how much classes differ, as text."""
         spread = ""
         name = next((name for name, rate in reversed(RATES.items()) if rate * self.pairs[1] >= FIRM), "")
         if name in self.by_class:
@@ -178,15 +180,15 @@ class Verification:
 
     @property
     def det(self) -> tuple[Float64[np.ndarray, " t"], Float64[np.ndarray, " t"]]:
-        """The curve DET: the rates of false accepts and of false rejects."""
+        """DET curve: the rates of false accepts and of false rejects."""
         return self.curve.false_accepts, 1 - self.curve.true_accepts
 
     def per_class(self, name: str) -> dict[int | str, float]:
-        """The share of each class's pairs that the threshold of a score accepts, worst class first."""
+        """Return the share of each class's pairs that the threshold of a score accepts, worst class first."""
         return dict(sorted(look_up("score per class", name, self.by_class).items(), key=lambda entry: entry[1]))
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw DET; save the figure if a path is given."""
+        """Draw the DET curve; save the figure if a path is given."""
 
         figure = draw_det(self)
         if path is not None:
@@ -195,11 +197,11 @@ class Verification:
         return figure
 
     def to_dict(self) -> dict[str, float]:
-        """Each score by its name."""
+        """Return each score by name."""
         return {name: float(value) for name, value in self.overall.items()}
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Return all but the curve as JSON, and write it if a path is given."""
+        """Return everything except the curve as JSON, and write it if a path is given."""
         record: dict[str, Any] = {
             "overall": self.to_dict(),
             "intervals": {name: list(ends) for name, ends in self.intervals.items()},
@@ -226,18 +228,18 @@ def verify(
     intervals: Bootstrap | None = USUAL_INTERVALS,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Verification:
-    """Score embeddings by how well one threshold on the similarity tells pairs of one class from pairs of two.
+    """Score embeddings by how well a similarity threshold separates pairs of one class from pairs of two classes.
 
-    All pairs are counted, blocks of them at a time. Up to 33 million pairs similarities are exact; beyond that they are
+    All pairs are counted, block by block. For up to 33 million pairs, similarities are exact; beyond that they are
     computed in float32 and rounded to steps of 4e-6, and everything else is exact.
 
     Args:
         embeddings: One row per item, or per query if there is a gallery; or an embedder.
-        labels: One label per row; or the dataset that the rows are of. `GroundTruth(labels, sequences=...)` leaves out
+        labels: One label per row; or the dataset of the rows. `GroundTruth(labels, sequences=...)` leaves out
             pairs of one sequence.
         gallery: Pair of embeddings and labels, one row per reference, for queries that are compared with other items.
         distance: "cosine" or "euclidean"; by default the embedder's own, and cosine for embeddings.
-        exact: False rounds the similarities of few pairs as those of many, which takes a fraction of the time.
+        exact: Whether similarities are exact if there are few pairs; False rounds them, which is much faster.
         intervals: Resamples, confidence and seed of the intervals; None for no intervals.
         progress: Callback, called with the fraction of pairs that are done.
 
@@ -262,7 +264,7 @@ def verify_items(
     intervals: Bootstrap | None = USUAL_INTERVALS,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Verification:
-    """Do what `verify` does, for items that are checked already."""
+    """Score items that are already validated; see `verify`."""
     bootstrap = intervals or NO_INTERVALS
     counts, groups = count_pairs(items, exact=exact, progress=progress)
     pairs = int(counts.positives.sum()), int(counts.negatives.sum())
@@ -311,33 +313,33 @@ def _notes(counts: PairCounts, negatives: int, classes: int, draws: int) -> tupl
 def _by_class(
     groups: GroupCounts, thresholds: Mapping[str, float], classes: tuple[int, ...] | tuple[str, ...]
 ) -> dict[str, dict[int | str, float]]:
-    """The share of each class's pairs that each threshold accepts."""
+    """Return the share of each class's pairs that each threshold accepts."""
     if groups.similarities is None or groups.codes is None:
         return {}
     pairs = np.bincount(groups.codes, minlength=len(classes))
-    known = np.flatnonzero(pairs)
-    found = {}
+    with_pairs = np.flatnonzero(pairs)
+    shares = {}
     for name, threshold in thresholds.items():
         accepted = np.bincount(groups.codes[groups.similarities >= threshold], minlength=len(classes))
-        found[name] = {classes[code]: float(accepted[code] / pairs[code]) for code in known}
-    return found
+        shares[name] = {classes[code]: float(accepted[code] / pairs[code]) for code in with_pairs}
+    return shares
 
 
 def _intervals(groups: GroupCounts, overall: Mapping[str, float], bootstrap: Bootstrap) -> dict[str, Interval]:
-    """Bootstrap over groups of whole classes: pairs of one class fail together, and those of two classes with both.
+    """Bootstrap over groups of whole classes, since the pairs of a class are not independent of each other.
 
-    A pair of two groups comes up as often as both are drawn, one within a group as often as the group. Scores of a draw
-    are read off the curve at a few hundred thresholds; what counts is how far they are from the same reading without a
-    draw.
+    A pair of two groups is weighted by the product of how often both are drawn, a pair within a group by how often the
+    group is drawn. The scores of a draw are read off the curve at a few hundred thresholds; the interval uses their
+    difference from the same reading without resampling.
     """
-    many = len(groups.positives)
-    times = times_drawn(np.random.default_rng(bootstrap.seed), bootstrap.draws, many)
-    times = np.vstack([np.ones(many), times])
+    count = len(groups.positives)
+    times = times_drawn(np.random.default_rng(bootstrap.seed), bootstrap.draws, count)
+    times = np.vstack([np.ones(count), times])
     within = np.einsum("gge->ge", groups.negatives).astype(np.float64)
     between = groups.negatives.astype(np.float64)
-    between[np.arange(many), np.arange(many)] = 0
+    between[np.arange(count), np.arange(count)] = 0
     negatives = times @ within
-    for group in range(many):
+    for group in range(count):
         negatives += times[:, group, None] * (times @ between[group])
     scores = _coarse_scores(times @ groups.positives, negatives, overall)
     tail = (1 - bootstrap.confidence) / 2
@@ -353,39 +355,39 @@ def _intervals(groups: GroupCounts, overall: Mapping[str, float], bootstrap: Boo
 def _coarse_scores(
     positives: NDArray[np.float64], negatives: NDArray[np.float64], wanted: Iterable[str]
 ) -> dict[str, NDArray[np.float64]]:
-    """The scores of each row of counts between edges."""
+    """Return the scores of each row of counts in bins."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        # accepted from each edge on, the highest first, and before it nothing
+        # accepted from each edge on, the highest edge first; at the start nothing is
         true, false = (
             np.cumsum(np.pad(counts[:, ::-1], ((0, 0), (1, 0))), axis=1) / counts.sum(axis=1, keepdims=True)
             for counts in (positives, negatives)
         )
-    found = {
+    results = {
         "AUC": np.sum(np.diff(false, axis=1) * (true[:, 1:] + true[:, :-1]) / 2, axis=1),
         "accuracy": np.max((true + 1 - false) / 2, axis=1),
         "EER": np.array([_crossing(f, 1 - t) for f, t in zip(false, true, strict=True)]),
     }
     for name in wanted:
         if name in RATES:
-            found[name] = np.array([np.interp(RATES[name], f, t) for f, t in zip(false, true, strict=True)])
-    return {name: found[name] for name in wanted}
+            results[name] = np.array([np.interp(RATES[name], f, t) for f, t in zip(false, true, strict=True)])
+    return {name: results[name] for name in wanted}
 
 
 def _crossing(accepted: NDArray[np.float64], rejected: NDArray[np.float64]) -> float:
-    place = int(np.argmax(accepted >= rejected))
-    if place == 0:
+    index = int(np.argmax(accepted >= rejected))
+    if index == 0:
         return float("nan")
-    gap, after = rejected[place - 1] - accepted[place - 1], accepted[place] - rejected[place]
-    return float(accepted[place - 1] + gap / (gap + after) * (accepted[place] - accepted[place - 1]))
+    gap, after = rejected[index - 1] - accepted[index - 1], accepted[index] - rejected[index]
+    return float(accepted[index - 1] + gap / (gap + after) * (accepted[index] - accepted[index - 1]))
 
 
-# The curve DET of a verification: both kinds of errors, on logarithmic axes.
+# The DET curve of a verification: both kinds of errors, on logarithmic axes.
 
 LOWEST = 1e-7
 
 
 def draw_det(found: Verification) -> Figure:
-    """Draw false rejects over false accepts, with the EER and the rates that there are scores for."""
+    """Draw false rejects over false accepts, and mark the EER and the scored rates."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.5, 4.5), layout="constrained")

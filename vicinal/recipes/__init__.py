@@ -1,8 +1,8 @@
-"""Recipes that come with vicinal, found by name: "thesis/cub-bn_inception".
+"""Recipes that come with vicinal, by name: "thesis/cub-bn_inception".
 
-A study is a folder. The files in it are conditions (data, protocol, network, batches, how long), each of them whole by
-itself; those in its `losses` are what belongs to a loss, and are laid over any of the conditions:
-`Recipe.read("ccp/cub", "ccp/losses/c2-ccp")`. What a search may vary is in its `spaces`, which are no recipes.
+A study is a folder. Its files are conditions (data, protocol, network, batches, budget), each a complete recipe. The
+files in its subfolder `losses` hold the settings of a loss, and are applied on top of any of the conditions:
+`Recipe.read("ccp/cub", "ccp/losses/c2-ccp")`. Its subfolder `spaces` holds search spaces, which are not recipes.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ LOSSES, SPACES = "losses", "spaces"
 @final
 @dataclass(frozen=True)
 class RecipeSummary:
-    """What a list says about a recipe; None for what the file leaves to the recipe it is laid over.
+    """Summary of a recipe for a list; None for settings that the file leaves to the recipe below it.
 
     Attributes:
-        name: As `find_recipe` takes it.
-        about: The first line of the file's comment.
-        data: The dataset.
-        protocol: How its classes are divided.
+        name: Name for `find_recipe`.
+        about: First line of the file's comment.
+        data: Name of the dataset.
+        protocol: Protocol that splits its classes.
         select_on_test: Whether the step is chosen by the test classes, which leaks.
-        loss: Of a whole recipe or of a loss.
-        backbone: The network.
-        freeze: Whether only its head is trained; "trunk" where its last stages are too.
+        loss: Name of the loss.
+        backbone: Name of the network.
+        freeze: Whether only the head is trained; "trunk" if the last stages are trained too.
         dim: Length of the embeddings.
-        images_seen: Steps times images in a batch: what one run on one fold costs.
-        stops_early: Whether that is a bound, since training ends when validation scores have long not improved.
+        images_seen: Number of steps times images per batch: the cost of one run on one fold.
+        stops_early: Whether that is an upper bound, since training stops when validation scores no longer improve.
     """
 
     name: str
@@ -76,7 +76,7 @@ def space_names() -> list[str]:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """Return the file of a recipe: a path as it is, or one that comes with vicinal by its name.
+    """Return the file of a recipe, given its path or the name of one that comes with vicinal.
 
     Example:
         >>> find_recipe("glyphs").name
@@ -86,7 +86,7 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def find_space(name: str | Path) -> Path:
-    """Return the file of a search space: a path as it is, or one that comes with vicinal by its name.
+    """Return the file of a search space, given its path or the name of one that comes with vicinal.
 
     Example:
         >>> find_space("ccp/spaces/proxies").name
@@ -96,7 +96,7 @@ def find_space(name: str | Path) -> Path:
 
 
 def expand(name: str | Path) -> list[str]:
-    """Return the recipes in a folder (a path, or one of those that come with vicinal), or the one recipe of that name.
+    """Return the recipes in a folder (a path, or a folder that comes with vicinal), or the single recipe of that name.
 
     Example:
         >>> expand("pair-weighting/losses")[:2]
@@ -115,7 +115,7 @@ def expand(name: str | Path) -> list[str]:
 
 
 def losses_beside(name: str | Path) -> list[str]:
-    """Return the losses that can be laid over the conditions of a study: the recipes in `losses` beside them.
+    """Return the losses that can be combined with the conditions of a study: the recipes in its subfolder `losses`.
 
     Example:
         >>> losses_beside("reality-check/cub")[:2]
@@ -130,7 +130,7 @@ def losses_beside(name: str | Path) -> list[str]:
 
 
 def describe_recipe(name: str | Path) -> RecipeSummary:
-    """Return what a list says about a recipe, its cost computed from its settings.
+    """Return the summary of a recipe, with its cost computed from its settings.
 
     Example:
         >>> summary = describe_recipe("thesis/cub-resnet50")
@@ -140,7 +140,7 @@ def describe_recipe(name: str | Path) -> RecipeSummary:
     path = find_recipe(name)
     text, values = read_text(path), read_toml(path)
     training = values.get("training", {})
-    values = {**training, **values} if isinstance(training, dict) else values  # they may stand among the others
+    values = {**training, **values} if isinstance(training, dict) else values  # they may also be at the top level
     first = text.lstrip().partition("\n")[0]
     return RecipeSummary(
         name=str(name),
@@ -168,16 +168,16 @@ def _names() -> tuple[str, ...]:
 
 
 def _find(kind: str, name: str | Path, names: list[str], folders: Collection[str] = ()) -> Path:
-    """Return the file of a recipe or space; where there is none, the nearest of names and folders is offered."""
+    """Return the file of a recipe or space; if there is none, raise an error that suggests the nearest name."""
     path = Path(name)
     if path.suffix == ".toml" and path.is_file():
         return path
-    asked = path.as_posix().removesuffix(".toml")
-    if asked in names:
-        return SHIPPED / f"{asked}.toml"
-    if any(known.startswith(f"{asked}/") for known in names):
-        raise InputError(f"{name} is a folder of recipes; name one of: {', '.join(expand(asked))}.")
-    near = difflib.get_close_matches(asked.removeprefix("recipes/"), [*names, *folders], n=1, cutoff=0.5)
+    requested = path.as_posix().removesuffix(".toml")
+    if requested in names:
+        return SHIPPED / f"{requested}.toml"
+    if any(existing.startswith(f"{requested}/") for existing in names):
+        raise InputError(f"{name} is a folder of recipes; name one of: {', '.join(expand(requested))}.")
+    near = difflib.get_close_matches(requested.removeprefix("recipes/"), [*names, *folders], n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     files = "and there is no such file" if path.suffix == ".toml" else "and a file's name ends in .toml"
     raise InputError(f"Unknown {kind} {str(name)!r}{hint} `vicinal recipes` lists those of vicinal, {files}.")
