@@ -276,7 +276,7 @@ def _pretrained(library: Any, model: str) -> tuple[nn.Module, HubImages]:
             raise InputError(f"{wrong}: {str(error).strip().splitlines()[0]}") from None
     missing = sorted(loading_info["missing_keys"])
     if missing:
-        raise InputError(f"{wrong}: its weights lack {', '.join(missing[:3])}{', ...' * (len(missing) > 3)}.")
+        raise InputError(f"{wrong}: its weights lack {', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}.")
     return network, images
 
 

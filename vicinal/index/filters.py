@@ -221,16 +221,21 @@ class _Parser:
             return And((Not(inside), Not(Null(column)))) if negated else inside
         kind, sign, _ = self._next()
         if negated or kind != "sign" or sign not in _OPERATORS:
-            self.place -= kind != "end"
+            self._put_back(kind)
             raise self._unexpected("'in'" if negated else "a comparison such as =, < or in")
         return Compare(column, _OPERATORS[sign], self._value())
+
+    def _put_back(self, kind: str) -> None:
+        """Step back to the token that was just read, so that an error names its position; the end was not passed."""
+        if kind != "end":
+            self.place -= 1
 
     def _column(self) -> str:
         kind, text, _ = self._next()
         if kind == "quoted":
             return text[1:-1].replace('""', '"')
         if kind != "word" or text.lower() in ("and", "or", "in", "is", "null", "true", "false"):
-            self.place -= kind != "end"
+            self._put_back(kind)
             raise self._unexpected("the name of a column")
         return text
 
@@ -243,7 +248,7 @@ class _Parser:
             return _plain(int(text) if whole else float(text), "a column")
         if kind == "word" and text.lower() in ("true", "false"):
             return text.lower() == "true"
-        self.place -= kind != "end"
+        self._put_back(kind)
         if kind == "word" and text.lower() == "null":
             raise self._unexpected("a value; nothing equals null, ask 'is null'")
         raise self._unexpected("a value: a number, true, false, or a text in single quotes")

@@ -213,7 +213,7 @@ class Index:
         rows = checked_rows(foreign.vectors, f"the vectors of {file}")
         source = source_of_rows(rows, foreign.ids, foreign.labels, foreign.metadata)
         if is_index(path):
-            index = cls(path)
+            index = cls(path, allow_code=allow_code)
             _check_settled(index, store, distance)
             check_file(file, foreign, index.distance, index.path)
             index.changes = index._add_rows(source, rows, foreign.files, model or foreign.embedder or None)
@@ -221,7 +221,7 @@ class Index:
         usual = "cosine" if model is None else model.distance
         header = header_of(rows, foreign.distance or distance or usual, model or foreign.embedder, foreign.numbers)
         make_index(path, header, model, store, source=source, rows=rows, files=foreign.files)
-        index = cls(path)
+        index = cls(path, allow_code=allow_code)
         index.changes = Changes(added=len(rows))
         return index
 
@@ -490,7 +490,7 @@ class Index:
             with self._generations.writing() as generation:
                 model = self._embedder_of(generation)
                 keys = None if ids is None else list(ids)
-                source = as_source(items, ids=keys, labels=labels, metadata=metadata)
+                source = as_source(items, ids=keys, labels=labels, metadata=metadata, trust=self.trust)
                 if ids is None and len(source) and not source.paths:
                     raise InputError("Items that are not files need ids, by which they can be found and removed again.")
                 return take_in(generation.store, model, replace(source, name=None), progress)

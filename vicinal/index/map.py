@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Float64
@@ -24,9 +24,6 @@ from vicinal.index.folder import IndexFolder
 from vicinal.index.index import Index
 from vicinal.index.item import Item
 from vicinal.neighbours import find_neighbours
-
-if TYPE_CHECKING:
-    from vicinal.index.index import Index
 
 __all__ = ["MapLayout", "export_map", "keep_map", "kept_layout", "lay_out", "map_table"]
 

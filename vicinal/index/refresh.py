@@ -67,7 +67,8 @@ def take_in(store: Store, model: Embedder, source: Source, progress: bool) -> Ch
             positions.append(position)
         elif before != item:
             again.append(item)
-            other += replace(before, stamp=item.stamp) != item
+            if replace(before, stamp=item.stamp) != item:
+                other += 1
     if again:
         _store_again(store, again)
     failed = embed_into(store, model, source, positions, items.__getitem__, progress)
