@@ -376,7 +376,7 @@ class Criterion(nn.Module):
         if bool((labels == labels[0]).all()):
             warn_caller(
                 f"All {len(labels)} items of a batch are of one class: without a second one there is nothing to tell "
-                "apart, and no negative pair. vicinal.sampling draws several classes."
+                "apart, and no negative pair. vicinal.sampling.class_sampler draws several classes."
             )
 
     def __repr__(self) -> str:

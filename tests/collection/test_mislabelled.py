@@ -104,7 +104,8 @@ def test_labels_may_be_names_and_scores_do_not_depend_on_them() -> None:
     (suspect,) = find_mislabelled(items, names)
     assert (suspect.label, suspect.proposed) == ("tern", "wren")
     assert suspect.as_dict()["proposed"] == "wren"
-    assert suspect.score == pytest.approx(find_mislabelled(items, labels)[0].score, rel=1e-6)
+    # Sums over classes run in another order, in float32.
+    assert suspect.score == pytest.approx(find_mislabelled(items, labels)[0].score, rel=1e-5)
 
 
 def test_the_only_item_of_a_class_is_not_suspected() -> None:
