@@ -55,8 +55,7 @@ def read(*names: str) -> Recipe:
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_conditions_carry_data_protocol_network_and_cost(name: str) -> None:
     given, recipe, summary = read_tables(name), read(name), describe_recipe(name)
-    assert {"data", "protocol", "backbone", "dim", "classes_per_batch", "samples_per_class"} <= set(given)
-    assert "steps" in given["training"]
+    assert {"data", "protocol", "backbone", "dim", "classes_per_batch", "samples_per_class", "steps"} <= set(given)
     assert not {"loss", "loss_options", "mining", "memory", "ccp", "on", "fold"} & set(given)
     assert (summary.data, summary.protocol, summary.backbone) == (recipe.data, recipe.protocol, recipe.backbone)
     assert (summary.dim, summary.freeze, summary.select_on_test) == (recipe.dim, recipe.freeze, recipe.select_on_test)
