@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vicinal._util.files import sealed
 from vicinal._util.text import duration
 from vicinal.evaluation import evaluate
 from vicinal.leaderboard import leaderboards
@@ -36,7 +37,7 @@ def _edit(folder: Path, change: Callable[[dict[str, object]], None]) -> None:
     for record in records:
         del record["sha256"]  # of the record as it was
         change(record)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path.write_bytes(b"".join(sealed(json.dumps(record).encode()) + b"\n" for record in records))
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=12))
@@ -133,7 +134,8 @@ def test_the_better_loss_wins_and_equal_ones_do_not(tmp_path: Path, make_compari
     make_comparison(tmp_path / "alike", losses=["triplet"])
     path = tmp_path / "alike" / "journal.jsonl"
     plain = re.sub(r',"sha256":"\w+"', "", path.read_text())
-    path.write_text(plain + plain.replace("triplet", "margin"))
+    both = (plain + plain.replace("triplet", "margin")).splitlines()
+    path.write_bytes(b"".join(sealed(line.encode()) + b"\n" for line in both))
     (alike,) = leaderboards([tmp_path / "alike"])
     same = alike.verdict()
     assert same is not None
@@ -179,11 +181,11 @@ def test_instances_of_proxies_are_drawn_and_do_not_disturb_curves(tmp_path: Path
     assert proxy_instances(board) == []
     before = training_curves(board)
     log = next(tmp_path.glob("trials/*/metrics.jsonl"))
-    with log.open("a") as file:
+    with log.open("ab") as file:
         for instance in (1, 2, 3):
             line = {"step": 60 * instance, "instance": float(instance), "score": 9.0, "proxy spread": 1 / instance}
-            file.write(json.dumps(line) + "\n")
-        file.write('{"step": 190, "sco')  # a process was killed here
+            file.write(sealed(json.dumps(line).encode()) + b"\n")
+        file.write(b'{"step": 190, "sco')  # a process was killed here
     (board,) = leaderboards([tmp_path])
     (chapter,) = proxy_instances(board)
     assert "proxy spread by instance: contrastive from 1 to 0.333" in chapter.blocks[0].panels[0].alt  # type: ignore[union-attr]

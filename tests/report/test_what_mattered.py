@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from vicinal._util.files import sealed
 from vicinal.leaderboard import Leaderboard, leaderboards
 from vicinal.report.blocks import Chart, Code, Prose, Table
 from vicinal.report.chapters.costs import repeat
@@ -29,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, make_comparison: Callable[.
         del record["sha256"]  # of the line as it was
         record |= {"images": 6400}
         record["per_class"]["MAP@R"][0] = None
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path.write_bytes(b"".join(sealed(json.dumps(record).encode()) + b"\n" for record in records))
     return made
 
 
@@ -72,7 +73,7 @@ def test_folds_are_not_called_seeds(tmp_path: Path, make_comparison: Callable[..
     for record in records:
         del record["sha256"]
         record["recipe"]["fold"] = record["recipe"].get("training", {}).get("seed", 0)
-    journal.write_text("".join(json.dumps(record) + "\n" for record in records))
+    journal.write_bytes(b"".join(sealed(json.dumps(record).encode()) + b"\n" for record in records))
     (chapter,) = influence_chapter(leaderboards([made])[0])
     chart = chapter.blocks[1]
     assert isinstance(chart, Chart)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from vicinal._util.files import sealed
 from vicinal.errors import DataError, InputError, UnknownName
 from vicinal.leaderboard import leaderboards
 from vicinal.report import write_report
@@ -150,18 +151,23 @@ def test_a_journal_alone_is_enough(tmp_path: Path, make_comparison: Make) -> Non
     assert "<h3>Training</h3>" not in text
 
 
+def write_lines(journal: Path, text: str) -> None:
+    """Write records, each with its checksum."""
+    journal.write_bytes(b"".join(sealed(line.encode()) + b"\n" for line in text.splitlines()))
+
+
 def test_data_that_is_gone_or_changed_is_said(tmp_path: Path, make_comparison: Make) -> None:
     make_comparison(tmp_path, losses=["triplet"], seeds=[0])
     journal = tmp_path / "journal.jsonl"
     kept = re.sub(r',"sha256":"\w+"', "", journal.read_text())
-    journal.write_text(kept.replace('"data":"digits"', '"data":"/nowhere/digits.npz"'))
+    write_lines(journal, kept.replace('"data":"digits"', '"data":"/nowhere/digits.npz"'))
     assert "No pictures: the data is not at hand" in write_report([tmp_path], progress=False).read_text()
-    journal.write_text(kept.replace('"data":"digits"', '"data":"arrays"'))  # of a dataset that was given in Python
+    write_lines(journal, kept.replace('"data":"digits"', '"data":"arrays"'))  # of a dataset that was given in Python
     text = unescape(write_report([tmp_path], progress=False).read_text())
     assert "it was given as an object, and its name, 'arrays', opens nothing by itself" in text
-    journal.write_text(re.sub(r'"data":"[0-9a-f]{9,}"', '"data":"feedface"', kept))
+    write_lines(journal, re.sub(r'"data":"[0-9a-f]{9,}"', '"data":"feedface"', kept))
     assert "another hash now than that of the runs (feedface)" in write_report([tmp_path], progress=False).read_text()
-    journal.write_text(kept)
+    write_lines(journal, kept)
     file = next(tmp_path.glob("trials/*/test.npz"))
     with np.load(file) as arrays:
         np.savez(file, embeddings=arrays["embeddings"], labels=arrays["labels"][::-1])
@@ -233,7 +239,7 @@ def test_the_network_shown_is_the_best_by_validation_not_by_test(tmp_path: Path,
     for line in lines:
         del line["sha256"]  # of the record as it was
         line["validation"]["MAP@R"] = 1.0 if line["recipe"]["dim"] == 2 else 0.0
-    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    journal.write_bytes(b"".join(sealed(json.dumps(line).encode()) + b"\n" for line in lines))
     assert "All of this is for convnet, 2 dimensions" in write_report([tmp_path], progress=False).read_text()
 
 

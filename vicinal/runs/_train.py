@@ -405,7 +405,7 @@ def _finish(fitted: Fitted, recipe: Recipe, divided: _Divided, bookkeeping: Book
     """Embed and score the test classes, and write all of it down."""
     test, distance = divided.test, fitted.model.distance
     items = embedded_items(fitted.model, test)
-    light: dict[str, Any] = {} if bookkeeping.full_scores else {"full_ranking": False, "draws": 0}
+    light: dict[str, Any] = {} if bookkeeping.full_scores else {"also": [], "intervals": None}
     scores = score_test_items(items, distance, k=recall_at(test.name), **light)
     facts = {**bookkeeping.facts, **facts_of_test(scores, items, test)}
     record = record_of(fitted, recipe, divided.visible, facts)
