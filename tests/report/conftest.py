@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vicinal._util.files import sealed
 from vicinal.data import Dataset, load, split
 from vicinal.data.splits import Split
 from vicinal.evaluation import evaluate
@@ -117,12 +118,13 @@ def _trial(
     run = Run(record, Journal(folder).run_folder(key))
     run.files.folder.mkdir(parents=True)
     run.save_test_items(EmbeddedItems(embeddings, test.labels, None))
-    with run.files.log.open("w") as file:
-        for step in range(10, steps + 1, 10):
-            fall = np.exp(-3 * step / steps)
-            file.write(json.dumps({"step": step, "loss": float(1 + 4 * fall + 0.2 * generator.random())}) + "\n")
-            if step % 20 == 0:
-                file.write(json.dumps({"step": step, "score": float(record.validation["MAP@R"] * (1 - fall))}) + "\n")
+    lines = []
+    for step in range(10, steps + 1, 10):
+        fall = np.exp(-3 * step / steps)
+        lines.append({"step": step, "loss": float(1 + 4 * fall + 0.2 * generator.random())})
+        if step % 20 == 0:
+            lines.append({"step": step, "score": float(record.validation["MAP@R"] * (1 - fall))})
+    run.files.log.write_bytes(b"".join(sealed(json.dumps(line).encode()) + b"\n" for line in lines))
     Journal(folder).append(record)
 
 
