@@ -68,7 +68,7 @@ def test_mnist_that_is_damaged(tmp_path: Path) -> None:
         mnist(tmp_path)
     write_mnist(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(bytes((0, 0, 8, 1, 0, 0, 0, 1, 5)))
-    with pytest.raises(DataError, match="2 test images, but 1 labels"):
+    with pytest.raises(DataError, match="2 test images but 1 labels"):
         mnist(tmp_path)
 
 
