@@ -25,7 +25,7 @@ from sklearn.manifold import TSNE
 from torch import Tensor, nn
 
 import vicinal as vc
-from vicinal.cli.inputs import parse_pairs
+from vicinal.cli.options import parse_pairs
 from vicinal.evaluation import class_distances, covering_radius
 from vicinal.pairs import to_ball
 from vicinal.references import Batch, Proxies, greedy_k_center

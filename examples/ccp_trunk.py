@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import vicinal as vc
-from vicinal.cli.inputs import parse_pairs
+from vicinal.cli.options import parse_pairs
 from vicinal.evaluation import covering_radius
 from vicinal.runs import Run
 from vicinal.runs.joined import join_vectors

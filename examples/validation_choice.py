@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import vicinal as vc
-from vicinal.cli.inputs import parse_pairs
+from vicinal.cli.options import parse_pairs
 from vicinal.comparing.contestants import contestants
 from vicinal.data import Dataset
 from vicinal.runs._train import validation_scores

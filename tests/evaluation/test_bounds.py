@@ -107,7 +107,7 @@ def test_classes_of_one_item_have_no_other_to_be_near_to() -> None:
 
 def test_bad_input() -> None:
     points, labels = blobs(0)
-    with pytest.raises(InputError, match=r"Every class needs a chosen item; 2 have none \(first: \[1, 2\]\)"):
+    with pytest.raises(InputError, match=r"Every class needs a chosen item; 2 classes have none \(first: \[1, 2\]\)"):
         cover_bound(points, labels, [0])
     with pytest.raises(InputError, match=r"no item of 1 class of the population \(first: \[2\]\)"):
         sample_bound(points[:16], labels[:16], points, labels)
