@@ -25,7 +25,7 @@ import numpy as np
 
 import vicinal as vc
 from vicinal.cli.options import parse_pairs
-from vicinal.comparing.contestants import contestants
+from vicinal.comparing.contestants import drafts
 from vicinal.data import Dataset
 from vicinal.runs._train import validation_scores
 from vicinal.runs.paper_settings import on_own_terms
@@ -118,7 +118,7 @@ def recipes(given: argparse.Namespace, data: Dataset) -> Iterator[tuple[dict[str
     """Yield what names a run, and its recipe: each loss in the batches of its paper, with the rate that is given."""
     base = {**read_tables(given.recipe), "data": given.data or data.name}
     rates = dict(zip(given.losses, given.rates, strict=True)) if given.rates else {}
-    for name, entry in zip(given.losses, contestants(given.losses, base, parse_pairs(given.option, "-o")), strict=True):
+    for name, entry in zip(given.losses, drafts(given.losses, base, parse_pairs(given.option, "-o")), strict=True):
         rate = {"learning_rate": float(rates[name])} if name in rates else {}
         plain = entry.recipe.changed({**rate, "fold": None, "folds": None, "protocol": "fixed-validation"})
         for seed in range(given.seeds):

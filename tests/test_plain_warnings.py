@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 
 import vicinal as vc
-from vicinal.classical import NCA
 
 PACKAGE = Path(vc.__file__).parent
 
@@ -33,11 +32,7 @@ def missing_number(_: Path) -> None:
     vc.data.arrays(np.array([[1.0], [np.nan], [2.0]]), [0, 0, 1], skip_bad=True)
 
 
-def former_name(_: Path) -> None:
-    NCA(dim=2)
-
-
-@pytest.mark.parametrize("warned", [batch_of_one_class, unreadable_photograph, missing_number, former_name])
+@pytest.mark.parametrize("warned", [batch_of_one_class, unreadable_photograph, missing_number])
 def test_a_warning_names_the_line_that_called_vicinal(warned: Callable[[Path], None], tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -47,4 +42,4 @@ def test_a_warning_names_the_line_that_called_vicinal(warned: Callable[[Path], N
 
 def test_all_warnings_go_this_way() -> None:
     direct = [path for path in PACKAGE.rglob("*.py") if re.search(r"warnings\.warn\(", path.read_text("utf-8"))]
-    assert direct == [PACKAGE / "plain_warnings.py"]
+    assert direct == [PACKAGE / "_util" / "warnings.py"]
