@@ -15,7 +15,7 @@ from vicinal.evaluation import Bootstrap, GroundTruth, evaluate, verify
 
 pytestmark = pytest.mark.unit
 
-COUNTS, SIMILARITIES = (sys.modules[f"vicinal.evaluation.{name}"] for name in ("pair_counts", "pair_similarities"))
+COUNTS = SIMILARITIES = sys.modules["vicinal.evaluation.pairs"]
 
 
 def world(seed=0, classes=9, items=6, dim=5, noise=0.6, copies=True):
