@@ -40,10 +40,10 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/python tools/house.py
 	$(BIN)/python -m pytest -q --doctest-modules vicinal
-	$(BIN)/python -m mkdocs build --quiet --strict --site-dir .venv/site
+	$(BIN)/zensical build --strict
 
 docs: $(STAMP)
-	$(BIN)/python -m mkdocs build --strict
+	$(BIN)/zensical build --strict
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/objectives.py

@@ -96,7 +96,7 @@ def duplicates(photos: Path, model: Path, items: int, planted: int, seed: int) -
         ways = {
             "bytes": {(group[0], other) for group in alike.same for other in group[1:]},
             "looks": {(min(pair), max(pair)) for pair in alike.near},
-            "embeddings": {(link.one, link.other) for link in near_links(rows, THRESHOLD)},
+            "embeddings": {(link.first, link.second) for link in near_links(rows, THRESHOLD)},
         }
         ways["vicinal, all three"] = set.union(*ways.values())
         ways[f"imagehash's phash, {PHASH_BITS} bits"] = by_phash(paths)
@@ -122,7 +122,7 @@ def strangers(model: Path, many: int, rng: np.random.Generator) -> dict[str, NDA
 def scores_of(rows: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     scores = np.empty(len(rows))
     for found in find_outliers(rows, labels, least=-np.inf):
-        scores[found.place] = found.score
+        scores[found.index] = found.score
     return scores
 
 

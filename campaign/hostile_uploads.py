@@ -375,7 +375,7 @@ def every(uploads: int, seed: int, tell: Callable[[str], object] = print) -> lis
     counting = threading.Lock()
     with timed(tally), tempfile.TemporaryDirectory() as place:
         folder = make_index(Path(place), 500)
-        with serving(folder, "--seconds", f"{SECONDS:g}", "--most-upload", str(MOST_UPLOAD)) as server:
+        with serving(folder, "--timeout", f"{SECONDS:g}", "--max-upload", str(MOST_UPLOAD)) as server:
             watch, before = Watch(server), good(server)
 
             def one(number: int) -> None:

@@ -93,7 +93,7 @@ def search(folder: Path) -> None:
     """Search for the settings of a loss."""
     recipe = Recipe(loss="triplet", backbone="linear", dim=4, classes_per_batch=3).changed(steps=4, evaluate_every=2)
     tuned = tune(blobs(), recipe, trials=9, storage=folder / "search.db", progress=False)
-    told = [(trial.place, trial.state, dict(trial.values), dict(trial.curve)) for trial in tuned.trials]
+    told = [(trial.number, trial.state, dict(trial.values), dict(trial.curve)) for trial in tuned.trials]
     (folder / "found.json").write_text(json.dumps(told))
 
 

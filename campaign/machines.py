@@ -48,7 +48,7 @@ def search(storage: str) -> list[tuple[object, ...]]:
         options=SearchOptions(prune=False),
         progress=False,
     )
-    return sorted((trial.place, trial.state, *sorted(trial.values.items())) for trial in tuned.trials)
+    return sorted((trial.number, trial.state, *sorted(trial.values.items())) for trial in tuned.trials)
 
 
 def on_postgres(tally: Tally, trials: int, seed: int) -> None:

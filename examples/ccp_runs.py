@@ -64,7 +64,7 @@ DATA: dict[str, dict[str, Any]] = {
         "freeze": True,
         "copies": 4,
         "dim": 128,
-        "head_start": "random",  # as published in docs/results.md; by default it would be PCA
+        "head_start": "random",  # as published in docs/studies/ccp-heads.md; by default it would be PCA
         "steps": 500,
         "evaluate_every": 25,
         "learning_rate": 1e-3,

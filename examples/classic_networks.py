@@ -4,7 +4,7 @@ vicinal train digits --backbone examples/classic_networks.py:LeNet --out runs/le
 python examples/classic_networks.py                            # layers and parameters of both
 
 A subclass of `Backbone` says what images it takes and which stages it has, so that it can be frozen or cut stage by
-stage. A plain `torch.nn.Module` works too; see docs/own-parts.md.
+stage. A plain `torch.nn.Module` works too; see docs/extend.md.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def run(name: str, row: str, seed: int, features: str, rate: float) -> dict[str,
         own = (
             vc.evaluate(embeddings, items.labels, also=[], intervals=None)
             if metric is None
-            else evaluate_by(metric, embeddings, items.labels, draws=0)
+            else evaluate_by(metric, embeddings, items.labels, confidence=None)
         )
         other = vc.evaluate(before_head.encode(items), items.labels, also=[], intervals=None)
         found |= {f"{side} own": own["MAP@R"], f"{side} features": other["MAP@R"], f"{side} P@1": own["P@1"]}

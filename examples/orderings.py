@@ -20,7 +20,7 @@ from vicinal.stats import PairTest, compare_pairs
 
 # What is said to be better, and than what; the names are those of `vicinal compare --losses`.
 CLAIMS = [
-    ("multi_similarity + valid_triplets", "multi_similarity", "RAW + VTHM over RAW"),
+    ("multi_similarity+valid_triplets", "multi_similarity", "RAW + VTHM over RAW"),
     ("multi_similarity", "binomial_deviance", "RAW over binomial deviance"),
     # The recipes pair-weighting/losses.
     ("raw-vthm", "raw", "RAW + VTHM over RAW"),
@@ -31,7 +31,7 @@ CLAIMS = [
     ("raw", "binomial", "RAW over binomial deviance"),
 ]
 FIRST = ("proxy_anchor", "raw-vthm")
-LAST = ("n_pair", "triplet + semi_hard")
+LAST = ("n_pair", "triplet+semi_hard")
 
 
 def leaderboard(board: Leaderboard, network: Network) -> Iterator[str]:

@@ -27,9 +27,9 @@ import vicinal as vc
 from vicinal.cli.options import parse_pairs
 from vicinal.comparing.contestants import drafts
 from vicinal.data import Dataset
-from vicinal.runs._train import validation_scores
-from vicinal.runs.paper_settings import on_own_terms
+from vicinal.runs.paper_settings import paper_settings_of
 from vicinal.runs.recipe import Recipe, read_tables
+from vicinal.runs.validation import validation_scores
 from vicinal.stats import seed_interval
 from vicinal.training.state import Hook, TrainingState
 
@@ -45,7 +45,7 @@ class TestWatch(Hook):
 
     def after_evaluation(self, state: TrainingState, scores: Mapping[str, float]) -> None:
         """Remember both scores."""
-        found = validation_scores(state.model, self.test, self.recipe)  # type: ignore[arg-type]  # what is trained
+        found = validation_scores(state.model, self.test, self.recipe).scores  # type: ignore[arg-type]  # what is trained
         name = state.settings.score
         self.curve.append((state.step, float(scores[name]), found[name]))
 
@@ -56,7 +56,10 @@ def run(recipe: Recipe, data: Dataset) -> dict[str, Any]:
     assert split.test is not None
     watch = TestWatch(split.test, recipe)
     vc.train(recipe, data=data, hooks=[watch], progress=False)
-    return {"curve": watch.curve, "validated": 0 if split.chooser is None else len(split.chooser.classes)}
+    return {
+        "curve": watch.curve,
+        "validated": 0 if split.usable_validation is None else len(split.usable_validation.classes),
+    }
 
 
 def chosen(one: Mapping[str, Any]) -> tuple[float, float, float]:
@@ -124,11 +127,11 @@ def recipes(given: argparse.Namespace, data: Dataset) -> Iterator[tuple[dict[str
         for seed in range(given.seeds):
             for share in given.shares:
                 made = plain.changed(validation=share, seed=seed)
-                own = on_own_terms(made, made.split(data).train, ["validation"]).recipe
+                own = paper_settings_of(made, made.split(data).train, ["validation"]).recipe
                 yield {"loss": name, "share": share, "fold": None, "seed": seed}, own
         for fold in range(given.folds):
             made = plain.changed(protocol="k-fold", folds=given.folds, fold=fold)
-            own = on_own_terms(made, made.split(data).train, ["protocol"]).recipe
+            own = paper_settings_of(made, made.split(data).train, ["protocol"]).recipe
             yield {"loss": name, "share": None, "fold": fold, "seed": 0}, own
 
 

@@ -51,10 +51,10 @@ def test_what_is_frozen(images: Dataset) -> None:
 def test_vectors_need_a_linear_backbone_and_images_must_not_have_it(images: Dataset, vectors: Dataset) -> None:
     assert build_embedder(Recipe(backbone="linear", dim=3), vectors).backbone.channels == 7
     with pytest.raises(
-        InputError, match=r"holds feature vectors; backbone 'convnet' wants images: use backbone='linear'"
+        InputError, match=r"holds feature vectors; backbone 'convnet' takes images: use backbone='linear'"
     ):
         build_embedder(Recipe(), vectors)
-    with pytest.raises(InputError, match=r"digits holds images, and backbone 'linear' wants feature vectors"):
+    with pytest.raises(InputError, match=r"digits holds images, and backbone 'linear' takes feature vectors"):
         build_embedder(Recipe(backbone="linear"), images)
 
 
@@ -189,7 +189,7 @@ def test_a_hierarchy_groups_the_proxies(vectors: Dataset) -> None:
     proxies, groups = criterion.references
     assert (type(proxies), type(groups), groups.groups, criterion.term_weights) == (Proxies, Hierarchy, 2, (1.0, 0.3))
     assert groups.proxies is proxies
-    assert recipe.method == "proxy_anchor + hierarchy"
+    assert recipe.method == "proxy_anchor+hierarchy"
     with pytest.raises(InputError, match="hierarchy groups proxies, and triplet has none"):
         build_criterion(Recipe.of({"loss": "triplet", "hierarchy": 2}), vectors, 3)
 
@@ -205,4 +205,4 @@ def test_a_cover_stands_beside_the_batch(vectors: Dataset) -> None:
     recipe = Recipe.of({"loss": "triplet", "cover": 2})
     batch, cover = build_criterion(recipe, vectors, 3).references
     assert (type(batch), type(cover), cover.per_class) == (Batch, Cover, 2)
-    assert recipe.method == "triplet + cover"
+    assert recipe.method == "triplet+cover"

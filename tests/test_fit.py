@@ -18,7 +18,8 @@ from vicinal.embedder import Embedder
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import evaluate
 from vicinal.runs._train import fit
-from vicinal.runs.recipe import SCORES, Recipe
+from vicinal.runs.recipe import Recipe
+from vicinal.runs.validation import distractors_of, validation_scores
 from vicinal.training.settings import Settings
 
 pytestmark = pytest.mark.recipe
@@ -76,9 +77,13 @@ def test_a_run_leaves_all_that_is_needed(halves: Split, run: tuple[Embedder, Pat
     assert record["split"] == halves.hash()
     assert Recipe(**record["recipe"]) == Recipe.read(folder / "recipe.toml").changed(data="digits")
     assert record["best_step"] in (10, 20, 30)
-    best = evaluate(embedder.encode(halves.validation), halves.validation.labels)
-    assert record["validation"] == pytest.approx({name: best[name] for name in SCORES}, abs=1e-6)
-    assert f"| MAP@R (validation) | {best['MAP@R']:.4f} |" in (folder / "model" / "README.md").read_text()
+    recipe = Recipe(**record["recipe"])
+    distractors = distractors_of(halves, recipe, cheap=False)
+    best = validation_scores(embedder, halves.validation, recipe, distractors).scores
+    validation = record["validation"]
+    assert (validation["P@1"], validation["P@R"]) == pytest.approx((best["P@1"], best["P@R"]), abs=1e-6)
+    assert validation["MAP@R"] <= best["MAP@R"] + 1e-6  # cross-fitted, and not the best of three steps
+    assert f"| MAP@R (validation) | {validation['MAP@R']:.4f} |" in (folder / "model" / "README.md").read_text()
 
 
 def test_the_same_settings_give_the_same_weights(halves: Split, run: tuple[Embedder, Path]) -> None:
@@ -86,7 +91,7 @@ def test_the_same_settings_give_the_same_weights(halves: Split, run: tuple[Embed
 
 
 def test_a_folder_is_not_used_twice(halves: Split, run: tuple[Embedder, Path]) -> None:
-    with pytest.raises(InputError, match="holds a run already: give --resume"):
+    with pytest.raises(InputError, match="already holds a run: add --resume"):
         fit(halves, folder=run[1], **SMALL)
     with pytest.raises(InputError, match=r"started with another recipe(.|\n)*recipe\.toml"):
         fit(halves, folder=run[1], resume=True, **{**SMALL, "dim": 9})
@@ -129,7 +134,7 @@ def test_a_folder_that_cannot_be_made_or_written_to(
     halves: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"Cannot make the run's folder .*file/run: Not a directory"):
+    with pytest.raises(InputError, match=r"Cannot create the run's folder .*file/run: Not a directory"):
         fit(halves, folder=tmp_path / "file" / "run", **SMALL)
 
     def read_only(*_: object) -> None:
@@ -160,7 +165,7 @@ class TestFrozen:
     ) -> None:
         frozen = {**SMALL, "freeze": True, "copies": 2, "cache": tmp_path}
         first = fit(halves, **frozen)
-        assert len(counted) == 2 * len(halves.train) + len(halves.validation)
+        assert len(counted) == 3 * len(halves.train) + len(halves.validation)  # two copies, and plain as distractors
         counted.clear()
         other = fit(halves, loss="proxy_anchor", **frozen)
         assert counted == []
@@ -173,8 +178,9 @@ class TestFrozen:
     def test_the_score_of_the_head_is_that_of_the_embedder(self, halves: Split, tmp_path: Path) -> None:
         embedder = fit(halves, freeze=True, cache=tmp_path / "cache", folder=tmp_path / "run", **SMALL)
         record = json.loads((tmp_path / "run" / "record.json").read_text())
-        expected = evaluate(embedder.encode(halves.validation), halves.validation.labels)["MAP@R"]
-        assert record["validation"]["MAP@R"] == pytest.approx(expected, abs=1e-4)
+        recipe = Recipe(**record["recipe"])
+        expected = validation_scores(embedder, halves.validation, recipe, halves.distractors).scores
+        assert record["validation"]["P@1"] == pytest.approx(expected["P@1"], abs=1e-4)
         again = fit(halves, freeze=True, cache=tmp_path / "cache", folder=tmp_path / "run", resume=True, **SMALL)
         assert same(again, embedder)
 
@@ -194,7 +200,9 @@ def test_hard_classes_get_embeddings_of_the_training_set(halves: Split, monkeypa
 
     monkeypatch.setattr(Embedder, "encode", encode)
     fit(halves, **{**SMALL, "sampler": "hard-classes", "classes_per_batch": 2})
-    assert [data is halves.train for data in encoded] == [False, True] * 3
+    validated = [data for data in encoded if data is halves.validation]
+    assert len(validated) == 3
+    assert sum(data is halves.train for data in encoded) >= 3
 
 
 def test_bfloat16_is_close_to_float32(halves: Split, tmp_path: Path) -> None:
@@ -222,6 +230,6 @@ def test_a_second_process_in_the_same_folder_is_refused(
     monkeypatch.setattr(sys.modules["vicinal.runs.run"], "PATIENCE", 0)
     left = tmp_path / ".last.ckpt.1.partial"  # of the process at work
     left.touch()
-    with FileLock(tmp_path / ".lock"), pytest.raises(InputError, match="Another process is at work on the run in"):
+    with FileLock(tmp_path / ".lock"), pytest.raises(InputError, match="Another process is using the run in"):
         fit(halves, folder=tmp_path, resume=True, steps=1, progress=False)
     assert left.exists()

@@ -125,13 +125,13 @@ def test_lists_and_arrays_are_labels(labels: Any) -> None:
         ({}, "needs labels, or the masks"),
         ({"labels": ["a"] * 8}, "Encode names first"),
         ({"labels": LABELS.float()}, "1-D tensor of integers"),
-        ({"labels": LABELS, "positive": torch.eye(8).bool()}, "Masks stand in the place of labels"),
+        ({"labels": LABELS, "positive": torch.eye(8).bool()}, "Masks replace labels"),
         ({"positive": torch.eye(7).bool()}, r"boolean mask of the matrix's shape \[8, 8\]"),
         ({"positive": torch.ones(8, 8)}, "boolean mask"),
-        ({"positive": torch.ones(8, 8).bool(), "negative": torch.ones(8, 8).bool()}, "pairs in common"),
+        ({"positive": torch.ones(8, 8).bool(), "negative": torch.ones(8, 8).bool()}, "positive and negative overlap"),
         ({"labels": LABELS, "references": drawn(), "reference_labels": LABELS[:3]}, "8 embeddings but 3 labels"),
         ({"labels": LABELS, "references": drawn()[:, :3], "reference_labels": LABELS}, "5 dimensions and .* 3"),
-        ({"labels": LABELS, "references": drawn(), "reference_labels": LABELS, "ids": LABELS}, "ids go with labels"),
+        ({"labels": LABELS, "references": drawn(), "reference_labels": LABELS, "ids": LABELS}, "ids need labels"),
     ],
 )
 def test_what_does_not_fit_is_told(arguments: dict[str, Any], message: str) -> None:
@@ -141,11 +141,11 @@ def test_what_does_not_fit_is_told(arguments: dict[str, Any], message: str) -> N
 
 def test_masks_and_sets_go_where_they_make_sense() -> None:
     together = LABELS[:, None] == LABELS
-    with pytest.raises(InputError, match="compares with Proxies here"):
+    with pytest.raises(InputError, match="compares items with Proxies"):
         Criterion("proxy_anchor", classes=4, dim=5)(drawn(), positive=together)
-    with pytest.raises(InputError, match="Sets of labels go with a batch"):
+    with pytest.raises(InputError, match="Sets of labels need a batch"):
         Criterion("contrastive", references=Memory(16, 5))(drawn(), one_hot(LABELS))
-    with pytest.raises(InputError, match="without options learned per class"):
+    with pytest.raises(InputError, match="no options learned per class"):
         Criterion("margin", boundary=Learned(1.2, classes=4))(drawn(), one_hot(LABELS))
     with pytest.raises(InputError, match=r"\[items, 4 classes\]; got \[8, 3\]"):
         Criterion("proxy_anchor", classes=4, dim=5)(drawn(), one_hot(LABELS)[:, :3])

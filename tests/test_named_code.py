@@ -18,13 +18,13 @@ from vicinal._util.code import (
     GROUPS,
     NO_TRUST,
     Trust,
-    brought_along,
     code_hash,
     find,
     handed_over,
     is_code,
     known_name,
     name_of,
+    plugins,
     short_name,
     works_elsewhere,
 )
@@ -121,7 +121,7 @@ def test_a_file_is_code_too_and_is_loaded_once(module: str) -> None:
     trust = Trust.of([f"{module}.py", "absent.py"])
     first, again = (find("loss", f"{path}:hinge", TABLE, trust) for path in (f"./{module}.py", f"{module}.py"))
     assert first is again
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="does not exist"):
         find("loss", "absent.py:hinge", TABLE, trust)
 
 
@@ -196,5 +196,5 @@ def test_packages_bring_their_own_by_entry_points(kind: str, tmp_path: Path, mon
         find(kind, "broken", TABLE, NO_TRUST)
     with pytest.raises(UnknownName, match=f"did you mean '{kind}_of_theirs'"):
         find(kind, f"{kind}_of_their", TABLE, NO_TRUST)
-    with pytest.warns(UserWarning, match="'broken' cannot be imported.*It is left out"):
-        assert list(brought_along(kind)) == [f"{kind}_of_theirs"]
+    with pytest.warns(UserWarning, match="'broken' cannot be imported.*It is ignored"):
+        assert list(plugins(kind)) == [f"{kind}_of_theirs"]

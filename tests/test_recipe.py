@@ -96,7 +96,7 @@ def test_five_mistakes_are_five_lines() -> None:
             }
         )
     first, *lines = str(caught.value).splitlines()
-    assert first == "The recipe has mistakes:"
+    assert first == "The recipe has errors:"
     assert len(lines) == 5
     for expected in (
         "Unknown setting 'warmup'; did you mean 'warm_up'?",

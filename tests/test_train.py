@@ -118,7 +118,7 @@ def test_the_folder_holds_the_same(kept: Run, shop: Dataset) -> None:
     opened = Run.open(kept.folder)
     assert opened.record == kept.record
     assert opened.recipe == kept.recipe
-    assert json.loads(kept.files.record.read_text())["version"] == 3
+    assert json.loads(kept.files.record.read_text())["version"] == 4
     test = kept.recipe.split(shop).test
     ours, theirs = kept.embedder(), opened.embedder()
     assert not theirs.training
@@ -140,10 +140,10 @@ def test_damage_to_the_record_is_seen(kept: Run, tmp_path: Path) -> None:
     text = path.read_text()
     assert '"best_step": ' in text
     path.write_text(text.replace('"best_step": ', '"best_step": 1'))
-    with pytest.raises(DataError, match="not what its checksum says"):
+    with pytest.raises(DataError, match="its checksum does not match"):
         Run.open(folder)
     path.write_text(json.dumps({name: value for name, value in json.loads(text).items() if name != "sha256"}))
-    with pytest.raises(DataError, match="not what its checksum says"):
+    with pytest.raises(DataError, match="its checksum does not match"):
         Run.open(folder)
 
 
@@ -162,7 +162,7 @@ def test_without_a_folder_the_run_is_the_same(kept: Run, shop: Dataset) -> None:
     test = run.recipe.split(shop).test
     assert np.array_equal(run.embedder().encode(test), kept.embedder().encode(test))
     assert (run.has_model, run.has_test_items, run.log) == (True, False, [])
-    with pytest.raises(InputError, match="were not kept"):
+    with pytest.raises(InputError, match="were not saved"):
         run.test_items()
 
 
@@ -298,7 +298,7 @@ def test_bad_images_are_left_out_where_the_recipe_says_so(tmp_path: Path) -> Non
 
 
 def test_what_is_missing_is_said(blobs: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"names no data: give it as data=, or in the recipe"):
+    with pytest.raises(InputError, match=r"names no data: pass data=, or add it to the recipe"):
         vc.train(recipe(), progress=False)
     with pytest.raises(DataError, match=r"holds no finished run(.|\n)*--resume"):
         Run.open(tmp_path)

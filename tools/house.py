@@ -20,14 +20,14 @@ VAGUE_START = re.compile(r"^(Of|In|As|Who|What)\b")
 
 # What is counted: (lowest allowed, highest allowed).
 LIMITS: dict[str, tuple[float, float]] = {
-    "files": (0, 330),
+    "files": (0, 331),
     "mean lines of a file": (160, 450),
     "modules at the root": (0, 12),
     "modules with one importer, in their own package": (0, 20),
     "import layers": (0, 12),
     "functions with more than 10 parameters outside cli/": (0, 2),
-    "locals with a vague name": (0, 30),
-    "descriptions of arguments that start with Of, In, As, Who or What": (0, 76),
+    "locals with a vague name": (0, 1),
+    "descriptions of arguments that start with Of, In, As, Who or What": (0, 0),
 }
 
 

@@ -96,7 +96,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# Where each name comes from; a module is imported when one of its names is first asked for.
+# Module of each name; a module is imported when one of its names is first used.
 _MODULES = {
     "compare": "comparing",
     "Criterion": "criterion",
@@ -131,14 +131,14 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
+    """Import a public name when it is first used."""
     if name not in __all__:
         raise AttributeError(f"module 'vicinal' has no attribute {name!r}")
     if name not in _MODULES:
         return importlib.import_module(f"vicinal.{name}")
-    found = getattr(importlib.import_module(f"vicinal.{_MODULES[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(importlib.import_module(f"vicinal.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

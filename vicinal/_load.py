@@ -52,7 +52,7 @@ def load(path: str | Path, *, allow_code: Sequence[str] = ()) -> Loaded:
             boards = leaderboards([source], allow_code=allow_code)
             if len(boards) > 1:
                 raise InputError(
-                    f"{source} holds {len(boards)} questions: read them with vicinal.leaderboard.leaderboards([...])."
+                    f"{source} holds {len(boards)} comparisons; read them with vicinal.leaderboard.leaderboards([...])."
                 )
             return boards[0]
     elif source.suffix == ".toml":

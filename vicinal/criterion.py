@@ -87,7 +87,7 @@ def check_mining(
     on_the_sphere = geometry.name in ("cosine", "euclidean") and normalise == "sphere"
     if miner is MINERS["distance_weighted"] and not on_the_sphere:
         raise InputError(
-            "distance_weighted mining knows the density of distances on the sphere: use geometry='euclidean' or "
+            "distance_weighted mining assumes the density of distances on the sphere: use geometry='euclidean' or "
             f"'cosine' with normalise='sphere'; got {geometry.name!r} with {normalise!r}."
         )
 
@@ -121,7 +121,7 @@ def check_option_names(
         if option not in parameters:
             raise UnknownName(f"option of {name}", option, options_of(objective))
         if option in per_class and parameters[option].annotation in ("float", float, "int", int):
-            raise InputError(f"{option} of {name} is one number for all: give Learned without classes=.")
+            raise InputError(f"{option} of {name} is one number for all: use Learned without classes=.")
 
 
 def check_option_kinds(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -348,16 +348,16 @@ class Criterion(nn.Module):
         if [type(module) for module in self.references] != [Batch] or self.past_anchors is not None:
             kinds = ", ".join(type(module).__name__ for module in self.references)
             raise InputError(
-                f"Masks and references of your own stand in the place of the batch; {self.name} compares with {kinds} "
-                "here: give labels alone, or make the criterion with references=Batch()."
+                f"Custom masks and references replace the batch, but this {self.name} compares items with {kinds}: "
+                "pass only labels, or create the criterion with references=Batch()."
             )
         if ids is not None:
-            raise InputError("ids go with labels and no references: leave pairs out by masks instead.")
+            raise InputError("ids need labels and no references: exclude pairs with masks instead.")
         per_class = any(value.ndim for value in self.learned.values())
         if positive is not None and (labels is not None or per_class or world_size() > 1):
             raise InputError(
-                "Masks stand in the place of labels: give one of the two, no options that are learned per class, and "
-                "train in one process, since pairs between processes are in no mask."
+                "Masks replace labels: pass only one of the two, use no options learned per class, and train in "
+                "one process, because masks do not include pairs between processes."
             )
 
     def check_takes_sets(self) -> None:
@@ -365,7 +365,7 @@ class Criterion(nn.Module):
         fitting = all(isinstance(module, Batch | Proxies | OneHot | Cover) for module in self.references)
         if not fitting or self.past_anchors is not None or any(value.ndim for value in self.learned.values()):
             raise InputError(
-                "Sets of labels go with a batch, proxies, a cover or one-hot labels, without options learned per class."
+                "Sets of labels need a batch, proxies, a cover or one-hot labels, and no options learned per class."
             )
 
     def _warn_of_one_class(self, labels: Tensor) -> None:
@@ -493,7 +493,7 @@ class Criterion(nn.Module):
         elif references is None:
             if classes is None or dim is None:
                 raise InputError(
-                    f"{self.name} compares items with {self.traits.usual}: give classes= and dim=, or references= such "
+                    f"{self.name} compares items with {self.traits.usual}: pass classes= and dim=, or references= such "
                     "as Proxies(classes, dim) or Batch()."
                 )
             references = Proxies(classes, dim, seed=seed)
@@ -529,7 +529,7 @@ def _own_view(
         apart = ~torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
         positive, negative = positive & apart, negative & apart
     if not torch.compiler.is_compiling() and bool((positive & negative).any()):
-        raise InputError("positive and negative have pairs in common: a pair is one of the two, or neither.")
+        raise InputError("positive and negative overlap: a pair can be positive, negative or neither.")
     return View(vectors, torch.zeros(shape[1], dtype=torch.long, device=anchors.device), pairs=(positive, negative))
 
 

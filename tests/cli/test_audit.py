@@ -88,14 +88,14 @@ def test_wrong_data_of_a_run_is_refused(trained: dict[str, Path], tmp_path: Path
     assert isinstance(absent, InputError)
     assert "pass it with --data" in str(absent)
     options = run(app, ["audit", folder, "-o", "k=0.5"]).exception
-    assert "A run is audited with its own options" in str(options)
+    assert "A run has its own options" in str(options)
 
 
 def test_wrong_names_are_explained(tmp_path: Path) -> None:
     unknown = run(app, ["audit", "tripplet"]).exception
     assert isinstance(unknown, UnknownName)
     assert str(unknown).count(" cross_entropy,") == 1
-    assert "There is no nothing/: give the folder of a run, a loss" in str(run(app, ["audit", "nothing/"]).exception)
+    assert "nothing/ does not exist; give a loss" in str(run(app, ["audit", "nothing/"]).exception)
     empty = run(app, ["audit", str(tmp_path)]).exception
     assert isinstance(empty, DataError)
     assert "holds no finished run" in str(empty)

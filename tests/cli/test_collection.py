@@ -64,8 +64,9 @@ def embeddings(tmp_path: Path) -> Path:
 def test_duplicates_of_a_folder_without_a_model(photos: Path, tmp_path: Path) -> None:
     result = run("duplicates", str(photos), "--out", str(tmp_path / "d.csv"), "--sheet", str(tmp_path / "d.png"))
     assert result.exit_code == 0, result.output
-    assert "the same bytes, under several labels" in result.output
-    assert "2 groups among 8 items, 2 of which could go: 0 across the split, 1 under several labels." in result.output
+    assert "identical files, with different labels" in result.output
+    assert "2 groups of duplicates among 8 items; 2 could be removed." in result.output
+    assert "0 leak between training and test, 1 have different labels." in result.output
     groups = {row["item"]: row["group"] for row in rows_of(tmp_path / "d.csv")}
     assert groups[str(photos / "cat" / "0.png")] == groups[str(photos / "dog" / "copy.png")]
     assert groups[str(photos / "dog" / "1.png")] == groups[str(photos / "dog" / "larger.png")]
@@ -77,16 +78,16 @@ def test_duplicates_say_what_was_not_compared(photos: Path, tmp_path: Path, monk
     monkeypatch.setattr("vicinal.data.lookalikes.MOST", 2)
     (photos / "dog" / "copy.png").unlink()
     result = run("duplicates", str(photos))
-    assert "note: Pictures were compared by their bytes alone, not by their looks" in result.output
-    assert "As far as they were compared, nothing is twice among 7 items." in result.output
+    assert "Note: Pictures were compared by their bytes alone, not by their looks" in result.output
+    assert "No duplicates found so far among 7 items." in result.output
     assert "Pictures were compared by their bytes alone" in run("duplicates", str(photos), "--json").stderr
     rows = np.random.default_rng(0).normal(size=(9, 3))
     with vc.Index.of_vectors(tmp_path / "far.index", rows, distance="euclidean"):
         pass
     result = run("duplicates", str(tmp_path / "far.index"))
-    assert "note: Embeddings were not compared" in result.output
-    assert "As far as they were compared, nothing is twice" in result.output
-    assert "Nothing is twice" in run("duplicates", str(tmp_path / "far.index"), "--threshold=-1e-6").output
+    assert "Note: Embeddings were not compared" in result.output
+    assert "No duplicates found so far" in result.output
+    assert "No duplicates among" in run("duplicates", str(tmp_path / "far.index"), "--threshold=-1e-6").output
 
 
 def test_pictures_in_memory_need_a_model_to_be_compared() -> None:
@@ -97,7 +98,7 @@ def test_pictures_in_memory_need_a_model_to_be_compared() -> None:
 def test_duplicates_of_embeddings_leaks_first(embeddings: Path) -> None:
     result = run("duplicates", str(embeddings), "--json", "--threshold", "0.9999999")
     (group,) = [json.loads(line) for line in result.output.splitlines()]
-    assert group["places"] == [20, 21]
+    assert group["indices"] == [20, 21]
     assert group["leaks"]
     assert group["kinds"] == ["embedding"]
     assert "LEAK between test and train" in run("duplicates", str(embeddings)).output
@@ -120,7 +121,7 @@ def test_mislabelled(embeddings: Path, tmp_path: Path) -> None:
     result = run("mislabelled", str(embeddings), "--out", str(tmp_path / "m.csv"), "--sheet", str(tmp_path / "m.png"))
     assert result.exit_code == 0, result.output
     assert "cow\t-> ant\t5\n" in result.output
-    assert "1 of 60 labels is doubtful." in result.output
+    assert "1 of 60 labels is suspicious." in result.output
     (row,) = rows_of(tmp_path / "m.csv")
     assert (row["item"], row["label"], row["proposed"]) == ("5", "cow", "ant")
     with Image.open(tmp_path / "m.png") as sheet:
@@ -173,4 +174,4 @@ def test_data_with_a_model(photos: Path, tmp_path: Path) -> None:
     vc.Embedder("convnet", dim=8).save(tmp_path / "model")
     result = run("outliers", str(photos), "--model", str(tmp_path / "model"), "--no-progress", "--least", "-100")
     assert result.exit_code == 0, result.output
-    assert "8 of 8 items are far from all." in result.output
+    assert "8 of 8 items are outliers." in result.output

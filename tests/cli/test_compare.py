@@ -41,11 +41,11 @@ def test_ccp_runs_each_loss_with_and_without(tmp_path: Path) -> None:
         "validation=0.6",
     )
     found = {record.name: record.recipe["ccp"] for record in Journal(tmp_path).records() if record.role == "run"}
-    assert set(found) == {"contrastive_c2", "contrastive_c2 + ccp", "triplet + ccp"}
+    assert set(found) == {"contrastive_c2", "contrastive_c2+ccp", "triplet+ccp"}
     assert found["contrastive_c2"] is None
-    assert found["contrastive_c2 + ccp"]["monitor"] == "stale"  # as the code has it
+    assert found["contrastive_c2+ccp"]["monitor"] == "stale"  # as the code has it
     page = (tmp_path / "report.html").read_text()
-    assert "contrastive c2 + ccp" in page
+    assert "contrastive_c2+ccp" in page
 
 
 def test_a_single_backbone_may_be_called_one(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_json_is_all_of_the_standard_output_and_the_same_leaderboard(tmp_path: P
     }
     assert {entry["name"] for entry in told["baselines"]} >= {"untrained", "chance"}
     assert (told["verdict"]["winner"], told["failed"]) == (board.entries[0].name, [])
-    assert [each["about"] for each in told["advice"]] == ["To use", "Worth it?", "Next"]
-    assert "The journal and the runs are in" in done.stderr
+    assert [each["about"] for each in told["advice"]] == ["Use this", "Was training worth it?", "Next"]
+    assert f"Runs: {tmp_path}" in done.stderr
 
 
 @pytest.mark.parametrize("second", ["triplet", "circle,margin", "contrastive,triplet,margin"])

@@ -26,7 +26,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_it_tells_the_ranking_and_what_to_do_next(asked: dict[str, Any]) -> None:
     told = CliRunner().invoke(app, ["demo", "--out", "there", "--seeds", "1", "--steps", "7"])
     assert told.exit_code == 0, told.output
-    for words in ("5 losses, 1 seed, 7 steps", "a ranking", "there/report.html", "vicinal data photos/"):
+    for words in ("5 losses with 1 seed and 7 steps each", "a ranking", "there/report.html", "vicinal data photos/"):
         assert words in told.stdout
     assert (asked["steps"], asked["seeds"], asked["out"]) == (7, 1, Path("there"))
 
@@ -34,4 +34,4 @@ def test_it_tells_the_ranking_and_what_to_do_next(asked: dict[str, Any]) -> None
 def test_json_is_alone_on_standard_output(asked: dict[str, Any]) -> None:
     told = CliRunner().invoke(app, ["demo", "--json"])
     assert json.loads(told.stdout) == {"best": "triplet"}
-    assert "The report is" in told.stderr
+    assert "Report: " in told.stderr

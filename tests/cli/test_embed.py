@@ -51,7 +51,7 @@ def read(path):
 def test_a_folder_of_classes_gives_embeddings_labels_and_paths(model, photos, tmp_path):
     output, code = run(model, photos, "--out", tmp_path / "new" / "e.npz")
     assert code == 0
-    assert "3 embeddings of 3 numbers" in output
+    assert "3 embeddings of dimension 3" in output
     found = read(tmp_path / "new" / "e.npz")
     assert found.keys() == {"embeddings", "paths", "labels", "class_names", "embedder", "distance"}
     assert str(found["embedder"]) == Embedder.load(model).identity()
@@ -95,7 +95,7 @@ def test_a_list_names_files_beside_itself_in_its_order(model, photos, tmp_path):
 
 def test_half_a_list_of_labels_is_refused(photos):
     (photos / "list.txt").write_text("b/1.png\tsparrow\na/1.png\n")
-    with pytest.raises(DataError, match="a label after a tab in every line, or in none"):
+    with pytest.raises(DataError, match="must have a label after a tab, or none"):
         open_inputs(str(photos / "list.txt"))
 
 
@@ -131,10 +131,10 @@ def test_pickled_or_absent_arrays_are_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match=r"x\.npy is not a file of arrays"):
         open_inputs(str(tmp_path / "x.npy"))
-    with pytest.raises(DataError, match=r"There is no file .*y\.npy"):
+    with pytest.raises(DataError, match=r"y\.npy does not exist"):
         open_inputs(str(tmp_path / "y.npy"))
     np.savez(tmp_path / "z.npz", vectors=np.ones(3))
-    with pytest.raises(DataError, match="it holds: vectors"):
+    with pytest.raises(DataError, match="it contains: vectors"):
         open_inputs(str(tmp_path / "z.npz"))
 
 
@@ -146,7 +146,7 @@ def test_the_output_must_be_an_npz_file(model, photos):
 def test_the_engine_is_named_and_the_former_flag_has_no_effect(model, photos, tmp_path):
     output, code = run(model, photos, "--out", tmp_path / "plain.npz", "--engine", "eager", "--channels-last")
     assert code == 0
-    assert "--channels-last has no effect any longer" in output
+    assert "--channels-last has no effect" in output
     assert "engine eager" in output
     output, _ = run(model, photos, "--out", tmp_path / "fast.npz", "--engine", "onnxruntime")
     assert "engine onnxruntime" in output

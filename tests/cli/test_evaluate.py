@@ -46,10 +46,16 @@ def write_parquet(path, points, labels, **more):
 def test_npz_gives_table_json_and_figure(tmp_path, data):
     points, labels = data
     np.savez(tmp_path / "e.npz", embeddings=points, labels=labels)
-    result = run(tmp_path / "e.npz", "--out", tmp_path / "new" / "s.json", "--plot", tmp_path / "s.svg")
+    result = run(tmp_path / "e.npz", "--out", tmp_path / "new" / "s.json", "--plot", tmp_path / "s.svg", "--all")
     assert result.exit_code == 0
     expected = evaluate(points, labels, also=["ranking", "clustering", "geometry"])
     assert str(expected) in result.stdout
+    brief = run(tmp_path / "e.npz").stdout
+    four = ["P@1", "R@8", "MAP@R", "NMI"]
+    assert [line.split()[0] for line in brief.splitlines() if re.match(r"\S+ +\d\.\d{4}", line)] == four
+    assert all(re.search(rf"^{name}: ", brief, re.MULTILINE) for name in four)
+    more = run(tmp_path / "e.npz", "--k", "1,2", "--full-ranking", "--verify").stdout
+    assert all(re.search(rf"^{name} +\d", more, re.MULTILINE) for name in ("R@1", "R@2", "nDCG", "AUC", "EER"))
     record = Scores.from_json((tmp_path / "new" / "s.json").read_text(encoding="utf-8"))
     assert dict(record.overall) == dict(expected.overall)
     assert (tmp_path / "s.svg").read_text(encoding="utf-8").startswith("<?xml")
@@ -63,7 +69,7 @@ def test_every_way_to_give_the_same_items(tmp_path, data):
     (tmp_path / "l.csv").write_text("path,label\n" + "".join(f"{i}.jpg,{label}\n" for i, label in enumerate(labels)))
     (tmp_path / "one.csv").write_text("".join(f"{label}\n" for label in labels))
     write_parquet(tmp_path / "e.parquet", points, labels)
-    quick = ["--no-clustering", "--no-geometry", "--no-progress"]
+    quick = ["--no-clustering", "--no-geometry", "--no-progress", "--all"]
     tables = [
         run(tmp_path / "e.npy", "--labels", tmp_path / name, *quick) for name in ("l.npy", "l.txt", "l.csv", "one.csv")
     ]
@@ -77,19 +83,21 @@ def test_a_file_says_how_its_embeddings_are_compared(tmp_path, data):
     items = [Item(place, label=int(label)) for place, label in enumerate(labels)]
     for name in ("e.npz", "e.parquet"):
         export_items(tmp_path / name, Header(6, "euclidean", "made by hand"), items, points)
-    quick = ["--no-clustering", "--no-geometry", "--no-progress"]
+    quick = ["--no-clustering", "--no-geometry", "--no-progress", "--all"]
     by_file, by_flag = (str(evaluate(points, labels, distance=name)) + "\n" for name in ("euclidean", "cosine"))
     assert by_file != by_flag
     for name in ("e.npz", "e.parquet"):
         assert (run(tmp_path / name, *quick).stdout, run(tmp_path / name, *quick).stderr) == (by_file, "")
         other = run(tmp_path / name, *quick, "--distance", "cosine")
         assert other.stdout == by_flag
-        assert other.stderr == f"Note: {tmp_path / name} says euclidean, and --distance cosine counts.\n"
+        assert (
+            other.stderr == f"Note: {tmp_path / name} names the distance euclidean; --distance cosine overrides it.\n"
+        )
     export_items(tmp_path / "gallery.npz", Header(6, "cosine", "made by hand"), items, points)
-    with pytest.raises(InputError, match=r"different ways .*e.npz by euclidean.*say by --distance"):
+    with pytest.raises(InputError, match=r"different distances .*e.npz: euclidean.*choose one with --distance"):
         run(tmp_path / "e.npz", "--gallery", tmp_path / "gallery.npz")
     np.savez(tmp_path / "odd.npz", embeddings=points, labels=labels, distance=np.array("manhattan"))
-    with pytest.raises(DataError, match="compared by 'manhattan'"):
+    with pytest.raises(DataError, match="unknown distance 'manhattan'"):
         run(tmp_path / "odd.npz")
 
 
@@ -97,7 +105,7 @@ def test_options_reach_the_evaluation(tmp_path, data):
     points, labels = data
     np.savez(tmp_path / "e.npz", embeddings=points, labels=labels)
     options = ["--distance", "euclidean", "--k", "1,3", "--draws", 50, "--confidence", 0.8, "--seed", 3]
-    result = run(tmp_path / "e.npz", *options, "--no-full-ranking", "--no-clustering", "--no-geometry")
+    result = run(tmp_path / "e.npz", *options, "--no-full-ranking", "--no-clustering", "--no-geometry", "--all")
     expected = evaluate(
         points,
         labels,
@@ -115,7 +123,7 @@ def test_queries_in_a_gallery_with_sequences(tmp_path, data):
     sequences = np.arange(40) % 7
     np.savez(tmp_path / "q.npz", embeddings=points[:15], labels=labels[:15], sequences=sequences[:15])
     write_parquet(tmp_path / "g.parquet", points[15:], labels[15:], sequence=sequences[15:])
-    result = run(tmp_path / "q.npz", "--gallery", tmp_path / "g.parquet", "--no-clustering", "--no-geometry")
+    result = run(tmp_path / "q.npz", "--gallery", tmp_path / "g.parquet", "--no-clustering", "--no-geometry", "--all")
     expected = evaluate(
         points[:15],
         GroundTruth(labels[:15], sequences=sequences[:15]),
@@ -130,7 +138,7 @@ def test_class_names_of_embed_are_used(tmp_path, data):
     np.savez(tmp_path / "e.npz", embeddings=points, labels=labels, class_names=names)
     assert read_table(tmp_path / "e.npz").labels.tolist() == names[labels].tolist()
     np.savez(tmp_path / "bad.npz", embeddings=points, labels=labels + 1, class_names=names)
-    with pytest.raises(DataError, match="positions among the 5 class_names"):
+    with pytest.raises(DataError, match="indices into the 5 class_names"):
         read_table(tmp_path / "bad.npz")
 
 
@@ -145,11 +153,11 @@ def test_string_labels_of_parquet(tmp_path, data):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        (["--k", "1,b"], InputError, "--k must be whole numbers.*got '1,b'"),
-        (["--plot", "scores.gif2"], InputError, r"--plot must end in one of .*\.png.*got scores\.gif2"),
-        (["--gallery-labels", "l.npy"], InputError, "--gallery-labels came without --gallery"),
-        (["--gallery", "none.npz"], DataError, "There is no file none.npz"),
-        (["--labels", "none.txt"], DataError, "There is no file none.txt"),
+        (["--k", "1,b"], InputError, "--k must be integers.*got '1,b'"),
+        (["--plot", "scores.gif2"], InputError, r"--plot must end in .*\.png.*got scores\.gif2"),
+        (["--gallery-labels", "l.npy"], InputError, "--gallery-labels needs --gallery"),
+        (["--gallery", "none.npz"], DataError, r"none\.npz does not exist"),
+        (["--labels", "none.txt"], DataError, r"none\.txt does not exist"),
     ],
 )
 def test_wrong_options_are_explained(tmp_path, data, options, error, words):
@@ -174,7 +182,7 @@ def test_files_that_cannot_be_used(tmp_path, data):
     with pytest.raises(UnknownName, match=r"Unknown kind of label file '\.json'"):
         read_labels(tmp_path / "l.json")
     np.savez(tmp_path / "x.npz", X=points, y=labels)
-    with pytest.raises(DataError, match=r"(?s)no array 'embeddings'.*it holds: X, y"):
+    with pytest.raises(DataError, match=r"(?s)no array 'embeddings'.*it contains: X, y"):
         read_table(tmp_path / "x.npz")
     np.savez(tmp_path / "e.npz", embeddings=points)
     with pytest.raises(DataError, match=r"(?s)has no labels.*--labels"):
@@ -229,7 +237,7 @@ def test_an_expected_error_is_one_message(tmp_path, capsys, monkeypatch):
     assert stopped.value.code == 2
     message = capsys.readouterr().err
     assert "error:" in message
-    assert "There is no file" in message
+    assert "does not exist" in message
     assert "Traceback" not in message
 
 

@@ -38,7 +38,7 @@ def test_scores_of_a_model_equal_those_in_python(model, tmp_path):
     expected = vc.evaluate(vc.Embedder.load(model / "model"), test)
     found = json.loads((tmp_path / "scores.json").read_text())["overall"]
     assert found["MAP@R"] == pytest.approx(expected["MAP@R"], abs=1e-12)
-    assert f"{len(test):,} of {len(test):,} queries" in done.output
+    assert f"{len(test):,} queries scored" in done.output
 
 
 def test_recalls_are_those_of_the_dataset_or_those_that_are_asked_for(model, monkeypatch):
@@ -49,7 +49,7 @@ def test_recalls_are_those_of_the_dataset_or_those_that_are_asked_for(model, mon
 
 
 def test_a_run_folder_stands_for_its_model_and_all_items_are_scored_without_a_protocol(model):
-    assert "1,797 of 1,797 queries" in run(model, "digits", "--workers", "0").output
+    assert "1,797 queries" in run(model, "digits", "--workers", "0").output
 
 
 def test_queries_are_searched_in_the_gallery(model, tmp_path):
@@ -58,17 +58,17 @@ def test_queries_are_searched_in_the_gallery(model, tmp_path):
         Image.fromarray(np.full((8, 8), 30 * number, np.uint8)).save(tmp_path / f"{number}.png")
         lines.append(f"{number}.png,{number % 2},test,{number < 2},{number >= 2}")
     (tmp_path / "items.csv").write_text("\n".join(lines) + "\n")
-    assert "2 of 2 queries scored against 6 references" in run(model, tmp_path / "items.csv").output
+    assert "2 queries scored against 6 references" in run(model, tmp_path / "items.csv").output
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["{model}"], "say what to score its model on"),
-        (["{model}", "digits", "--labels", "x.txt"], "go with embeddings in a file"),
-        (["{model}/model/config.json", "digits"], "config.json is not a folder"),
-        (["nowhere", "digits"], "There is no nowhere: give the folder of a model"),
-        (["x.npz", "--workers", "2"], "x.npz is not a folder"),
+        (["{model}"], "name the dataset to score its model on"),
+        (["{model}", "digits", "--labels", "x.txt"], "are for files of embeddings"),
+        (["{model}/model/config.json", "digits"], "config.json is not the folder of one"),
+        (["nowhere", "digits"], "nowhere does not exist; give the folder of a model"),
+        (["x.npz", "--workers", "2"], "x.npz is not the folder of one"),
     ],
 )
 def test_wrong_arguments(model, arguments, says):

@@ -56,5 +56,5 @@ def test_who_it_is_and_a_few_examples_from_the_terminal(tmp_path, capsys):
     assert record["overall"]["DIR@FAR=0.1"] == pytest.approx(known["DIR@FAR=0.1"])
     assert "Identification: 80 queries of known classes, 80 strangers." in record["notes"]
     for typed in ("5", "5x", "axb", "5x1x2", "-5x1"):
-        with pytest.raises(InputError, match="--few-shot must be ways x shots, such as 5x1"):
+        with pytest.raises(InputError, match="--few-shot must be WAYSxSHOTS, such as 5x1"):
             app([*words[:2], "--few-shot", typed], standalone_mode=False)

@@ -77,13 +77,13 @@ def test_index_and_search(work):
     said, _ = run(search, "x.index", "--item", "photos/b/1.png")
     assert "photos/a/1.png" in said
     np.save("v.npy", np.ones(3, np.float32))
-    assert "2 found" in run(search, "x.index", "--vector", "v.npy")[0]
-    assert "query drawn towards 2 items" in run(search, "x.index", "--vector", "v.npy", "--expand", "2")[0]
+    assert "2 results" in run(search, "x.index", "--vector", "v.npy")[0]
+    assert "query expanded with 2 items" in run(search, "x.index", "--vector", "v.npy", "--expand", "2")[0]
     answer = json.loads(run(search, "x.index", "--vector", "v.npy", "--expand", "2", "--rerank", "--json")[0])
     assert (answer["expanded"], answer["reranked"]) == (2, True)
-    with pytest.raises(InputError, match="Give one of"):
+    with pytest.raises(InputError, match="Give exactly one query"):
         run(search, "x.index")
-    with pytest.raises(DataError, match=r"no file none\.png"):
+    with pytest.raises(DataError, match=r"none\.png does not exist"):
         run(search, "x.index", "none.png")
 
 
@@ -134,7 +134,7 @@ def test_json_says_what_was_done(work):
     assert told("refresh", "x.index", "photos")[0] == {**about, "items": 2, **counts}
     about["items"] = 1
     assert told("remove", "x.index", "label = 'b'")[0] == {**about, "removed": 1}
-    assert told("compact", "x.index")[0] == {**about, "given_back": 2}
+    assert told("compact", "x.index")[0] == {**about, "freed": 2}
     assert told("export", "x.index", "x.npz")[0] == {**about, "exported": 1}
     assert told("verify", "x.index") == ({**about, "problems": []}, 0)
     assert told("measure", "x.index")[0]["measured"]["items"] == 1
@@ -149,7 +149,7 @@ def test_what_cannot_be_read_is_an_error_where_that_is_asked_for(work):
     (work / "photos" / "b" / "bad.png").write_bytes(b"no")
     result = CliRunner().invoke(app, ["index", "model", "photos", "--out", "x.index", "--no-skip-bad", "--no-progress"])
     assert isinstance(result.exception, DataError)
-    assert "1 item cannot be read; the others are in x.index" in str(result.exception)
+    assert "1 item could not be read; the others were added to x.index" in str(result.exception)
     assert (result.output + str(result.exception)).count("bad.png") == 1
     assert run(index, "refresh", "x.index", "photos", "--skip-bad", "--no-progress")[1] == 0
     assert "3 items" in run(index, "info", "x.index")[0]
@@ -189,13 +189,13 @@ def test_fast_search_does_not_call_itself_exact(work):
 
 def test_looking_after_an_index(work):
     run(index, "model", "photos", "--out", "x.index", "--no-progress")
-    assert "every byte is as it was written" in run(index, "verify", "x.index")[0]
+    assert "no corruption found" in run(index, "verify", "x.index")[0]
     assert "all.parquet: 3 items" in run(index, "export", "x.index", "all.parquet")[0]
     said, _ = run(index, "import", "fresh.index", "all.parquet")
     assert "3 added" in said
     with pytest.raises(InputError, match=r"knows its embedder \w{12} by name alone.*--out fresh\.index"):
         run(search, "fresh.index", "photos/b/1.png")
-    assert "every byte" in run(index, "verify", "fresh.index")[0]
+    assert "no corruption found" in run(index, "verify", "fresh.index")[0]
     run(index, "compact", "fresh.index")
     run(index, "model", "--out", "fresh.index")
     assert "1.000000\tb\t" in run(search, "fresh.index", "photos/b/1.png", "-k", "1")[0]
@@ -214,19 +214,19 @@ def test_looking_after_an_index(work):
     run(index, "rollback", "x.index")
     assert "3 updated" in run(index, "import", "x.index", "all.parquet")[0]
     assert "1 item removed" in run(index, "remove", "x.index", "label = 'b'")[0]
-    assert "rows given back" in run(index, "compact", "x.index")[0]
+    assert "rows freed" in run(index, "compact", "x.index")[0]
     assert "recall" in run(index, "measure", "x.index")[0]
     for vectors in (work / "x.index").glob("generation-*/vectors.f32"):
         vectors.write_bytes(b"\0" * vectors.stat().st_size)
     said, code = run(index, "verify", "x.index")
     assert code == 1
-    assert "are not what was written" in said
+    assert "are corrupted" in said
 
 
 def test_what_makes_no_sense_is_refused_in_one_sentence(work):
     run(index, "model", "photos", "--out", "x.index", "--no-progress")
     for arguments, sentence in [
-        (("model", "photos"), "no command 'model'. For an existing index, name a command first"),
+        (("model", "photos"), "no command 'model'. To use an existing index, put a command first"),
         (("veriffy", "x.index"), "no command 'veriffy'; did you mean 'verify'?"),
         (("x.index", "--verify"), "vicinal index info x.index"),
         (("build", "model", "photos"), "Missing option '--out'"),
@@ -236,10 +236,10 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(work):
         said, code = run(index, *arguments)
         assert code == 2
         assert sentence in said.replace("│ ", "")
-    assert run(index)[0].count("Look after") == 1  # the list of commands
+    assert run(index)[0].count("Maintain:") == 1  # the list of commands
     with pytest.raises(DataError, match="is not an index"):
         run(index, "info", "photos")
-    with pytest.raises(InputError, match=r"There is no index y\.index yet"):
+    with pytest.raises(InputError, match=r"The index y\.index does not exist yet"):
         run(index, "model", "--out", "y.index")
     with pytest.raises(InputError, match=r"x\.index is an index, not a model.*vicinal index refresh x\.index photos"):
         run(index, "x.index", "photos", "--out", "y.index")
@@ -248,7 +248,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(work):
 def test_what_was_settled_when_an_index_was_made_is_not_changed(work):
     run(index, "--out=x.index", "model", "photos", "--no-progress")  # the short form, in any order
     np.savez("v.npz", embeddings=np.eye(3, dtype=np.float32), ids=["p", "q", "r"])
-    with pytest.raises(InputError, match="compares vectors by cosine; leave out distance="):
+    with pytest.raises(InputError, match="uses the cosine distance; drop distance="):
         run(index, "import", "x.index", "v.npz", "--distance", "euclidean")
     for words in (("model", "photos", "--out", "x.index"), ("import", "x.index", "v.npz")):
         with pytest.raises(InputError, match="its store cannot be changed"):
@@ -286,7 +286,7 @@ def test_vectors_of_another_model_are_refused(work):
     run(index, "model", "photos", "--out", "x.index", "--no-progress")
     for name in ("model", "new"):
         run(embed, name, "photos", "--out", f"{name}.npz", "--no-progress")
-    assert "3 found" in run(search, "x.index", "--vector", "model.npz")[0]
+    assert "3 results" in run(search, "x.index", "--vector", "model.npz")[0]
     with pytest.raises(InputError, match="vicinal index reembed"):
         run(search, "x.index", "--vector", "new.npz")
     assert "3 updated" in run(index, "import", "x.index", "model.npz")[0]  # under the same ids
@@ -305,14 +305,14 @@ def test_the_map_is_exported(work):
 def test_the_map_is_made_with_the_index_and_found_by_whoever_looks(work, monkeypatch):
     said, code = run(index, "model", "photos", "--out", "x.index", "--map", "--no-progress")
     assert code == 0
-    assert "the map of 3 items is kept, by PCA" in said
+    assert "map of 3 items saved (PCA)" in said
     with Index.open("x.index") as opened:
         assert opened.verify() == []
-        expected = lay_out(opened.get()[1]).places
+        expected = lay_out(opened.get()[1]).positions
     with monkeypatch.context() as patched:
         patched.setattr("vicinal.index.map.lay_out", None)  # nobody makes it again
         said, _ = run(index, "map", "x.index", "--no-progress")
-        assert "the map of 3 items is kept" in said
+        assert "map of 3 items saved" in said
         with Index.open("x.index") as opened, TestClient(create_app(opened, ServerSettings()), **LOCAL) as client:
             while (head := client.get("/map")).status_code == 202:
                 time.sleep(0.01)
@@ -320,7 +320,7 @@ def test_the_map_is_made_with_the_index_and_found_by_whoever_looks(work, monkeyp
             assert client.get("/map/points").content[:24] == expected.tobytes()
     (work / "photos" / "a" / "2.png").unlink()
     said, _ = run(index, "refresh", "x.index", "photos", "--map", "--no-progress")
-    assert "the map of 2 items is kept" in said
+    assert "map of 2 items saved" in said
 
 
 def test_a_map_that_cannot_be_kept_is_said(work, monkeypatch):
@@ -332,5 +332,5 @@ def test_a_map_that_cannot_be_kept_is_said(work, monkeypatch):
         raise DataError(f"{path} cannot be written.")
 
     monkeypatch.setattr("vicinal._util.files.replacing", refuse)
-    with pytest.raises(DataError, match="The map cannot be kept in "):
+    with pytest.raises(DataError, match="The map cannot be saved in "):
         run(index, "map", "x.index", "--no-progress")

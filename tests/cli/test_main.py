@@ -30,7 +30,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(
     assert run(RuntimeError("at postgresql://me:hush@host/x\nand more"), monkeypatch) == 70
     said = capfd.readouterr().err
     assert len(said.splitlines()) == 1
-    file = Path(re.search(r"with the file (\S+)\.$", said).group(1))  # type: ignore[union-attr]
+    file = Path(re.search(r"and attach (\S+)\.$", said).group(1))  # type: ignore[union-attr]
     kept = file.read_text()
     file.unlink()
     assert "Traceback" in kept

@@ -83,15 +83,15 @@ def test_runs_that_were_trained_one_by_one_are_ranked(tmp_path: Path):
     assert "2 methods in 2 experiments" in result.stdout
     assert str(board.verdict()) in result.stdout
     assert result.stderr == ""
-    assert "need at least two methods and two experiments" in refused(runs[0], runs[2])
+    assert "needs two methods that share at least two experiments" in refused(runs[0], runs[2])
     again = trained("again", loss="triplet", seed=0, learning_rate=0.1)
-    assert f"{runs[0]} and {again} are both triplet in one experiment" in refused(*runs, again)
+    assert f"{runs[0]} and {again} are both triplet in the same experiment" in refused(*runs, again)
     other = trained("other", loss="triplet", seed=0, protocol="default")
-    assert f"they are not: {runs[0]} (mine, fixed-validation); {other} (mine, default)" in refused(*runs, other)
+    assert f"These differ: {runs[0]} (mine, fixed-validation); {other} (mine, default)" in refused(*runs, other)
     longer = trained("longer", loss="contrastive", seed=1, steps=4)
-    assert "Note: Runs saw from" in run(app, ["tournament", *runs[:3], longer]).stderr
+    assert "Note: Budgets differ: runs saw" in run(app, ["tournament", *runs[:3], longer]).stderr
     fit(split(data), loss="triplet", steps=2, dim=3, folder=tmp_path / "fitted", progress=False)
-    assert "has no scores of test classes" in refused(*runs, str(tmp_path / "fitted"))
+    assert "has no test scores" in refused(*runs, str(tmp_path / "fitted"))
     (tmp_path / "fitted" / "record.json").unlink()
     unfinished = run(app, ["tournament", str(tmp_path / "fitted")]).exception
     assert isinstance(unfinished, DataError)

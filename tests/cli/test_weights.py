@@ -19,8 +19,8 @@ def test_it_draws_a_panel_per_loss_and_names_the_similarities(tmp_path: Path) ->
     assert isinstance(result.exception, UnknownName)  # contrastive has no margin
     result = run(app, ["weights", "contrastive", "triplet", "--out", str(out)])
     assert result.exit_code == 0, result.output
-    assert "contrastive: depends on similarities: own yes, negative no, positive no" in result.stdout
-    assert "triplet: depends on similarities: own no, negative no, positive yes" in result.stdout
+    assert "contrastive depends on similarities: own yes, negative no, positive no" in result.stdout
+    assert "triplet depends on similarities: own no, negative no, positive yes" in result.stdout
     with Image.open(out) as figure:
         assert figure.width > figure.height  # two panels side by side
 

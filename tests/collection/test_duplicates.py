@@ -25,23 +25,35 @@ def test_every_pair_beyond_the_threshold_is_found(distance: str, threshold: floa
             if likeness >= bar:
                 expected.add((one, other))
     links = near_links(rows, bar, distance)
-    assert {(link.one, link.other) for link in links} == expected
+    assert {(link.first, link.second) for link in links} == expected
     assert all(link.similarity >= bar for link in links)
 
 
-def test_who_is_linked_through_others_is_in_one_group() -> None:
-    links = [Link(0, 1, "bytes"), Link(1, 4, "embedding", 0.99), Link(2, 3, "looks")]
+def test_items_linked_through_others_are_one_group() -> None:
+    links = [Link(0, 1, "bytes"), Link(1, 4, "looks", 0.99), Link(2, 3, "looks")]
     groups = group_links(links, labels=np.array(["a", "a", "b", "b", "a"]))
-    assert [group.places for group in groups] == [(2, 3), (0, 1, 4)]
-    assert groups[1].kinds == ("bytes", "embedding")
+    assert [group.indices for group in groups] == [(2, 3), (0, 1, 4)]
+    assert groups[1].kinds == ("bytes", "looks")
     assert groups[1].similarity == 0.99
+
+
+def test_series_are_no_copies_and_may_leak_at_most() -> None:
+    links = [Link(0, 1, "bytes"), Link(0, 1, "embedding", 0.99, False), Link(1, 4, "alike", copy=False)]
+    copies, series = group_links(links, roles=np.array(["train", "train", "train", "train", "test"]))
+    assert (copies.indices, copies.copies, copies.leaks, copies.may_leak) == ((0, 1), True, False, False)
+    assert (series.indices, series.copies, series.leaks, series.may_leak) == ((0, 1, 4), False, False, True)
+    assert series.kinds == ("alike", "embedding")
+    (near,) = find_duplicates([[1.0, 0.0], [1.0, 0.01]])
+    assert not near.copies
+    assert group_links(links[:2])[0].kinds == ("bytes",)
+    assert len(group_links(links[:2])) == 1
 
 
 def test_leaks_come_first_then_contradictions() -> None:
     rows = np.repeat(np.eye(3), 2, axis=0)
     roles = np.array(["train", "train", "train", "train", "train", "gallery"])
     found = find_duplicates(rows, labels=np.array([0, 0, 1, 2, 3, 3]), roles=roles)
-    assert [group.places for group in found] == [(4, 5), (2, 3), (0, 1)]
+    assert [group.indices for group in found] == [(4, 5), (2, 3), (0, 1)]
     assert found[0].leaks
     assert found[0].sides == ("test", "train")
     assert found[1].labels == (1, 2)

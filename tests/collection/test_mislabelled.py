@@ -8,7 +8,10 @@ from sklearn.datasets import load_digits
 
 from vicinal.collection import find_mislabelled
 from vicinal.collection.mislabelled import (
+    Candidates,
+    _core,
     _log_odds,
+    _noise,
     doubt_labels,
     fit_class_models,
     left_out_fits,
@@ -67,7 +70,7 @@ def test_a_single_wrong_label_of_a_small_collection(distance: str) -> None:
     items, labels = three_clouds()
     labels[5] = 2
     (suspect,) = find_mislabelled(items, labels, distance=distance)
-    assert (suspect.place, suspect.label, suspect.proposed) == (5, 2, 0)
+    assert (suspect.index, suspect.label, suspect.proposed) == (5, 2, 0)
     scores = doubt_labels(items, labels, distance=distance).scores
     assert scores[5] == suspect.score > 0.75  # a regression on sixty items is not surer, and it has a say
     assert np.delete(scores, 5).max() < 0.01
@@ -126,7 +129,7 @@ def test_many_classes_of_few_items() -> None:
     items = rng.normal(size=(60, 16))[labels] + 0.05 * rng.normal(size=(180, 16))
     labels[0] = 30
     suspect = find_mislabelled(items, labels)[0]
-    assert (suspect.place, suspect.proposed) == (0, 0)
+    assert (suspect.index, suspect.proposed) == (0, 0)
 
 
 @pytest.mark.parametrize(("labels", "words"), [([1, 1, 1], "one label"), ([1, 2, 3], "a label of its own")])
@@ -187,8 +190,56 @@ def test_the_share_of_wrong_labels_among_many_classes() -> None:
 
 
 def test_an_item_that_could_be_of_many_classes_is_hard_rather_than_wrong() -> None:
-    rivals = np.array([[0, 1, 2, 3], [0, 1, 2, 3]])
+    candidates = Candidates(np.array([[0, 1, 2, 3]] * 2), np.zeros(2, dtype=np.int64), np.ones(2, dtype=bool), 4)
     likely = np.array([[0.1, 0.3, 0.3, 0.3], [0.1, 0.04, 0.8, 0.06]])
-    odds, proposed = _log_odds(rivals, np.log(likely), 0.2, 4)
+    noise = np.array([[0.8, 0.2 / 3, 0.2 / 3, 0.2 / 3]] * 2)
+    odds, proposed = _log_odds(candidates, np.log(likely), noise)
     np.testing.assert_allclose(np.exp(odds), [0.2 / 0.8 / 3 * 3, 0.2 / 0.8 / 3 * 8])
     assert proposed.tolist()[1] == 2
+
+
+def twin_classes(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Twelve pairs of similar classes with 30 items each, as sharp as a good embedding has them."""
+    centres = rng.normal(size=(24, 32))
+    centres[1::2] = centres[::2] + 0.5 * rng.normal(size=(12, 32))
+    labels = np.repeat(np.arange(24), 30)
+    return centres[labels] + 0.3 * rng.normal(size=(720, 32)), labels
+
+
+@pytest.mark.parametrize(("share", "least", "error"), [(0.02, 0.8, 0.03), (0.05, 0.8, 0.03), (0.1, 0.6, 0.05)])
+def test_swaps_between_similar_classes_are_listed_where_the_order_is_sharp(
+    share: float, least: float, error: float
+) -> None:
+    rng = np.random.default_rng(0)
+    items, labels = twin_classes(rng)
+    wrong = np.zeros(720, bool)
+    wrong[rng.choice(720, round(share * 720), replace=False)] = True
+    doubts = doubt_labels(items, np.where(wrong, labels ^ 1, labels), distance="euclidean")
+    first = np.argsort(-doubts.ranks)[: wrong.sum()]
+    assert wrong[first].mean() > 0.9
+    listed = doubts.scores >= 0.5
+    assert (listed & wrong).sum() >= least * wrong.sum()
+    assert (listed & ~wrong).sum() <= 0.01 * 720
+    bins = np.minimum((doubts.scores * 15).astype(int), 14)
+    assert np.abs(np.bincount(bins, doubts.scores - wrong)).sum() / 720 <= error  # expected calibration error
+
+
+@pytest.mark.parametrize("spread", [0.3, 0.6, 0.9])
+def test_clean_labels_of_similar_classes_raise_few_false_alarms_however_much_they_overlap(spread: float) -> None:
+    rng = np.random.default_rng(1)
+    items, labels = twin_classes(rng)
+    items = items + spread * rng.normal(size=items.shape)
+    assert (doubt_labels(items, labels, distance="euclidean").scores >= 0.5).mean() <= 0.01
+
+
+def test_cores_are_the_third_of_each_predicted_class_that_is_most_sure() -> None:
+    rivals = np.array([[0, 1], [0, 1], [0, 1], [1, 0], [1, 0], [1, 0]])
+    likely = np.log([[0.9, 0.1], [0.7, 0.3], [0.6, 0.4], [0.8, 0.2], [0.6, 0.4], [0.05, 0.95]])
+    candidates = Candidates(rivals, rivals[:, 0], np.ones(6, dtype=bool), 2)
+    core, predicted = _core(candidates, likely)
+    assert predicted.tolist() == [0, 0, 0, 1, 1, 0]
+    assert sorted(core.tolist()) == [0, 3, 5]  # item 5 is labelled 1 and surely predicted to be 0
+    noise, share = _noise(candidates, likely, None)
+    assert share > 0.01
+    assert noise[5, 1] > noise[0, 1]  # class 0 is labelled 1 more often than class 1 is labelled 0
+    assert noise[0, 0] < 1.0

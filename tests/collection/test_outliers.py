@@ -26,9 +26,9 @@ def test_distances_by_a_double_loop() -> None:
     rows = rng.normal(size=(30, 2))
     for outlier in find_outliers(rows, k=3, distance="euclidean", least=-10.0):
         away = sorted(
-            (float(np.linalg.norm(rows[outlier.place] - row)), place)
+            (float(np.linalg.norm(rows[outlier.index] - row)), place)
             for place, row in enumerate(rows)
-            if place != outlier.place
+            if place != outlier.index
         )
         assert outlier.nearest == tuple(place for _, place in away[:3])
         assert outlier.distance == pytest.approx(away[2][0])
@@ -42,9 +42,9 @@ def test_distances_to_classes_by_loops() -> None:
     for outlier in found:
         by_class = []
         for label in range(6):
-            others = [place for place in range(120) if labels[place] == label and place != outlier.place]
+            others = [place for place in range(120) if labels[place] == label and place != outlier.index]
             if others:
-                away = sorted(float(np.linalg.norm(rows[outlier.place] - rows[place])) for place in others)
+                away = sorted(float(np.linalg.norm(rows[outlier.index] - rows[place])) for place in others)
                 by_class.append(away[min(4, len(away)) - 1])
         assert outlier.distance == pytest.approx(min(by_class))
 
@@ -55,7 +55,7 @@ def test_strangers_that_are_near_each_other_alone() -> None:
     rows = 4 * rng.normal(size=(20, 16))[labels] + rng.normal(size=(300, 16))
     rows[::15] = 20.0 + 0.01 * rng.normal(size=(20, 16))  # one of each class, and all the same
     found = find_outliers(rows, labels, distance="euclidean")
-    assert sorted(outlier.place for outlier in found[:20]) == list(range(0, 300, 15))
+    assert sorted(outlier.index for outlier in found[:20]) == list(range(0, 300, 15))
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -65,9 +65,9 @@ def test_what_is_near_nothing_comes_first(labelled: bool) -> None:
     rows = np.eye(4)[labels] + 0.05 * rng.normal(size=(60, 4))
     rows[17] = [0, 0, 1, 0]
     found = find_outliers(rows, labels if labelled else None)
-    assert found[0].place == 17
+    assert found[0].index == 17
     assert found[0].label == (0 if labelled else None)
-    assert found[0].as_dict()["place"] == 17
+    assert found[0].as_dict()["index"] == 17
 
 
 def test_a_wrong_label_is_no_outlier() -> None:
@@ -75,7 +75,7 @@ def test_a_wrong_label_is_no_outlier() -> None:
     labels = np.repeat([0, 1], 30)
     rows = np.eye(4)[labels] + 0.05 * rng.normal(size=(60, 4))
     labels[3] = 1
-    assert 3 not in [outlier.place for outlier in find_outliers(rows, labels)]
+    assert 3 not in [outlier.index for outlier in find_outliers(rows, labels)]
 
 
 def test_copies_of_one_item() -> None:

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from vicinal.collection import SameOrDifferent
 from vicinal.errors import InputError
-from vicinal.evaluation.threshold import promise_threshold
+from vicinal.evaluation.threshold import choose_threshold
 
 pytestmark = pytest.mark.unit
 
@@ -33,8 +33,8 @@ def pairs_of(items: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndar
 def test_it_says_what_the_promise_says(distance: str) -> None:
     items, labels = world(0)
     rule = SameOrDifferent(false_matches=0.1, distance=distance).fit(items, labels)
-    promise = promise_threshold(items, labels, false_matches=0.1, distance=distance)
-    assert (rule.threshold_, rule.true_matches_) == (promise.threshold, promise.true_matches)
+    chosen = choose_threshold(items, labels, false_matches=0.1, distance=distance)
+    assert (rule.threshold_, rule.calibration_.level) == (chosen.threshold, "bound")
     pairs, same = pairs_of(items, labels)
     similarity = -np.linalg.norm(pairs[:, 0] - pairs[:, 1], axis=1)
     if distance == "cosine":
@@ -42,9 +42,9 @@ def test_it_says_what_the_promise_says(distance: str) -> None:
         similarity = (unit[:, 0] * unit[:, 1]).sum(axis=1)
     assert rule.similarity(pairs) == pytest.approx(similarity, abs=1e-12)
     said = rule.predict(pairs)
-    assert said[same].mean() == pytest.approx(promise.true_matches)  # classes are of one size
+    assert said[same].mean() == pytest.approx(chosen.true_matches)  # classes are of one size
     # The threshold is the similarity of a pair; whether that one reaches it is a matter of the last bit.
-    assert said[~same].sum() == pytest.approx(promise.seen * (~same).sum(), abs=1.001)
+    assert said[~same].sum() == pytest.approx(chosen.seen * (~same).sum(), abs=1.001)
     assert (said == (rule.decision_function(pairs) >= 0)).all()
     assert (rule.predict(pairs.reshape(-1, 8)) == said).all()
     chances = rule.predict_proba(pairs)
@@ -65,7 +65,14 @@ def test_the_contract_of_scikit_learn() -> None:
     rule = SameOrDifferent(false_matches=0.1, confidence=0.9, prior=0.2)
     copy = clone(rule)
     assert copy is not rule
-    assert copy.get_params() == {"false_matches": 0.1, "confidence": 0.9, "distance": "cosine", "prior": 0.2}
+    assert copy.get_params() == {
+        "false_matches": 0.1,
+        "level": "auto",
+        "per": "classes",
+        "confidence": 0.9,
+        "distance": "cosine",
+        "prior": 0.2,
+    }
     assert "false_matches=0.1" in repr(copy)
     with pytest.raises(NotFittedError):
         copy.predict(items[:2])
@@ -91,7 +98,7 @@ def test_behind_other_steps_pairs_are_rows_two_by_two() -> None:
 def test_what_is_refused() -> None:
     items, labels = world(5)
     with pytest.raises(InputError, match="takes 598 classes"):
-        SameOrDifferent().fit(items, labels)
+        SameOrDifferent(level="guarantee").fit(items, labels)
     rule = SameOrDifferent(false_matches=0.1).fit(items, labels)
     for wrong in (items[:3], items[:4, :7], items[:6].reshape(2, 3, 8), items[0]):
         with pytest.raises(InputError, match="Pairs must be an array"):

@@ -35,7 +35,7 @@ def clusters(noise, classes=24, mislabelled=()):
 
 def run(out, data, losses=("multi_similarity",), **changes):
     settings = {"backbone": "linear", "dim": 3, "steps": 1, "classes_per_batch": 6, "learning_rate": 0.02}
-    settings |= {"validation": 0.3, "evaluate_every": 20, "jobs": 1, "progress": False}
+    settings |= {"protocol": "fixed-validation", "validation": 0.3, "evaluate_every": 20, "jobs": 1, "progress": False}
     return compare(data, list(losses), out=out, **{**settings, **changes})
 
 
@@ -69,10 +69,11 @@ def test_untrained_runs_are_kept_as_trained_ones_are(made):
             split = one.recipe.split(clusters(1.0))
             embedder = Embedder.load(one.files.model)
             assert embedder.encode(split.test) == pytest.approx(one.test_items().embeddings, abs=1e-5)
-            raw = split.validation.items
-            expected = PCA(3).fit(split.train.items).transform(raw) if entry.network[1] else raw
-            scores = evaluate(expected, split.validation.labels, intervals=None)
-            assert one.record.validation["MAP@R"] == pytest.approx(scores["MAP@R"], abs=1e-6)
+            raw = np.concatenate([split.validation.items, split.train.items])
+            rows = PCA(3).fit(split.train.items).transform(raw) if entry.network[1] else raw
+            labels = np.concatenate([split.validation.labels, split.train.labels + len(split.validation.class_names)])
+            scores = evaluate(rows, labels, intervals=None).per_query["MAP@R"][: len(split.validation)]
+            assert one.record.validation["MAP@R"] == pytest.approx(scores.mean(), abs=1e-6)
 
 
 def test_what_the_journal_has_is_not_computed_again(made, monkeypatch):
@@ -143,11 +144,11 @@ def test_where_training_labels_mean_nothing_training_was_not_worth_it(tmp_path):
     answers = {}
     for out, data in {"right": right, "wrong": clusters(1.0, classes=40, mislabelled=names)}.items():
         assert Recipe(validation=0.3).split(data).train.class_names == learnt.class_names
-        answers[out] = run(tmp_path / out, data, steps=40, learning_rate=0.01)
+        answers[out] = run(tmp_path / out, data, steps=40, learning_rate=0.01, protocol="cross-validation", seeds=1)
     assert (answers["right"].gain.answer, answers["wrong"].gain.answer) == ("yes", "no")
-    assert answers["wrong"].gain.test.interval[1] < 0
+    assert answers["wrong"].gain.test.difference < 0
     assert answers["wrong"].best.record.role == "baseline"
-    assert "Training was not worth it" in " ".join(str(answers["wrong"]).split())
+    assert "No trained method beats the untrained network" in " ".join(str(answers["wrong"]).split())
 
 
 def test_where_nothing_beats_the_untrained_network_it_is_the_best(tmp_path):
@@ -158,9 +159,9 @@ def test_where_nothing_beats_the_untrained_network_it_is_the_best(tmp_path):
     saved = Embedder.load(tmp_path / "best")
     assert saved.dim == 10
     said = " ".join(str(board).split())
-    assert "To use: untrained with linear, its own features, seed 0, chosen by validation scores." in said
-    assert "No trained model is better than this untrained network" in (tmp_path / "best" / "README.md").read_text()
+    assert "Use this: untrained (linear, all features, seed 0)" in said
+    assert "untrained (linear, all features, seed 0)" in (tmp_path / "best" / "README.md").read_text()
     page = write_report([tmp_path], progress=False).with_suffix(".md").read_text()
-    assert page.startswith("# Nothing beats the untrained network on clusters\n")
+    assert page.startswith("# No loss beats the untrained network on clusters\n")
     assert f"`vicinal embed {tmp_path / 'best'} clusters --out embeddings.npz`" in page
     assert leaderboards([tmp_path])[0].ranks is None

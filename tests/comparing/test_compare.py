@@ -44,6 +44,7 @@ def run(out, losses=("triplet", "contrastive"), **changes):
         "evaluate_every": 3,
         "classes_per_batch": 3,
         "learning_rate": 0.05,
+        "protocol": "fixed-validation",
         "jobs": 1,
         "progress": False,
     }
@@ -125,7 +126,7 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_go_on(tmp_path, monkeypatch
     assert {one.name: one.status for one in trained(tmp_path)} == {"triplet": "failed", "contrastive": "done"}
     assert "It broke." in (found.failed[0].error or "")
     assert "RuntimeError" in (tmp_path / "trials" / found.failed[0].key / "error.txt").read_text()
-    assert "failed: triplet" in str(found)
+    assert "Failed: triplet" in str(found)
     monkeypatch.undo()
     assert len(run(tmp_path).failed) == 1
     assert not run(tmp_path, retry_failed=True).failed
@@ -216,7 +217,7 @@ def test_the_search_for_settings_has_the_same_budget_for_every_loss(tmp_path):
 def test_what_a_loss_demanded_is_told_as_the_search_left_it(tmp_path):
     for record in run(tmp_path, ["proxy_anchor", "triplet"], tune=3, sampler="random").records:
         rate = record.recipe["proxy_multiplier"] * record.recipe["training"]["learning_rate"]
-        told = [f"proxies, 1 per class, at a learning rate of {rate:.3g}"] if record.name == "proxy_anchor" else []
+        told = [f"proxies, 1 per class, with learning rate {rate:.3g}"] if record.name == "proxy_anchor" else []
         assert [word for word in record.demands if word.startswith("proxies")] == told
 
 

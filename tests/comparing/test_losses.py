@@ -17,25 +17,25 @@ def by_name(*losses, base=None, **flags):
 
 def test_a_loss_with_a_miner_a_memory_or_ccp():
     found = by_name("triplet+semi_hard", "contrastive+memory", "contrastive_c2+ccp", "proxy_anchor")
-    assert list(found) == ["triplet + semi_hard", "contrastive + memory", "contrastive_c2 + ccp", "proxy_anchor"]
-    assert found["triplet + semi_hard"].recipe.mining == "semi_hard"
-    assert found["contrastive + memory"].recipe.memory == 25 * 32
-    assert found["contrastive_c2 + ccp"].recipe.ccp is not None
-    assert found["proxy_anchor"].demands == ("proxies, 1 per class, at a learning rate of 0.01",)
-    assert found["contrastive + memory"].demands == ("memory of 800 past embeddings",)
+    assert list(found) == ["triplet+semi_hard", "contrastive+memory", "contrastive_c2+ccp", "proxy_anchor"]
+    assert found["triplet+semi_hard"].recipe.mining == "semi_hard"
+    assert found["contrastive+memory"].recipe.memory == 25 * 32
+    assert found["contrastive_c2+ccp"].recipe.ccp is not None
+    assert found["proxy_anchor"].demands == ("proxies, 1 per class, with learning rate 0.01",)
+    assert found["contrastive+memory"].demands == ("a memory of 800 past embeddings",)
 
 
 def test_a_loss_with_groups_of_classes_a_cover_or_past_anchors():
     found = by_name("proxy_anchor+hierarchy", "triplet+cover", "proxy_gram+memory")
-    assert list(found) == ["proxy_anchor + hierarchy", "triplet + cover", "proxy_gram + memory"]
-    assert found["proxy_anchor + hierarchy"].recipe.hierarchy == 25
-    assert "25 groups of classes" in found["proxy_anchor + hierarchy"].demands
-    fitting = with_groups_that_fit(found["proxy_anchor + hierarchy"], [digits().of_classes(range(5))])
+    assert list(found) == ["proxy_anchor+hierarchy", "triplet+cover", "proxy_gram+memory"]
+    assert found["proxy_anchor+hierarchy"].recipe.hierarchy == 25
+    assert "25 groups of classes" in found["proxy_anchor+hierarchy"].demands
+    fitting = with_groups_that_fit(found["proxy_anchor+hierarchy"], [digits().of_classes(range(5))])
     assert fitting.recipe.hierarchy == 2
     assert [words for words in fitting.demands if "groups" in words] == ["2 groups of classes"]
-    assert with_groups_that_fit(found["triplet + cover"], [digits()]) == found["triplet + cover"]
-    assert found["triplet + cover"].demands == ("cover of 4 items per class",)
-    assert found["proxy_gram + memory"].recipe.memory == 25 * 32
+    assert with_groups_that_fit(found["triplet+cover"], [digits()]) == found["triplet+cover"]
+    assert found["triplet+cover"].demands == ("a cover of 4 items per class",)
+    assert found["proxy_gram+memory"].recipe.memory == 25 * 32
 
 
 def test_all_that_is_not_the_loss_is_the_same_for_all():
@@ -96,7 +96,7 @@ def test_a_loss_is_a_loss_though_a_folder_has_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "triplet").mkdir()
     (tmp_path / "triplet" / "mine.toml").write_text('loss = "contrastive"\n')
-    assert list(by_name("triplet", "triplet+hard")) == ["triplet", "triplet + hard"]
+    assert list(by_name("triplet", "triplet+hard")) == ["triplet", "triplet+hard"]
     assert list(by_name("./triplet")) == ["mine"]
     entries = drafts(["circle", "triplet+hard", "./triplet"])
     assert notes_on_names(["circle", "triplet", "./triplet"], entries) == (
@@ -115,7 +115,7 @@ def test_a_loss_without_its_miner_is_told_unless_that_is_what_is_compared(tmp_pa
         tmp_path / "mine.toml",
     ]
     (note,) = notes_on_names([], drafts(ways))
-    assert note.startswith("triplet runs on all pairs; its paper mines them by semi_hard")
+    assert note.startswith("triplet uses all pairs; its paper uses the semi_hard miner")
 
 
 @pytest.mark.parametrize("protocol", ["fixed-validation", "k-fold"])

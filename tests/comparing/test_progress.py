@@ -125,7 +125,7 @@ def test_what_writes_no_log_says_how_far_it_is(tmp_path, monkeypatch, capsys):
     journal = OpenJournal(tmp_path)
     baselines.run_baselines([contestant], run, networks, Splits(data), journal, retry_failed=False, progress=True)
     said = " ".join(capsys.readouterr().err.split())
-    assert "untrained (linear-None, seed 0), 48 of" in said
+    assert "untrained (linear, seed 0), 48 of" in said
     assert "items embedded" in said
 
 

@@ -42,7 +42,7 @@ def contestants(*parts):
 
 SETTINGS = {
     "backbone": "linear", "dim": 4, "steps": 12, "evaluate_every": 4, "validation": 0.3, "batch": "4x4",
-    "jobs": 1, "progress": False,
+    "protocol": "fixed-validation", "jobs": 1, "progress": False,
 }  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def test_rungs_stay_out_of_the_table_and_the_chosen_one_is_not_trained_again(tmp
     again = compare(vectors(), ["triplet", "contrastive"], out=tmp_path, seeds=2, **SETTINGS)
     assert Journal(tmp_path).path.read_text() == before
     assert [one.key for one in again.records] == [one.key for one in board.records]
-    assert "Learning rates, chosen on validation classes: " in " ".join(str(board).split())
+    assert "Learning rates selected on validation classes: " in " ".join(str(board).split())
 
 
 def test_no_test_class_is_looked_at_before_a_rate_is_chosen_and_no_step_is_taken_twice(tmp_path):

@@ -39,23 +39,31 @@ def test_ways_of_the_panel_differ_in_kind_and_can_be_run() -> None:
 
 def test_data_alone_is_enough_even_of_eight_small_classes(tmp_path: Path) -> None:
     board = compare(clusters(8), out=tmp_path, steps=2, jobs=1, progress=False, keep_models=False)
+    assert len(board.records) == 3 * len(PANEL)
+    record = board.records[0]
+    assert (record.network[0], record.selected_on, record.protocol) == ("linear", "validation", "cross-validation")
+    assert len(record.validation_classes) == 4  # every training class has validated
+    said = " ".join(str(board).split())
+    assert "Note: Batches are 3 classes x 3 items instead of 16 x 4" in said
+    assert "settings selected by cross-validation, models fitted on all training classes" in said
+
+
+def test_a_protocol_that_is_named_is_used(tmp_path: Path) -> None:
+    settings = {"steps": 2, "jobs": 1, "progress": False, "keep_models": False, "protocol": "fixed-validation"}
+    board = compare(clusters(8), out=tmp_path, **settings)
     assert len(board.records) == len(PANEL)
     record = board.records[0]
-    assert (record.network[0], record.selected_on, record.validation) == ("linear", "last", {})
-    assert {run["classes_per_batch"] * run["samples_per_class"] for run in (one.recipe for one in board.records)} == {
-        12
-    }
+    assert (record.selected_on, record.validation) == ("last", {})
     said = " ".join(str(board).split())
-    assert "Note: Batches hold 4 classes x 3 instead of 16 x 4" in said
-    assert "Note: Nothing is chosen by validation, since 4 training classes are too few" in said
-    assert "chosen by test scores" in said
+    assert "Note: No validation, because 4 training classes are too few" in said
+    assert "the best on test classes" in said
 
 
 def test_a_budget_of_next_to_nothing_is_said_aloud(tmp_path: Path) -> None:
     board = compare(
         clusters(14, each=12), ["triplet"], out=tmp_path, batch="2x2", steps=4, rates=1, jobs=1, progress=False
     )
-    assert "Note: The budget trains next to nothing: 16 images seen, less than one pass" in " ".join(str(board).split())
+    assert "Note: The budget is less than one epoch: 16 images" in " ".join(str(board).split())
 
 
 def test_one_fold_alone_is_not_compared(tmp_path: Path) -> None:
@@ -93,20 +101,20 @@ def test_what_is_said_before_anything_runs() -> None:
     recipe = Recipe.of({"backbone": "linear", "steps": 1, "batch": "4x3"})
     said = "\n".join(opening_words(recipe, clusters(8), recipe.split(clusters(8)), ["Batches shrank."], panel=True))
     for words in (
-        "small: 24 items of 8 classes; of these 4 train, 4 test.",
+        "Data: small, 24 items in 8 classes (4 training, 4 test).",
         "Network: linear with random weights.",
-        "No loss is named: 5 are compared",
+        "Comparing 5 losses of different types",
         PANEL[0].literature,
-        "Each run sees 12 images in 1 step of 12.",
+        "Budget per run: 12 images in 1 step of 12.",
         "Note: Batches shrank.",
-        "Note: Nothing is chosen by validation",
+        "Note: No validation",
     ):
         assert words in said
     assert "next to nothing" not in said  # 12 images are one pass
     still = Recipe(backbone="resnet18", weights="imagenet", freeze=True)
     frozen = "\n".join(opening_words(still, digits(), still.split(digits()), [], panel=False))
-    assert "resnet18 with pretrained weights; it stands still" in frozen
-    assert "in about 2 min 5 s, and kept" in features_in_words(125.0)
+    assert "resnet18 with pretrained weights; it is frozen" in frozen
+    assert "(about 2 min 5 s); they are cached" in features_in_words(125.0)
 
 
 def test_time_is_estimated_from_the_first_features_which_are_kept(tmp_path: Path) -> None:

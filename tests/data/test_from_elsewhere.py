@@ -12,7 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 import vicinal as vc
-from vicinal.data import of
+from vicinal.data import as_dataset
 from vicinal.errors import DataError, InputError
 
 
@@ -59,38 +59,38 @@ def vectors() -> TensorDataset:
 
 
 def test_pairs_of_tensors_are_vectors_with_their_labels() -> None:
-    data = of(vectors(), name="mine")
+    data = as_dataset(vectors(), name="mine")
     assert (data.kind, data.name, data.class_names[0], len(data)) == ("vectors", "mine", "100", 72)
     assert data.labels.tolist() == sorted(data.labels.tolist())
 
 
 def test_a_loader_is_the_data_of_its_batches() -> None:
     pairs = vectors()
-    one, batched = of(pairs), of(DataLoader(pairs, batch_size=10))
+    one, batched = as_dataset(pairs), as_dataset(DataLoader(pairs, batch_size=10))
     np.testing.assert_array_equal(one.items, batched.items)
     np.testing.assert_array_equal(one.labels, batched.labels)
 
 
 def test_pictures_of_several_sizes_are_scaled_or_refused() -> None:
-    data = of(Pictures(), size=16)
+    data = as_dataset(Pictures(), size=16)
     assert data.items.shape == (6, 16, 16, 3)
     assert data.class_names == ("cat", "dog")
     with pytest.raises(InputError, match=r"Items differ in shape.*size=224"):
-        of(Pictures())
+        as_dataset(Pictures())
 
 
 def test_a_hugging_face_dataset_names_its_classes() -> None:
-    data = of(Hugging())
+    data = as_dataset(Hugging())
     assert data.items.shape == (4, 8, 8)
     assert data.class_names == ("wren", "crow")
 
 
 def test_floats_from_0_to_1_are_images_again() -> None:
     images = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4) / 96
-    data = of(TensorDataset(images, torch.tensor([0, 1])))
+    data = as_dataset(TensorDataset(images, torch.tensor([0, 1])))
     assert data.items.shape == (2, 4, 4, 3)
     assert int(data.items[1, 3, 3, 2]) == round(255 * 95 / 96)
-    grey = of(TensorDataset(images[:, :1], torch.tensor([0, 1])))
+    grey = as_dataset(TensorDataset(images[:, :1], torch.tensor([0, 1])))
     assert grey.items.shape == (2, 4, 4)
 
 
@@ -100,15 +100,15 @@ def test_floats_from_0_to_1_are_images_again() -> None:
         (3, "something that holds pairs"),
         ([1, 2], "Item 0 must be a pair"),
         ([(np.zeros((2, 2, 2, 2)), 0)], "neither an image nor a vector"),
-        ([(torch.full((3, 4, 4), -1.0), 0)], "leave out the normalisation"),
+        ([(torch.full((3, 4, 4), -1.0), 0)], "remove the normalisation"),
         ([(np.zeros(3), 0.5)], "Labels must be integers or names"),
     ],
 )
 def test_what_is_no_data_is_told(data: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        of(data)
+        as_dataset(data)
     with pytest.raises(DataError, match="holds no items"):
-        of([])
+        as_dataset([])
 
 
 def test_compare_evaluate_and_encode_take_them(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_compare_evaluate_and_encode_take_them(tmp_path: Path) -> None:
     board = vc.compare(pairs, ["triplet"], out=tmp_path, **small)
     embedder = board.entries[0].records[0] and vc.Embedder.load(tmp_path)
     rows = embedder.encode(pairs)
-    np.testing.assert_array_equal(rows, embedder.encode(of(pairs)))
-    assert vc.evaluate(embedder, pairs)["P@1"] == vc.evaluate(embedder, of(pairs))["P@1"]
+    np.testing.assert_array_equal(rows, embedder.encode(as_dataset(pairs)))
+    assert vc.evaluate(embedder, pairs)["P@1"] == vc.evaluate(embedder, as_dataset(pairs))["P@1"]
     assert vc.split(pairs).train.kind == "vectors"
 
 

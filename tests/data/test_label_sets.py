@@ -54,7 +54,7 @@ def test_views_keep_the_sets() -> None:
 
 
 def test_no_set_is_cut() -> None:
-    with pytest.raises(InputError, match="Labels among a and others beside them: 1 item\\."):
+    with pytest.raises(InputError, match="Labels among a and others: 1 item\\."):
         small().of_classes([0])
 
 
@@ -80,7 +80,7 @@ def test_a_split_that_would_share_labels_says_what_to_do() -> None:
     with pytest.raises(InputError, match=r"1 to train, 0 to test.*Split\(data.subset"):
         split(data)
     roles = np.array(["train", "test"] * (len(data) // 2))
-    with pytest.raises(InputError, match=r"both sides.*divide the items yourself"):
+    with pytest.raises(InputError, match=r"both sides.*split the items yourself"):
         split(Dataset(data.items, data.labels, data.class_names, roles))
 
 
@@ -127,7 +127,7 @@ def test_a_step_is_chosen_by_the_overlap_that_is_trained_by(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"memory": 64}, "go with a batch, proxies"),
+        ({"memory": 64}, "need a batch, proxies"),
         ({"loss": "margin", "loss_options": {"boundary": {"start": 1.2, "per_class": True}}}, "learned per class"),
         ({"cover": 2}, "need one label per item"),
     ],

@@ -121,7 +121,7 @@ def test_corrupt_files_are_named_or_left_out(photos: Dataset, workers: int) -> N
         all_of(batches(photos, Fit(8), [[0, 1, 2]], workers=workers))
     assert str(broken[0]) in caught.value.problems[0]
     assert "No such file" in caught.value.problems[1]
-    with pytest.warns(UserWarning, match="left out") as warned:
+    with pytest.warns(UserWarning, match="skipped") as warned:
         found = all_of(batches(photos, Fit(8), [[0, 1, 2], [1], [3]], workers=workers, skip_bad=True))
     assert [indices.tolist() for _, _, indices in found] == [[0], [3]]
     assert len(warned) == 3

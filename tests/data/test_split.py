@@ -58,12 +58,12 @@ def test_fixed_validation_is_a_tenth_by_seed() -> None:
     assert parts[0].hash() == parts[1].hash() != parts[2].hash()
 
 
-@pytest.mark.parametrize(("training", "held"), [(5, 0), (6, 3), (12, 3), (34, 3), (36, 4)])
-def test_three_classes_validate_or_none(training: int, held: int) -> None:
+@pytest.mark.parametrize(("training", "held"), [(5, 0), (6, 3), (9, 4), (12, 6), (34, 6), (70, 7)])
+def test_six_classes_validate_or_half_of_them_or_none(training: int, held: int) -> None:
     parts = split(toy(2 * training), "fixed-validation")
     assert len(names(parts.validation)) == held
     assert len(parts.train.classes) == training - held
-    assert parts.chooser is parts.validation
+    assert parts.usable_validation is parts.validation
 
 
 def test_a_share_that_is_three_classes_is_taken_at_its_word() -> None:
@@ -76,13 +76,13 @@ def test_folds_choose_all_or_none(classes: int, folds: int, chooses: bool) -> No
     for fold in range(folds):
         parts = split(toy(classes), "reality-check", fold=fold, folds=folds)
         assert parts.validation is not None  # the paper's folds are as they are
-        assert (parts.chooser is not None) == chooses
+        assert (parts.usable_validation is not None) == chooses
 
 
 def test_two_official_validation_classes_choose_nothing() -> None:
     parts = split(with_roles("train", "validation", "validation", "train", "test"), "fixed-validation")
     assert names(parts.validation) == {"c01", "c02"}
-    assert parts.chooser is None
+    assert parts.usable_validation is None
 
 
 def test_official_validation_classes_are_used() -> None:

@@ -15,7 +15,9 @@ from vicinal.errors import DataError, InputError
 
 pytestmark = pytest.mark.unit
 
-RULE = Calibration(0.7, 0.01, 0.95, 600, (0.0, 0.5, 1.0), (0.1, 0.2, 0.9))
+RULE = Calibration(
+    0.7, 0.01, "bound", "classes", 0.95, 600, 0.007, (0.005, 0.01), 0.5, (0.0, 0.5, 1.0), (0.1, 0.2, 0.9)
+)
 
 
 def test_threshold_and_probabilities():
@@ -27,7 +29,7 @@ def test_threshold_and_probabilities():
     assert RULE.probability(0.5, prior=0.1) == pytest.approx(1 / 37)
     with pytest.raises(InputError, match="between 0 and 1"):
         RULE.probability(0.5, prior=1.0)
-    assert "at most 1 % of the pairs of two new classes" in str(RULE)
+    assert "at most 1 % of the pairs of items of two new classes" in str(RULE)
 
 
 def test_json_round_trip():
@@ -108,5 +110,5 @@ def test_of_another_embedder_or_damaged(embedder, tmp_path):
     with pytest.raises(DataError, match="JSON"):
         Embedder.load(tmp_path)
     (tmp_path / "calibration.json").write_text("{}")
-    with pytest.raises(DataError, match="calibrate anew"):
+    with pytest.raises(DataError, match="format version 1"):
         Embedder.load(tmp_path)

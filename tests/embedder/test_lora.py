@@ -112,9 +112,9 @@ def test_adapters_only_in_the_stages_that_are_trained(network):
 
 @pytest.mark.unit
 def test_mistakes_are_told(network, halves, monkeypatch):
-    with pytest.raises(InputError, match="no linear maps"):
+    with pytest.raises(InputError, match="no trainable linear layers"):
         add_lora(Embedder("convnet").backbone, 2)
-    with pytest.raises(InputError, match="give one"):
+    with pytest.raises(InputError, match="use only one of them"):
         fit(halves, freeze=True, **SMALL)
     with pytest.raises(InputError, match="lora_rank"):
         Recipe.of({"lora_rank": 0})

@@ -174,9 +174,12 @@ def test_what_cannot_be_shortened(model: Embedder, tmp_path: Path) -> None:
         (lambda: model.shortened(0), "1 to 24"),
         (lambda: Index.of_vectors(tmp_path / "y.index", np.eye(3), numbers="int4"), "int4"),
         (lambda: model.shortened(numbers="int8").shortened(2), "already"),
-        (lambda: model.shortened(numbers="int8", middle=np.eye(24)), "for bits"),
+        (lambda: model.shortened(numbers="int8", middle=np.eye(24)), "numbers='bits'"),
         (lambda: model.shortened(numbers="bits", middle=np.eye(3)), "24 numbers"),
-        (lambda: Embedder("linear", dim=3, normalisation="softmax", options={"features": 4}).shortened(2), "classes"),
+        (
+            lambda: Embedder("linear", dim=3, normalisation="softmax", options={"features": 4}).shortened(2),
+            "Class probabilities",
+        ),
         (lambda: model.shortened(numbers="bits").export_onnx(tmp_path / "x.onnx"), "ONNX"),
         (lambda: Index.of_vectors(tmp_path / "y.index", np.eye(3), distance="euclidean", numbers="int8"), "euclid"),
     ]
@@ -211,7 +214,7 @@ def test_damaged_files(model: Embedder, tmp_path: Path) -> None:
         {"numbers": np.array("x")},
     ):
         np.savez(tmp_path / "bad.npz", **(good | change))
-        with pytest.raises(DataError, match="numbers"):
+        with pytest.raises(DataError, match="number"):
             read_vectors(tmp_path / "bad.npz")
     np.savez(tmp_path / "good.npz", **good)
     assert read_vectors(tmp_path / "good.npz").vectors.shape == (2, 24)

@@ -77,12 +77,12 @@ def test_reranking(items: tuple[np.ndarray, np.ndarray], searched: str) -> None:
 @pytest.mark.parametrize(
     ("near", "options", "words"),
     [
-        ({"rerank": True, "expand": 3}, {}, "goes without expand"),
+        ({"rerank": True, "expand": 3}, {}, "cannot be combined with expand"),
         ({"rerank": True}, {"also": ["ranking"]}, "full ranking"),
         ({"rerank": True}, {"sequences": [0, 1] * 40}, "sequences"),
         ({"expand": 3}, {"sequences": [0, 1] * 40}, "sequences"),
         ({"expand": -1}, {}, "must not be negative"),
-        ({"expand": 3}, {"distance": "euclidean"}, "need cosines"),
+        ({"expand": 3}, {"distance": "euclidean"}, "need the cosine distance"),
     ],
 )
 def test_what_does_not_go_together(items: tuple[np.ndarray, np.ndarray], near: dict, options: dict, words: str) -> None:

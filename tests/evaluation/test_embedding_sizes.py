@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pytest
 
 from vicinal.errors import InputError
 from vicinal.evaluation import evaluate
+from vicinal.evaluation import sizes as sizes_module
 from vicinal.evaluation.sizes import draw_sizes, score_sizes, sizes_in_words
+from vicinal.neighbours import find_neighbours, scan, similarity
 from vicinal.neighbours.rounding import as_bits, as_int8
 
 
@@ -72,3 +77,27 @@ def test_prefixes_that_are_too_long(items: tuple[np.ndarray, np.ndarray]) -> Non
         score_sizes(*items, dims=[33])
     with pytest.raises(InputError, match="two items"):
         score_sizes(items[0], np.arange(48))
+
+
+def test_ties_among_bits_are_as_in_a_general_search() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(150, 16))
+    bits = as_bits(rows)  # 17 possible products, so that nearly every neighbour is tied
+    assert sizes_module._nearest_by_bits(bits, 149).equal(find_neighbours(bits.astype(np.float32), 149).indices)
+    assert sizes_module._nearest_by_bits(bits, 20).equal(find_neighbours(bits.astype(np.float32), 20).indices)
+
+
+def test_tied_bits_cost_no_exact_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = Counter()
+    for name in ("close_pairs", "exact_pairs"):
+
+        def counting(queries: Any, rows: Any, references: Any, columns: Any, name: str = name) -> Any:
+            compared[name] += columns.numel()
+            return getattr(similarity, name)(queries, rows, references, columns)
+
+        monkeypatch.setattr(scan, name, counting)
+    rng = np.random.default_rng(2)
+    labels = np.repeat(np.arange(60), 10)
+    score_sizes(rng.normal(size=(60, 64))[labels] + 2 * rng.normal(size=(600, 64)), labels)
+    # Few of the neighbours of floats and integers are close. A general search of bits would compare 155,000 pairs.
+    assert sum(compared.values()) < 1000

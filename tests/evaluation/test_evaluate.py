@@ -66,7 +66,7 @@ def test_torch_numpy_and_lists_are_the_same():
 def test_queries_without_a_reference_are_counted_aloud():
     scores = evaluate([[1.0], [2.0], [3.0], [4.0]], ["a", "a", "b", "c"])
     assert (scores.queries, scores.left_out) == (4, 2)
-    assert "2 of 4 queries scored against 4 references, 3 classes; 2 left out because no reference has" in str(scores)
+    assert "2 queries scored against 4 references, 3 classes. 2 of 4 queries left out" in str(scores)
     assert np.isnan(scores.per_query["MAP@R"]).tolist() == [False, False, True, True]
     assert set(scores.per_class("MAP@R")) == {"a"}
 

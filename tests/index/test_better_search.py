@@ -94,5 +94,5 @@ def test_reranking(rows: np.ndarray, tmp_path: Path, distance: str) -> None:
 
 def test_expansion_needs_cosines(rows: np.ndarray, tmp_path: Path) -> None:
     index = Index.of_vectors(tmp_path / "some.index", rows, distance="euclidean")
-    with pytest.raises(InputError, match="needs cosines"):
+    with pytest.raises(InputError, match="needs the cosine distance"):
         index.search(vector=rows[0], expand=3)

@@ -16,7 +16,7 @@ from vicinal.neighbours import Reranking
 
 pytestmark = pytest.mark.unit
 
-RULE = Calibration(0.999, 0.01, 0.95, 600, (0.0, 1.0), (0.1, 0.9))
+RULE = Calibration(0.999, 0.01, "bound", "classes", 0.95, 600, 0.007, (0.005, 0.01), 0.5, (0.0, 1.0), (0.1, 0.9))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_drawn_query_changes_what_is_found_and_no_verdict(tmp_path, calibrated
             assert sorted(drawn, key=lambda hit: hit.id) == sorted(plain, key=lambda hit: hit.id)
             assert (plain.expanded, plain.reranked) == (0, False)
             assert (drawn.expanded, drawn.reranked) == (2, "rerank" in how)
-            assert "query drawn towards 2 items" in drawn.how
+            assert "query expanded with 2 items" in drawn.how
 
 
 def test_without_calibration_there_is_no_verdict(tmp_path, model, photos):

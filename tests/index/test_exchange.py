@@ -132,15 +132,15 @@ def test_files_that_hold_something_else_are_named(tmp_path):
         ({"embeddings": np.ones((2, 2, 2))}, "must be a matrix of numbers"),
         ({"embeddings": np.array([["a"]])}, "must be a matrix of numbers"),
         ({"embeddings": rows, "labels": [1, 2]}, "3 embeddings, but 2 entries of 'labels'"),
-        ({"embeddings": rows, "labels": [0, 1, 9], "class_names": ["a", "b"]}, "positions among the 2 class_names"),
+        ({"embeddings": rows, "labels": [0, 1, 9], "class_names": ["a", "b"]}, "indices into the 2 class_names"),
         ({"embeddings": rows, "ids": np.eye(3)}, "'ids' must be a list"),
-        ({"embeddings": rows, "distance": np.array("taxi")}, "compared by 'taxi'"),
+        ({"embeddings": rows, "distance": np.array("taxi")}, "unknown distance 'taxi'"),
         ({"embeddings": rows, "labels": [1, 2, 3], "missing_labels": [True]}, "whether it is missing"),
     ]:
         np.savez(path, **arrays)
         with pytest.raises(DataError, match=said):
             read_vectors(path)
-    with pytest.raises(DataError, match="no file"):
+    with pytest.raises(DataError, match="does not exist"):
         read_vectors(tmp_path / "none.npy")
     (tmp_path / "v.csv").touch()
     with pytest.raises(InputError, match=r"ends in \.parquet"):

@@ -181,7 +181,7 @@ def test_reranking_goes_with_whitening_and_not_with_augmentation(index: Index, r
     expected = reranker.reordered(asked, find_neighbours(asked, 15, gallery=among))
     assert found(index, 5, rerank=settings) == expected.indices[:, :5].tolist()
     index.improve(augment=2)
-    with pytest.raises(InputError, match="without the augmented vectors"):
+    with pytest.raises(InputError, match="combined with augmented vectors"):
         index.search(vector=QUERIES[0], rerank=settings)
 
 
@@ -191,7 +191,7 @@ def test_what_cannot_be(index: Index, rows, training, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="learned from 4 dimensions; the index has 5"):
         index.improve(whiten=training[:, :4])
     euclidean = Index.of_vectors(tmp_path / "euclidean.index", rows, distance="euclidean")
-    with pytest.raises(InputError, match="augment needs cosines, or whiten"):
+    with pytest.raises(InputError, match="augment needs the cosine distance, or whiten"):
         euclidean.improve(augment=2)
     euclidean.improve(whiten=training)
     hits = euclidean.search(vector=QUERIES[0], k=7)

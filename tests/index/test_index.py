@@ -144,7 +144,7 @@ def test_another_embedder_takes_over_when_it_is_done_and_can_be_undone(built, ph
     for index in (built, reader):
         assert index.dim == 5
         assert index.search(photos / "a" / "1.png", k=1)[0].similarity == pytest.approx(1)
-    with pytest.raises(InputError, match="has this embedder already"):
+    with pytest.raises(InputError, match="already has this model"):
         built.reembed(other)
     built.rollback()
     assert np.array_equal(reader.get()[1], before)
@@ -168,7 +168,7 @@ def test_vectors_from_elsewhere(tmp_path):
     for query in ("unknown.jpg", ["unknown.jpg"], tmp_path / "unknown.jpg"):
         with pytest.raises(InputError, match=r"has no embedder.*Search with vectors \(vector="):
             index.search(query)
-    with pytest.raises(InputError, match="is an index already"):
+    with pytest.raises(InputError, match="is already an index"):
         Index.of_vectors(tmp_path / "v.index", vectors)
     index.close()
 

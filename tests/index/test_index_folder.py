@@ -132,7 +132,7 @@ def test_damaged_names_of_servers_are_said_in_a_sentence(tmp_path, content):
 def test_a_generation_outside_the_folder_is_refused(tmp_path):
     made(tmp_path / "x.index").close()
     (tmp_path / "x.index" / "current").write_text('{"generation": "generation-1/../../y", "previous": ""}')
-    with pytest.raises(DataError, match="which is not there"):
+    with pytest.raises(DataError, match="which does not exist"):
         Index.open(tmp_path / "x.index")
 
 

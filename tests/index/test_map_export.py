@@ -30,7 +30,7 @@ def test_rows_are_the_items_with_places_and_neighbours(index, tmp_path) -> None:
     items, vectors = index.get()
     assert table["id"] == [item.id for item in items]
     assert table["label"][3] is None
-    places = lay_out(vectors).places
+    places = lay_out(vectors).positions
     assert np.float32(table["x"]).tobytes() == np.ascontiguousarray(places[:, 0]).tobytes()
     for place, near in enumerate(table["neighbours"]):
         hits = index.search(item=items[place].id, k=10)

@@ -96,7 +96,7 @@ def test_lists_are_for_fast_search_and_exact_search_reads_all_of_them(url, tmp_p
         hits = index.search(vectors[0], k=3, fast=True)
         assert not hits.exact
         assert len(hits) == 3
-        with pytest.raises(InputError, match="half precision is for PostgreSQL"):
+        with pytest.raises(InputError, match="Half precision is supported only by PostgreSQL"):
             index.prepare_fast(half=True)
         found = index.measure(k=3)
         assert found.disk is None

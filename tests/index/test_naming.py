@@ -43,7 +43,7 @@ def test_names_by_a_loop_over_items(tmp_path):
 
 def test_a_new_class_needs_no_training_and_the_command_says_the_same(tmp_path, model, photos, capsys):
     mine = copy.deepcopy(model)
-    rule = Calibration(1 - 1e-6, 0.01, 0.95, 600, (0.0, 1.0), (0.1, 0.9))
+    rule = Calibration(1 - 1e-6, 0.01, "bound", "classes", 0.95, 600, 0.007, (0.005, 0.01), 0.5, (0.0, 1.0), (0.1, 0.9))
     mine.calibration = replace(rule, embedder=mine.identity())
     new = tmp_path / "new"
     new.mkdir()
@@ -66,4 +66,4 @@ def test_a_new_class_needs_no_training_and_the_command_says_the_same(tmp_path, m
     app(words, standalone_mode=False)
     said = capsys.readouterr()
     assert "none of these" in said.out
-    assert "1 of 2 images named" in said.err
+    assert "1 of 2 images labelled" in said.err

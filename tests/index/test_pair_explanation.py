@@ -18,7 +18,7 @@ VECTORS = np.float32([[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1], [0.96, 0.28]])
 LABELS = ["a", "a", "b", "b", None]
 
 
-CALIBRATION = Calibration(0.7, 0.01, 0.95, 600, (0.2, 1.0), (0.1, 0.9))
+CALIBRATION = Calibration(0.7, 0.01, "bound", "classes", 0.95, 600, 0.007, (0.005, 0.01), 0.5, (0.2, 1.0), (0.1, 0.9))
 
 
 def explained(hit: int, query: int, **more):
@@ -48,7 +48,7 @@ def test_a_case_by_hand() -> None:
     assert [label for label, _ in found.centres] == ["a", "b"]
     assert [value for _, value in found.centres] == pytest.approx([0.8, 0.6 / np.hypot(0.6, 1.8)])
     assert found.hit_centre == (2, pytest.approx(0.6 / np.hypot(0.6, 1.8)))
-    assert (found.same, found.threshold, found.false_matches) == (False, 0.7, 0.01)
+    assert (found.same, found.threshold, found.claim) == (False, 0.7, CALIBRATION.claim())
     assert found.probability == pytest.approx(0.5)  # halfway between the knots
 
 
@@ -97,9 +97,9 @@ def test_the_card_names_the_loss() -> None:
     found = loss_on_card(card)
     assert found == TrainedLoss("raw", {"positive_scale": 3.0}, "easy_positive", "batch")
     assert loss_on_card(Card(recipe='loss = "proxy_anchor"')).references == "proxies"
-    assert "does not say" in loss_on_card(Card())
+    assert "does not name" in loss_on_card(Card())
     assert "cannot be read" in loss_on_card(Card(recipe="loss = "))
-    assert "somebody's own" in loss_on_card(Card(recipe='loss = "mine:loss"'))
+    assert "a custom loss" in loss_on_card(Card(recipe='loss = "mine:loss"'))
 
 
 @pytest.mark.parametrize("name", ["triplet", "proxy_anchor", "metric_cross_entropy"])
@@ -120,10 +120,10 @@ def test_sentences_follow_the_curve() -> None:
     traced = trace_loss(TrainedLoss("contrastive", {"threshold": 0.5}))
     assert not isinstance(traced, str)
     assert "push the pair apart with 100 %" in loss_sentence(traced, 0.8, together=False)
-    assert "leave the pair alone" in loss_sentence(traced, 0.2, together=False)
+    assert "not change the pair" in loss_sentence(traced, 0.2, together=False)
     assert "pull the pair together with 100 %" in loss_sentence(traced, 0.2, together=True)
     assert "if not" in loss_sentence(traced, 0.2, together=None)
 
 
 def test_random_miners_have_no_curve() -> None:
-    assert "drawn at random" in trace_loss(TrainedLoss("margin", {}, "distance_weighted"))
+    assert "randomly drawn" in trace_loss(TrainedLoss("margin", {}, "distance_weighted"))

@@ -187,7 +187,7 @@ def test_an_index_of_photographs(server, tmp_path, model, photos):
         (photos / "a" / "1.png").unlink()
         assert index.refresh(photos).removed == 1
         assert index.verify() == []
-        with pytest.raises(InputError, match="kept by a server"):
+        with pytest.raises(InputError, match="stored on a database server"):
             index.compact()
     with Index.open(tmp_path / "x.index") as index:
         assert len(index) == 2

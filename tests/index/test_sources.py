@@ -39,7 +39,7 @@ def test_metadata_of_no_kind(tmp_path):
     pandas = pytest.importorskip("pandas")
     twice = pandas.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
     for table, said in [
-        (twice, "a is there twice"),
+        (twice, "a is repeated"),
         ({"year": "1999"}, "must be a list"),
         ({"year": 1999}, "must be a list"),
         (3, "got int"),

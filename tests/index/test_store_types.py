@@ -99,7 +99,7 @@ def test_an_entry_point_adds_a_store(toy, tmp_path):
     with Index.open(tmp_path / "x.index") as index:
         assert index.search(vector=rows[3], k=1)[0].id == 3
         assert index.measure(k=2).disk is None
-        with pytest.raises(InputError, match="kept by a server"):
+        with pytest.raises(InputError, match="stored on a database server"):
             index.compact()
         with pytest.raises(InputError, match="needs no preparation"):
             index.prepare_fast()

@@ -42,7 +42,7 @@ def planted(
 def test_a_clear_lead_is_settled(tmp_path: Path, add_run: AddRun) -> None:
     found = next_step(planted(tmp_path, add_run, lead=0.1, by_seed=(0.01, 0.0, -0.01), by_class=0.02))
     assert found.need == "nothing"
-    assert "over 40 classes and 3 seeds margin is ahead of every rival, of triplet by 10.0 points" in found.text
+    assert "Over 40 classes and 3 seeds, margin leads triplet, the closest, by 10.0 points" in found.text
 
 
 def test_one_seed_asks_for_more(tmp_path: Path, add_run: AddRun) -> None:
@@ -61,7 +61,7 @@ def test_luck_of_seeds_asks_for_as_many_as_will_do(tmp_path: Path, add_run: AddR
     luck = (0.05, 0.0, -0.05, 0.05, 0.0, -0.05, 0.05, 0.0, -0.05)
     found = next_step(planted(tmp_path / "three", add_run, lead=0.045, by_seed=luck))
     assert found.need == "seeds"
-    needed = int(found.text.partition("--seeds ")[2].split(",")[0])
+    needed = int(found.text.partition("--seeds ")[2].split(";")[0])
     assert 4 <= needed <= 9
     assert next_step(planted(tmp_path / "nine", add_run, lead=0.045, by_seed=luck, seeds=9)).need == "nothing"
 
@@ -78,7 +78,7 @@ def test_luck_of_classes_asks_for_classes(tmp_path: Path, add_run: AddRun) -> No
 def test_level_ways_are_a_choice(tmp_path: Path, add_run: AddRun) -> None:
     found = next_step(planted(tmp_path, add_run, lead=0.001, by_seed=(0.05, 0.0, -0.05), by_class=0.1))
     assert found.need == "choice"
-    assert "margin and triplet are level" in found.text
+    assert "margin and triplet are within the noise" in found.text
 
 
 def test_what_was_still_rising_asks_for_budget(tmp_path: Path, add_run: AddRun) -> None:
@@ -98,8 +98,8 @@ def test_ways_that_do_not_beat_the_untrained_network_need_something_else(tmp_pat
                 recipe={"loss": "triplet"}, validation=0.7)  # fmt: skip
     (board,) = leaderboards([tmp_path])
     assert next_step(board).need == "conditions"
-    assert [advice.about for advice in board.advice()] == ["To use", "Worth it?", "Next"]
-    assert str(board.advice()[1]) == f"Worth it? {board.gain}"
+    assert [advice.about for advice in board.advice()] == ["Use this", "Was training worth it?", "Next"]
+    assert str(board.advice()[1]) == f"Was training worth it? {board.gain}"
 
 
 def test_failures_and_a_way_alone_come_first(tmp_path: Path, add_run: AddRun) -> None:
@@ -121,6 +121,6 @@ def test_ways_that_share_no_seed_need_the_missing_runs(tmp_path: Path, add_run: 
 def test_the_terminal_says_what_to_use_and_what_is_next(tmp_path: Path, add_run: AddRun) -> None:
     board = planted(tmp_path, add_run, lead=0.1)
     use, following = board.advice()
-    assert (use.about, following.about) == ("To use", "Next")
+    assert (use.about, following.about) == ("Use this", "Next")
     assert use.command == ""
-    assert "Next: nothing, it is settled" in " ".join(str(board).split())
+    assert "Next: nothing, the result is clear" in " ".join(str(board).split())

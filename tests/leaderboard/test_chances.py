@@ -28,7 +28,7 @@ def test_the_rise_is_that_of_the_last_quarter_of_the_images():
     board = Leaderboard((run("rising", RISING), run("level", LEVEL)))
     assert {entry.name: round(rise(entry), 6) for entry in board.entries} == {"rising": 0.1, "level": 0.002}
     told = rising_in_words(board)
-    assert told.startswith("Still rising after 400 images: rising (+0.100 in its last quarter).")
+    assert told.startswith("Validation scores rose in the last quarter of 400 images: rising (+0.100).")
     assert "may change the order" in told
     assert "level" not in told
 
@@ -48,18 +48,18 @@ def test_a_rate_at_the_end_of_its_ladder_is_told():
     rates = {3e-4: 0.1, 1e-3: 0.3, 3e-3: 0.2}
     assert rate_in_words(run("a", LEVEL, rates=rates).record) == "0.001, best of 3 tried"
     low = run("low", LEVEL, rates=rates, rate=3e-4)
-    assert rate_in_words(low.record) == "0.0003, the lowest of 3 tried"
-    assert rates_in_words(Leaderboard((low,))).endswith("--rates 5 would look beyond the ends.")
+    assert rate_in_words(low.record) == "0.0003, lowest of 3 tried"
+    assert rates_in_words(Leaderboard((low,))).endswith("lowest of 3 tried.")
     assert rates_in_words(Leaderboard((run("given", LEVEL),))) is None
     three = (low, run("same", LEVEL, rates=rates, rate=3e-4), run("other", RISING, rates=rates))
-    assert ": low and same 0.0003, the lowest of 3 tried; other 0.001, best" in rates_in_words(Leaderboard(three))
+    assert ": low and same 0.0003, lowest of 3 tried; other 0.001, best" in rates_in_words(Leaderboard(three))
 
 
 def test_the_budget_is_told_in_images_and_so_is_who_ended_early():
     assert budget_in_words(Leaderboard((run("a", LEVEL), run("b", RISING)))) == "Every run saw 400 images."
     early = run("early", LEVEL[:3], steps=75, patience=4)
     assert budget_in_words(Leaderboard((run("a", LEVEL, patience=4), early))) == (
-        "Runs saw 300 to 400 images; 1 run of 2 ended early, since 4 evaluations in a row had brought nothing."
+        "Runs saw 300 to 400 images; 1 of 2 runs stopped early, after 4 evaluations without improvement."
     )
 
 
@@ -76,14 +76,14 @@ def test_runs_that_time_ended_may_have_been_rising_and_are_told_their_time():
         "quick": "time",
         "patient": "patience",
     }
-    assert rising_in_words(board).startswith("Still rising after 800 images: slow (+0.100 in its last quarter).")
+    assert rising_in_words(board).startswith("Validation scores rose in the last quarter of 800 images: slow (+0.100).")
     told = budget_in_words(board)
-    assert told == "Runs saw 300 to 800 images in 1 min 30 s of training each; 1 run of 3 ended early."
+    assert told == "Runs saw 300 to 800 images in 1 min 30 s of training each; 1 of 3 runs stopped early."
     assert ended_by(run("both", RISING, lasted=10.0, training={"steps": 100, "seconds": 90.0}).record) == "steps"
 
 
 def test_a_rate_that_a_search_found_is_not_called_one_of_the_ladder():
     rates = {3e-4: 0.1, 1e-3: 0.3, 3e-3: 0.2}
     assert rate_in_words(run("a", LEVEL, rates=rates, rate=0.00123456).record) == (
-        "0.00123, searched for around 0.001, best of 3 tried"
+        "0.00123, tuned near 0.001, best of 3 tried"
     )

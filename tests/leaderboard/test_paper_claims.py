@@ -264,7 +264,7 @@ def test_pooling_image_size_and_protocol_are_judged_in_published_numbers() -> No
         ("A unif", "", None),  # quoted from others
     }
     assert all(claim.fair for claim in with_and_without(published(score="steps"), "ccp"))
-    claims = audit_claims(of_method(as_results(published("cub", score="R@1")), "raw + valid_triplets"))
+    claims = audit_claims(of_method(as_results(published("cub", score="R@1")), "raw+valid_triplets"))
     soft = [claim for claim in claims if claim.other.method == "soft_triple" and claim.other.dim == 512]
     assert {claim.differs[-1] for claim in soft} == {"image size", "protocol"}
     assert all("pooling" in claim.differs and not claim.unknown for claim in soft)

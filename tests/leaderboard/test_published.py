@@ -59,7 +59,7 @@ OUT_OF_REACH = {
     "clustering": "structured clustering is not in vicinal",
     "htl": "triplets by a tree of classes are not in vicinal",
     "smart_mining": "its miner is not in vicinal",
-    "margin + class boundaries": "a learned boundary for each class is not in vicinal",
+    "margin+class boundaries": "a learned boundary for each class is not in vicinal",
     "snr_contrastive": "the signal-to-noise distance is not in vicinal",
 }
 
@@ -68,7 +68,7 @@ def test_every_published_method_is_one_that_compare_can_be_asked_for():
     """The recipe that a name stands for says the same name again."""
     without = {}
     for method in sorted({row.method for row in published()}):
-        loss, *extras = method.split(" + ")
+        loss, *extras = method.split("+")
         miners = [extra for extra in extras if extra in MINERS]
         if loss not in {*OBJECTIVES, *ALIASES} or set(extras) - {*MINERS, "memory", "hierarchy", "ccp"}:
             without[method] = len(published(method=method))
@@ -82,12 +82,12 @@ def test_every_published_method_is_one_that_compare_can_be_asked_for():
 
 
 def test_a_miner_counts_only_where_the_source_names_one():
-    assert same_method("multi_similarity + valid_triplets", "multi_similarity")
-    assert not same_method("multi_similarity", "multi_similarity + valid_triplets")
-    assert not same_method("raw + semi_hard", "raw + valid_triplets")
-    assert not same_method("triplet + semi_hard", "triplet + ccp")
-    assert not same_method("triplet + memory", "triplet")
-    assert same_method("triplet + semi_hard + ccp", "triplet + ccp")
+    assert same_method("multi_similarity+valid_triplets", "multi_similarity")
+    assert not same_method("multi_similarity", "multi_similarity+valid_triplets")
+    assert not same_method("raw+semi_hard", "raw+valid_triplets")
+    assert not same_method("triplet+semi_hard", "triplet+ccp")
+    assert not same_method("triplet+memory", "triplet")
+    assert same_method("triplet+semi_hard+ccp", "triplet+ccp")
 
 
 def test_how_many_numbers_each_source_has():
@@ -113,13 +113,13 @@ def test_precision_is_ordered_as_it_must_be_and_joined_models_are_better():
 @pytest.mark.parametrize(
     ("dataset", "settings", "expected"),
     [
-        ("cub", {"method": "contrastive_c2 + ccp", "score": "MAP@R", "dim": 512}, 0.2802),
-        ("inshop", {"method": "raw + valid_triplets", "score": "R@50"}, 0.992),
+        ("cub", {"method": "contrastive_c2+ccp", "score": "MAP@R", "dim": 512}, 0.2802),
+        ("inshop", {"method": "raw+valid_triplets", "score": "R@50"}, 0.992),
         ("sop", {"method": "proxy_gram", "score": "R@1"}, 0.7792),
         ("cars196", {"method": "cosface", "score": "MAP@R"}, 0.276),
         ("cub", {"method": "soft_triple", "protocol": "k-fold"}, 0.6409),
         ("cub", {"method": "n_pair", "backbone": "googlenet", "dim": 64, "score": "R@1"}, 0.4876),
-        ("sop", {"method": "multi_similarity + ccp", "score": "steps"}, 91_000),
+        ("sop", {"method": "multi_similarity+ccp", "score": "steps"}, 91_000),
     ],
 )
 def test_single_numbers(dataset: str, settings: dict, expected: float):

@@ -82,7 +82,7 @@ OTHERS = {
     "Margin": "margin",
     "HTL": "htl",
     "ABIER": "abier",
-    "RAW+VTHM": "raw + valid_triplets",
+    "RAW+VTHM": "raw+valid_triplets",
 }
 
 

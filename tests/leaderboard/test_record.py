@@ -61,7 +61,7 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path):
 
 def test_a_line_without_a_checksum_is_refused(tmp_path):
     (tmp_path / "journal.jsonl").write_text(record("a").model_dump_json() + "\n")
-    with pytest.raises(DataError, match=r"Line 1 .* is damaged"):
+    with pytest.raises(DataError, match=r"Line 1 .* is corrupted"):
         read_journals([tmp_path])
 
 
@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DataError, match=r"No space left.*\n?.*same command"):
+    with pytest.raises(DataError, match=r"No space left.*\n?.*repeat the command"):
         Journal(tmp_path).append(record("b"))
     with pytest.raises(DataError, match="No space left"):
         Journal(tmp_path / "new").append(record("b"))
@@ -121,7 +121,7 @@ def test_a_folder_without_a_journal_says_so(tmp_path):
 
 @pytest.mark.parametrize("version", [1, 2, 9])
 def test_a_record_of_another_version_is_refused(tmp_path, version):
-    text = record().model_dump_json().replace('"version":3', f'"version":{version}')
+    text = record().model_dump_json().replace('"version":4', f'"version":{version}')
     (tmp_path / "journal.jsonl").write_bytes(sealed(text.encode()) + b"\n")
-    with pytest.raises(DataError, match=f"Line 1 .*: it has version {version}, and this vicinal reads version 3"):
+    with pytest.raises(DataError, match=f"Line 1 .*: it has version {version}, and this vicinal reads version 4"):
         read_journals([tmp_path])

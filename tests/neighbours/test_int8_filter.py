@@ -45,7 +45,7 @@ def awkward(n: int, d: int, seed: int = 0) -> dict[str, torch.Tensor]:
 def pairs(made: Int8Filter, rows: int, columns: int, bars: torch.Tensor, column_bars: torch.Tensor) -> torch.Tensor:
     """A mask of the pairs that the filter lets through; all of them where it is of no use."""
     through = torch.zeros(rows * columns, dtype=torch.bool)
-    made.in_vain = 0
+    made.misses = 0
     hits = made.hits(slice(0, rows), 0, bars, column_bars)
     if hits is None:
         return ~through.view(rows, columns)
@@ -146,7 +146,7 @@ def test_points_that_it_cannot_tell_apart_make_it_give_up(monkeypatch):
     points = torch.randn(20, 64, generator=torch.Generator().manual_seed(0)).repeat(100, 1)
     points += 1e-3 * torch.randn(2000, 64, generator=torch.Generator().manual_seed(1))
     found = find_neighbours(points, 5, precision="int8", block=64)
-    assert made[0].in_vain > PATIENCE
+    assert made[0].misses > PATIENCE
     assert len(asked) < 20
     assert torch.equal(found.indices, find_neighbours(points, 5, precision="float32").indices)
 

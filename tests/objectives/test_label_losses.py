@@ -112,5 +112,5 @@ def test_bad_options_are_explained(logits: Tensor, labels: Tensor) -> None:
         Criterion("metric_cross_entropy", classes=4, transform="rot")(logits.softmax(1), labels)
     with pytest.raises(InputError, match="A label gap needs 0 < k <= 1"):
         label_gap(torch.zeros(1), k=1.0, p=1.0, smoothing=0.1)
-    with pytest.raises(InputError, match=r"cross_entropy compares items with one_hot: give classes="):
+    with pytest.raises(InputError, match=r"cross_entropy compares items with one_hot: pass classes="):
         Criterion("cross_entropy")

@@ -417,7 +417,7 @@ def test_names_and_summaries_need_no_torch() -> None:
 
 
 def test_recipes_that_pages_name_exist() -> None:
-    pages = [*ROOT.glob("docs/*.md"), ROOT / "README.md", *ROOT.glob("examples/*.py"), *SHIPPED.rglob("*.toml")]
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("examples/*.py"), *SHIPPED.rglob("*.toml")]
     studies = "|".join(sorted({name.partition("/")[0] for name in recipe_names() if "/" in name}))
     for page in pages:
         text = page.read_text(encoding="utf-8")

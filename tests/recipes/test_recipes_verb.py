@@ -34,7 +34,7 @@ def test_the_list_has_every_recipe_with_data_protocol_network_and_cost() -> None
     assert "Stanford Online Products for chance-constrained proxies." in lines[row + 1]
     assert lines[row + 1].split()[-5:] == ["reality-check", "128", "dimensions", "at", "most"]
     assert "default, best on test" in text  # what leaks is said
-    assert "over it, from reality-check/losses: hpl, proxy_anchor, proxy_nca_pp, soft_triple" in text
+    assert "in reality-check/losses: hpl, proxy_anchor, proxy_nca_pp, soft_triple" in text
 
 
 def test_one_recipe_is_its_file() -> None:

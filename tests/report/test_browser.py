@@ -51,6 +51,32 @@ def test_page_is_quiet_keeps_to_itself_and_fits(tab: Any, page: Path, width: int
     assert tab.run("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_headline_has_two_lines_at_most_and_names_break_between_words(tab: Any, page: Path, width: int) -> None:
+    tab.open(page, width=width, dark=False)
+    lines = "(h => h.getBoundingClientRect().height / parseFloat(getComputedStyle(h).lineHeight))"
+    assert round(tab.run(f"{lines}(document.querySelector('h1'))")) <= 2
+    tab.run("document.querySelector('h1').textContent = 'No clear winner on pets; unclear whether training helped'")
+    assert round(tab.run(f"{lines}(document.querySelector('h1'))")) <= 2
+    name = "document.querySelector('.thumb span')"
+    tab.run(f"{name}.innerHTML = 'staffordshire_<wbr>bull_<wbr>terrier'")
+    pieces = tab.run(
+        f"[...{name}.childNodes].filter(node => node.nodeType === 3).map(node => {{ const range ="
+        " document.createRange();"
+        " range.selectNodeContents(node); return range.getClientRects().length })"
+    )
+    assert pieces == [1, 1, 1]  # no word is on two lines
+
+
+def test_the_right_third_of_a_wide_page_is_used(tab: Any, page: Path) -> None:
+    tab.open(page, width=1280, dark=False)
+    used = tab.run(
+        "[...document.querySelectorAll('section')].map(section => Math.max(...[...section.querySelectorAll("
+        "'figcaption, .caption, svg, img')].map(part => part.getBoundingClientRect().right)) > 1280 * 5 / 6)"
+    )
+    assert sum(used) > 0.7 * len(used)
+
+
 def test_text_of_drawings_is_legible_on_a_phone(tab: Any, page: Path) -> None:
     tab.open(page, width=360, dark=False)
     smallest = tab.run(

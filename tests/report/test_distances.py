@@ -15,7 +15,7 @@ def test_every_known_loss_is_audited_by_its_own_distance(make_comparison, tmp_pa
     (table,) = chapter.blocks
     assert isinstance(table, Table)
     found = {row[0]: row for row in table.rows}
-    assert found["cosine"][1:3] == ("proxy anchor, multi similarity", "semi-metric")
+    assert found["cosine"][1:3] == ("proxy_anchor, multi_similarity", "semi-metric")
     assert float(str(found["cosine"][4]).removesuffix(" %")) == pytest.approx(50.0, abs=1)  # half way on an arc
     assert found["euclidean"][1:3] == ("triplet", "metric")
 
@@ -40,15 +40,15 @@ def test_runs_on_class_probabilities_show_what_is_proved(tmp_path: Path) -> None
     assert isinstance(proved, Table)
     assert isinstance(scores, Table)
     assert {row[1]: row[2] for row in verdicts.rows} == {
-        "metric cross entropy": "metric",
-        "weak metric cross entropy": "weak-metric",
+        "metric_cross_entropy": "metric",
+        "weak_metric_cross_entropy": "weak-metric",
     }
     numbers = {row[0]: [str(cell) for cell in row[1:]] for row in proved.rows}
-    epsilon, between_labels, within, at_most, between, at_least = map(float, numbers["metric cross entropy"][:6])
+    epsilon, between_labels, within, at_most, between, at_least = map(float, numbers["metric_cross_entropy"][:6])
     assert within <= at_most == pytest.approx(2 * epsilon, abs=0.011)
     assert between >= at_least == pytest.approx(between_labels - 2 * epsilon, abs=0.021)
-    assert numbers["weak metric cross entropy"][5] == "nothing"
-    assert {row[1] for row in scores.rows} == {"seen classes", "new classes"}
+    assert numbers["weak_metric_cross_entropy"][5] == "none"
+    assert {row[1] for row in scores.rows} == {"seen", "new"}
 
 
 def test_a_run_whose_files_are_gone_is_named(tmp_path: Path) -> None:
@@ -59,4 +59,4 @@ def test_a_run_whose_files_are_gone_is_named(tmp_path: Path) -> None:
     (chapter,) = distance_audits(leaderboards([tmp_path])[0])
     note = chapter.blocks[-1]
     assert isinstance(note, Prose)
-    assert note.text.startswith("No bounds for metric cross entropy")
+    assert note.text.startswith("No bounds for metric_cross_entropy")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +18,15 @@ from vicinal._util.files import sealed
 from vicinal._util.text import duration
 from vicinal.evaluation import evaluate
 from vicinal.leaderboard import leaderboards
-from vicinal.report.blocks import Chart, Prose
+from vicinal.report.blocks import Chart, Prose, Table
+from vicinal.report.chapters.costs import size_chapter
 from vicinal.report.chapters.curves import proxy_instances, training_curves
 from vicinal.report.chapters.equal_conditions import conditions
 from vicinal.report.chapters.pair_weights import pair_weight_curves
 from vicinal.report.chapters.papers import published_numbers
+from vicinal.report.chapters.same_or_different import verification_chapter
 from vicinal.report.chapters.standings import leaderboard_tables
+from vicinal.report.chapters.winner import _draw_map, pictures
 from vicinal.report.drawing import LETTER, Drawing, Scale, number, spread
 from vicinal.report.gallery import search
 
@@ -84,11 +88,54 @@ def test_the_untrained_network_is_drawn_below_the_losses_and_notes_are_told(
     (panel,) = chart.panels
     assert panel.svg.index(">triplet<") < panel.svg.index(">untrained<")
     assert "dot hollow" in panel.svg
-    assert "without training untrained" in panel.alt
-    assert "what a loss has to beat" in chart.caption
+    assert "untrained: untrained" in panel.alt
+    assert "the baseline that a loss has to beat" in chart.caption
     assert [block.text for block in rest if isinstance(block, Prose)] == ["Note: The budget trains next to nothing."]
     (alike,) = conditions(board)
-    assert "composed alike for all losses" in str(alike)
+    assert "the same batches for all losses" in str(alike)
+
+
+def test_everything_about_one_model_is_about_the_recommended_one(tmp_path: Path, make_comparison: Make) -> None:
+    make_comparison(tmp_path, losses=["proxy_anchor", "triplet"], seeds=[0, 1], dims=[32])
+
+    def prefer(record: dict[str, Any]) -> None:
+        record["validation"] = {"MAP@R": 0.9 if record["name"] == "triplet" else 0.1, "P@1": 0.9}
+
+    _edit(tmp_path, prefer)
+    (board,) = leaderboards([tmp_path])
+    assert board.of_network()[0].name == "proxy_anchor"  # by test scores
+    assert board.best.record.name == "triplet"
+    neighbours, drawn, confused = pictures(board)
+    assert f"recommended model, triplet (seed {board.best.record.seed})" in neighbours.blocks[-1].caption  # type: ignore[union-attr]
+    assert "embeddings of triplet" in drawn.blocks[0].caption  # type: ignore[union-attr]
+    assert "by triplet" in confused.blocks[0].caption  # type: ignore[union-attr]
+    (verification,) = verification_chapter(board)
+    assert "thresholds of triplet" in verification.blocks[1].caption  # type: ignore[union-attr]
+    (sizes,) = size_chapter(board)
+    assert "MAP@R of triplet" in sizes.blocks[0].panels[0].alt  # type: ignore[union-attr]
+    (standings,) = leaderboard_tables(board)
+    chart, table, *_ = standings.blocks
+    assert isinstance(table, Table)
+    assert [row[1] for number, row in enumerate(table.rows) if number in table.best] == ["triplet"]
+    assert re.findall(r'class="name strong"[^>]*>([^<]*)<', chart.panels[0].svg) == ["triplet"]  # type: ignore[union-attr]
+
+
+def test_names_on_the_map_cover_no_points_and_missing_ones_are_listed() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), 40)
+    names = [f"class number {label}" for label in range(12)]
+    drawing, unnamed = _draw_map(rng.normal(size=(480, 2)), labels, np.arange(12), names)
+    dots = [(float(x), float(y)) for x, y in re.findall(r'<circle [^>]*cx="([\d.]+)" cy="([\d.]+)"', str(drawing))]
+    texts = re.findall(r'<text class="on-map[^>]* x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]+)<', str(drawing))
+    assert len(dots) == 480
+    assert {text for *_, text in texts} | set(unnamed) == set(names)
+    for x, y, text in texts:
+        half = LETTER * len(text) / 2
+        assert not [dot for dot in dots if abs(dot[0] - float(x)) < half and -10 < dot[1] - float(y) < 3]
+    crowd = np.stack(np.meshgrid(np.arange(30.0), np.arange(24.0)), axis=-1).reshape(-1, 2)
+    names = [f"class with the number {label}" for label in range(12)]
+    drawing, unnamed = _draw_map(crowd, np.arange(720) % 12, np.arange(12), names)
+    assert 0 < len(unnamed) == 12 - str(drawing).count("on-map") < 12  # some fit at the edge
 
 
 def test_scale_by_hand() -> None:
@@ -224,4 +271,4 @@ def test_a_loss_of_ones_own_is_not_drawn_but_said(tmp_path: Path, make_compariso
     _edit(tmp_path, rename)
     (chapter,) = pair_weight_curves(leaderboards([tmp_path])[0])
     assert len(chapter.blocks[0].panels) == 1  # type: ignore[union-attr]
-    assert chapter.blocks[1].text == "Not drawn: triplet."  # type: ignore[union-attr]
+    assert chapter.blocks[1].text == "Not shown: triplet (its code is not available here)."  # type: ignore[union-attr]

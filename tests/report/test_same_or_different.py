@@ -20,7 +20,7 @@ def test_the_chapter_says_what_python_returns(tmp_path, make_comparison):
     items = run.test_items()
     found = verify(items.embeddings, items.labels, distance=run.record.distance)
     chart, table = chapter.blocks
-    assert f"EER {100 * found['EER']:.1f} per cent" in chart.panels[0].alt
+    assert f"EER {100 * found['EER']:.1f} %" in chart.panels[0].alt
     assert len(re.findall("<svg", chart.panels[0].svg)) == 1
     thresholds = {row[0] for row in table.rows}
     assert thresholds == {f"{value:.4f}" for name, value in found.thresholds.items() if name != "accuracy"}

@@ -44,9 +44,9 @@ def test_what_mattered_has_a_bar_for_each_source_and_for_settings_after_a_search
     chart = chapter.blocks[1]
     assert isinstance(chart, Chart)
     assert {part.split(":")[0] for part in chart.panels[0].alt.split("; ")} == {
-        "another loss",
-        "another seed",
-        "other classes",
+        "loss",
+        "seed",
+        "test classes",
     }
     importance = {"learning_rate": 0.8, "loss_options.margin": 0.2}
     settings = {"learning_rate": 0.001, "loss_options.margin": 0.3}
@@ -56,12 +56,12 @@ def test_what_mattered_has_a_bar_for_each_source_and_for_settings_after_a_search
     (chapter,) = influence_chapter(board)
     said, chart, table = chapter.blocks
     assert isinstance(said, Prose)
-    assert said.text.startswith("Other settings would move the MAP@R of a run most")
+    assert said.text.startswith("The choice of settings affects MAP@R most")
     assert isinstance(chart, Chart)
     assert "80 % of it" in chart.panels[0].svg
     assert isinstance(table, Table)
     assert [row[:4] for row in table.rows] == [
-        ("triplet", "learning rate", "80", "0.001"),
+        ("triplet", "learning_rate", "80", "0.001"),
         ("", "margin", "20", "0.3"),
     ]
 

@@ -25,7 +25,7 @@ def items() -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(("metric", "distance"), [("euclidean", euclidean), ("cosine", cosine_distance)])
 def test_equals_the_evaluator_where_both_can(items: tuple[Tensor, Tensor], metric: str, distance: object) -> None:
-    ours = evaluate_by(distance, *items, draws=50)
+    ours = evaluate_by(distance, *items)
     theirs = evaluate(*items, distance=metric, also=[], intervals=Bootstrap(draws=50))
     assert dict(ours.overall) == pytest.approx(dict(theirs.overall))
     assert ours.intervals["MAP@R"] == pytest.approx(theirs.intervals["MAP@R"])
@@ -56,11 +56,11 @@ def test_memory_is_that_of_a_few_rows() -> None:
 
 def test_an_item_never_finds_itself_even_where_all_are_infinitely_far() -> None:
     labels = torch.tensor([0, 1, 0, 1])
-    apart = evaluate_by(LabelMetric(k=1.0, p=1.0), torch.eye(4), labels, draws=0)
+    apart = evaluate_by(LabelMetric(k=1.0, p=1.0), torch.eye(4), labels, confidence=None)
     # All ties, which go to the lower index: items 0 and 1 have a right neighbour second, 2 and 3 the first of theirs.
     assert apart.per_query["P@1"].tolist() == [0.0, 0.0, 1.0, 0.0]
 
 
 def test_nothing_to_find() -> None:
-    with pytest.raises(InputError, match="None of the 2 items has another one of its class"):
+    with pytest.raises(InputError, match="None of the 2 items shares its class"):
         evaluate_by(euclidean, torch.eye(2), [0, 1])

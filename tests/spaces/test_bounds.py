@@ -55,7 +55,7 @@ def test_lemmas_and_certificate_hold_on_any_soft_max_outputs(sharpness: float, c
     assert found.inter_bound is not None
     assert found.smallest_inter >= found.inter_bound - 1e-12
     try:
-        scores = evaluate_by(METRIC, x, labels, draws=0)
+        scores = evaluate_by(METRIC, x, labels, confidence=None)
     except InputError:  # no class has two items
         return
     ranked = scores.per_query["MAP@R"]
@@ -99,7 +99,7 @@ def test_the_certificate_is_confirmed_by_the_evaluator_once_far_items_are_left_o
     assert found.holds
     assert found.left_out == (0, 0)
     assert found.certified.all()
-    scores = evaluate_by(on_digits.metric, kept, labels, draws=0)
+    scores = evaluate_by(on_digits.metric, kept, labels, confidence=None)
     assert scores["P@1"] == scores["MAP@R"] == 1
     assert "holds: P@1 = MAP@R = 1" in str(found)
     assert whole.holds == (items == 0)

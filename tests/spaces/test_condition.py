@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vicinal.errors import InputError
 from vicinal.objectives.label_gap import label_gap
-from vicinal.spaces import LabelMetric, k_max, most_classes, options_for, p_max
+from vicinal.spaces import LabelMetric, k_max, max_classes, options_for, p_max
 
 pytestmark = pytest.mark.unit
 
@@ -87,25 +87,25 @@ def test_p_and_smoothing_out_of_range() -> None:
 def test_doubt_is_nearer_to_the_label_than_a_sure_mistake_up_to_so_many_classes(
     k: float, p: float, smoothing: float
 ) -> None:
-    metric, most = LabelMetric(k=k, p=p, smoothing=smoothing, transform="root"), most_classes(k, p, smoothing)
+    metric, most = LabelMetric(k=k, p=p, smoothing=smoothing, transform="root"), max_classes(k, p, smoothing)
     for classes in range(2, 40):
         doubt = metric.to_label(torch.full((1, classes), 1 / classes, dtype=torch.float64), torch.tensor([0]))
         assert (float(doubt) <= metric.between_labels) == (classes <= most)
 
 
 def test_a_weak_metric_takes_any_number_of_classes() -> None:
-    assert most_classes(0.9, 1.0) == most_classes(1.0, 1.0) == math.inf
+    assert max_classes(0.9, 1.0) == max_classes(1.0, 1.0) == math.inf
 
 
 @pytest.mark.parametrize("classes", [2, 9, 10, 100, 11_318])
 def test_options_for_a_number_of_classes_are_a_metric_and_take_them(classes: int) -> None:
     options = options_for(classes)
     assert LabelMetric(**options).is_metric
-    assert most_classes(**options) >= classes
+    assert max_classes(**options) >= classes
     assert options["k"] <= 0.5
     if classes > 9:  # the largest k there is
         more = min(0.5, 1.1 * options["k"])
-        assert most_classes(more, p_max(more, 1e-4), 1e-4) < classes
+        assert max_classes(more, p_max(more, 1e-4), 1e-4) < classes
 
 
 def test_options_for_no_classes() -> None:

@@ -13,7 +13,7 @@ from scipy import stats
 from vicinal.errors import InputError
 from vicinal.stats import AlignedPair, class_arrays, compare_aligned, compare_pairs, holm, paired_difference
 from vicinal.stats.intervals import sign_flip
-from vicinal.stats.pair_tests import paired_delta
+from vicinal.stats.pair_tests import Spread, paired_delta, spreads
 
 pytestmark = pytest.mark.unit
 
@@ -65,7 +65,7 @@ def test_one_run_agrees_with_the_difference_of_two_models():
     (found,) = compare_pairs(means, queries=queries)
     assert (found.first, found.second) == ("one", "other")
     assert found.difference == pytest.approx(expected.mean)
-    assert found.interval == pytest.approx(expected.interval, abs=2e-3)
+    assert found.interval == pytest.approx(expected.interval)
     assert found.p_single == pytest.approx(expected.p_value, abs=0.01)
     assert found.p_value == found.p_single
     assert (found.count, found.unit, found.seeds) == (50, "class", 1)
@@ -140,10 +140,41 @@ def test_with_several_seeds_a_planted_advantage_is_found():
 def test_the_two_way_test_by_hand():
     """Two seeds, two classes: differences 1, 3 and 2, 4 vary by 0.25 over seeds and by 1 over classes."""
     (found,) = compare_pairs({"a": np.array([[1.0, 3], [2, 4]]), "b": np.zeros((2, 2))})
-    degrees = 1.25**2 / (0.25**2 + 1)
+    quantile = stats.t.ppf(0.975, 1)
     assert found.difference == 2.5
-    assert found.p_single == pytest.approx(2 * stats.t.sf(2.5 / 1.25**0.5, degrees))
-    assert found.interval.high - 2.5 == pytest.approx(stats.t.ppf(0.975, degrees) * 1.25**0.5)
+    assert found.spread == (0.25, 1, 1, 1)
+    assert found.interval.high - 2.5 == pytest.approx(quantile * 1.25**0.5)
+    assert found.p_single == pytest.approx(2 * stats.t.sf(2.5 / 1.25**0.5, 1))
+
+
+def test_what_classes_and_seeds_vary_together_is_counted_once():
+    """Differences 0, 2 and 2, 0: seeds and classes have equal means, and all variation is that of the cells."""
+    (spread,) = spreads(np.array([[0.0, 2], [2, 0]])[..., None], np.full(2, 0.5))
+    assert (spread.of_seeds, spread.of_classes) == (0, 0)
+    rng = np.random.default_rng(0)
+    cells = [spreads(rng.standard_normal((5, 40, 1)), np.full(40, 1 / 40))[0] for _ in range(300)]
+    both = np.mean([spread.of_seeds + spread.of_classes for spread in cells])
+    assert both == pytest.approx(1 / 200, rel=0.4)  # without the subtraction it would be twice this
+    assert both < 1.5 / 200
+
+
+def test_the_variance_over_seeds_is_pooled_but_never_smaller_than_that_of_the_pair():
+    differences = np.random.default_rng(0).standard_normal((3, 8, 3)) * [1, 1, 5]
+    pooled = spreads(differences, np.full(8, 1 / 8), methods=3)
+    alone = [spreads(differences[..., [pair]], np.full(8, 1 / 8))[0] for pair in range(3)]
+    mean = np.mean([spread.of_seeds for spread in alone])
+    assert [spread.of_seeds for spread in pooled] == pytest.approx([max(mean, spread.of_seeds) for spread in alone])
+    assert [spread.seed_degrees for spread in (*pooled, alone[0])] == [4, 4, 4, 2]
+    assert [spread.of_classes for spread in pooled] == pytest.approx([spread.of_classes for spread in alone])
+
+
+def test_p_and_interval_agree_and_two_seeds_that_agree_by_luck_keep_their_single_degree():
+    spread = Spread(1e-3, 1, 1e-3, 49)
+    assert spread.p_value(spread.reach(0.9)) == pytest.approx(0.1)
+    assert spread.p_value(-spread.reach(0.99)) == pytest.approx(0.01)
+    assert spread.reach(0.95) == pytest.approx(2e-3**0.5 * (stats.t.ppf(0.975, 1) + stats.t.ppf(0.975, 49)) / 2)
+    assert (spread.p_value(0.0), Spread(0, 1, 0, 1).p_value(0.1), Spread(0, 1, 0, 1).reach(0.95)) == (1, 0, 0)
+    assert spread.p_value(1e300) < 1e-9
 
 
 def test_runs_without_any_variation():

@@ -52,5 +52,5 @@ def test_scores_that_are_no_numbers(tmp_path: Path):
 def test_nothing_to_read(tmp_path: Path):
     with pytest.raises(DataError, match="there are no scores"):
         read_scores(written(tmp_path, ""))
-    with pytest.raises(DataError, match=r"There is no file .*absent\.csv"):
+    with pytest.raises(DataError, match=r"absent\.csv does not exist"):
         read_scores(tmp_path / "absent.csv")

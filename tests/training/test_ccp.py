@@ -241,7 +241,7 @@ def test_spread_and_radius_against_loops() -> None:
 def test_without_proxies_or_scores_it_says_what_is_missing(
     data: Dataset, model: Make, criterion: Make, stream: Make, settings: Make, on_proxies: Criterion
 ) -> None:
-    with pytest.raises(InputError, match=r"need proxies among the references: give the criterion references=\[\(Prox"):
+    with pytest.raises(InputError, match=r"need proxies among the references: pass the criterion references=\[\(Prox"):
         run_training(
             model(),
             criterion(),
@@ -251,7 +251,7 @@ def test_without_proxies_or_scores_it_says_what_is_missing(
             score=lambda _: {"score": 0},
             progress=False,
         )
-    with pytest.raises(InputError, match="nothing is scored: train with validation classes"):
+    with pytest.raises(InputError, match="has converged: train with validation classes"):
         run_training(model(), on_proxies, stream(), settings(), hooks=[alternation(data)], progress=False)
     with pytest.raises(InputError, match="got evaluate_every = 0"):
         run_training(

@@ -110,7 +110,7 @@ def test_a_damaged_file_is_refused_by_name(damage: str, tmp_path: Path) -> None:
         path.write_bytes(b"" if damage == "empty" else b"\x00" * 500)
     if damage == "folder":
         path.mkdir()
-    with pytest.raises(DataError, match=r"last\.ckpt is not a checkpoint of vicinal, or it is damaged"):
+    with pytest.raises(DataError, match=r"last\.ckpt is not a checkpoint of vicinal, or it is corrupted"):
         load_checkpoint(path)
 
 
@@ -135,7 +135,7 @@ def test_best_weights_are_those_that_the_last_checkpoint_names(tmp_path: Path) -
     save_best(files, {"model": 2}, step=20, run="a")
     assert load_best(files, step=20, run="a")["model"] == 2
     for step, run in ((30, "a"), (20, "b")):
-        with pytest.raises(DataError, match=rf"(?s)step {step} of run {run}.*holds step 20 of run a.*Put back"):
+        with pytest.raises(DataError, match=rf"(?s)step {step} of run {run}.*holds step 20 of run a.*Restore"):
             load_best(files, step=step, run=run)
 
 

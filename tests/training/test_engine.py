@@ -320,7 +320,7 @@ def test_a_signal_saves_says_how_to_go_on_and_resumes_exactly(
     source = acting(stream(), 7, lambda: os.kill(os.getpid(), number))
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     stopped = math.ceil(7 / accumulate)
-    with pytest.raises(Interrupted, match=rf"step {stopped} of 12\. It is saved in .*run: go on with --resume"):
+    with pytest.raises(Interrupted, match=rf"step {stopped} of 12\. It is saved in .*run; continue with --resume"):
         run(source, resume=False)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert equal(run(stream(), resume=True), weights(whole, whole_loss))
@@ -434,7 +434,7 @@ def test_a_damaged_checkpoint_is_refused(
     run_training(model(), criterion(), stream(), settings(), checkpoints=kept_in(tmp_path), progress=False)
     path = tmp_path / "last.ckpt"
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(DataError, match="is damaged"):
+    with pytest.raises(DataError, match="is corrupted"):
         run_training(
             model(),
             criterion(),
@@ -472,7 +472,7 @@ def test_resume_with_data_of_another_identity_is_refused(
 
     first = run("fold 0")
     before = (tmp_path / "last.ckpt").read_bytes()
-    with pytest.raises(InputError, match=r"other data, or on another split of it: give the same data, protocol, fold"):
+    with pytest.raises(InputError, match=r"other data, or on another split of it: use the same data, protocol, fold"):
         run("fold 1", resume=True)
     assert (tmp_path / "last.ckpt").read_bytes() == before
     again = run("fold 0", resume=True)
@@ -503,7 +503,7 @@ def test_hard_classes_get_embeddings_at_every_evaluation(
 
 
 def test_a_stream_of_hard_classes_needs_embed(stream: Make, data: Dataset) -> None:
-    with pytest.raises(InputError, match="give the stream embed="):
+    with pytest.raises(InputError, match="pass embed="):
         stream(hard_class_sampler(data.labels, 2, 3))
 
 

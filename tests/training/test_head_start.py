@@ -36,7 +36,7 @@ def test_the_head_is_the_projection_of_scikit_learn(drawings, freeze, tmp_path):
 
 def test_a_head_that_widens_is_refused(drawings):
     embedder = build_embedder(Recipe(dim=17, backbone_options={"widths": (8, 16), "size": 16}), drawings)
-    with pytest.raises(InputError, match="16 to 17: give a smaller dim"):
+    with pytest.raises(InputError, match="16 to 17: use a smaller dim"):
         start_at_principal_axes(embedder, drawings)
 
 

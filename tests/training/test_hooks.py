@@ -135,7 +135,7 @@ def test_a_hook_is_saved_and_goes_on(at: int, go: Make, tmp_path: Path) -> None:
 
 
 def test_a_signal_in_the_last_evaluation_stops_when_all_is_saved(go: Make, tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match=r"Stopped at step 12 of 12\. It is saved in .*run: go on with --resume"):
+    with pytest.raises(Interrupted, match=r"Stopped at step 12 of 12\. It is saved in .*run; continue with --resume"):
         go([Momentum()], tmp_path / "run", at=3, act=lambda: os.kill(os.getpid(), signal.SIGINT))
     whole, outcome = go([Momentum()], tmp_path / "whole")
     hook = Momentum()
@@ -148,7 +148,7 @@ def test_a_signal_in_the_last_evaluation_stops_when_all_is_saved(go: Make, tmp_p
 
 def test_a_run_goes_on_only_with_its_hooks(go: Make, tmp_path: Path) -> None:
     go([Momentum(), Idle()], tmp_path)
-    with pytest.raises(InputError, match=r"started with 2 hooks; got 1: give the same ones, in the same order"):
+    with pytest.raises(InputError, match=r"started with 2 hooks; got 1: pass the same ones, in the same order"):
         go([Momentum()], tmp_path, resume=True)
 
 
@@ -202,4 +202,4 @@ def test_hooks_take_part_in_fit_beside_those_of_the_recipe(tmp_path: Path) -> No
     ccp = CCP(proxies_per_class=2, pool=3, patience=1, monitor="fresh")
     fit(halves, hooks=[hook], ccp=ccp, folder=tmp_path, progress=False, **options)
     assert hook.steps == list(range(6))
-    assert len(load_checkpoint(tmp_path / "last.ckpt")["hooks"]) == 2
+    assert len(load_checkpoint(tmp_path / "last.ckpt")["hooks"]) == 3  # one keeps validation scores

@@ -50,7 +50,7 @@ def test_damage_that_leaves_valid_json_is_seen(tmp_path: Path) -> None:
         log.write(4, {"loss": 0.125})
     assert all("sha256" in json.loads(line) for line in path.read_text().splitlines())
     path.write_text(path.read_text().replace("0.125", "0.925"))
-    with pytest.raises(DataError, match=r"Line 2 of .* is damaged"):
+    with pytest.raises(DataError, match=r"Line 2 of .* is corrupted"):
         lines(tmp_path)
 
 

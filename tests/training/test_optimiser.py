@@ -65,7 +65,7 @@ def test_learned_options_are_trained() -> None:
 
 def test_nothing_to_train_is_an_error() -> None:
     embedder = Embedder("convnet", dim=None, options={"widths": [4], "size": 8}).freeze(train_stages=0)
-    with pytest.raises(InputError, match="Every parameter is frozen"):
+    with pytest.raises(InputError, match="All parameters are frozen"):
         parameter_groups(embedder, Criterion("contrastive"), Settings())
 
 

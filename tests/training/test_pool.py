@@ -125,7 +125,7 @@ def with_a_bad_image(tmp_path: Path) -> Dataset:
     return data
 
 
-@pytest.mark.filterwarnings("ignore:.*left out")
+@pytest.mark.filterwarnings("ignore:.*skipped")
 def test_another_item_stands_for_one_that_cannot_be_read(with_a_bad_image: Dataset, tmp_path: Path) -> None:
     embedder = Embedder("convnet", dim=3, options={"widths": [4], "size": 16})
     transform = Fit(16, pixels="grey")
@@ -136,5 +136,7 @@ def test_another_item_stands_for_one_that_cannot_be_read(with_a_bad_image: Datas
     assert pool.isfinite().all()
     for name in ("b/0", "b/1"):
         (tmp_path / f"{name}.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"no item of these classes that were drawn for proxies can be read.\n.*b"):
+    with pytest.raises(
+        DataError, match=r"none of the items that were drawn for the proxies of these classes can be read.\n.*b"
+    ):
         embed_pool(embedder, with_a_bad_image, transform, 3, skip_bad=True)

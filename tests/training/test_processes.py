@@ -53,7 +53,7 @@ def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
 
     done = torchrun(tmp_path, "--out", str(tmp_path / "two"), *FLAGS)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("The model is in") == 1
+    assert done.stdout.count("Model: ") == 1
     alone = CliRunner().invoke(app, ["train", "digits", "--out", str(tmp_path / "one"), *FLAGS])
     assert alone.exit_code == 0, alone.output
 

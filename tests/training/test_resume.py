@@ -208,7 +208,7 @@ def test_asked_to_stop(number: int, workers: int, halves: Split, uninterrupted: 
     os.killpg(process.pid, number) if number == signal.SIGINT else os.kill(process.pid, number)
     assert finish(process) == 7
     said = (tmp_path / "said").read_text()
-    assert said.endswith(f"It is saved in {tmp_path / 'run'}: go on with --resume (resume=True).")
+    assert said.endswith(f"It is saved in {tmp_path / 'run'}; continue with --resume (resume=True).")
     assert f"Stopped at step {load_checkpoint(tmp_path / 'run' / 'last.ckpt')['progress']['step']} of 40." in said
     assert finish(start(train, halves, tmp_path / "run", workers, True)) == 0
     assert result(tmp_path / "run") == uninterrupted

@@ -25,7 +25,7 @@ def test_every_mistake_is_reported() -> None:
 
 def test_training_ends_by_steps_or_by_time() -> None:
     assert Settings(steps=None, seconds=5.0).steps is None
-    with pytest.raises(ValidationError, match="seconds says when training ends"):
+    with pytest.raises(ValidationError, match="seconds limits training"):
         Settings(steps=None)
 
 

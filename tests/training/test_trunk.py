@@ -224,7 +224,7 @@ class TestFit:
     ) -> None:
         running: dict[str, Any] = {"cache": tmp_path / "cache", "progress": False}
         embedder = fit(halves, folder=tmp_path / "run", **SMALL, **running)
-        assert opened() == 2 * len(halves.train) + len(halves.validation) + 2
+        assert opened() == 2 * len(halves.train) + len(halves.validation) + len(halves.train) + 3  # as distractors
         start = make(train_stages=1)
         moved = {
             name.split(".")[2] if name.startswith("backbone.blocks") else "head"
@@ -244,7 +244,7 @@ class TestFit:
         again = fit(halves, folder=tmp_path / "run", resume=True, **SMALL, **running)
         assert all(map(torch.equal, again.state_dict().values(), embedder.state_dict().values()))
         fit(halves, loss="triplet", **SMALL, **running)
-        assert opened() == 4  # each time an item of the training and one of the validation classes, for the shape
+        assert opened() == 5  # items of training and validation classes and of distractors, for the shape
 
     def test_scores_are_those_of_the_embedder(self, halves: Split, tmp_path: Path) -> None:
         recipe = Recipe(validation=0.6).changed(SMALL)
@@ -280,7 +280,7 @@ class TestFit:
 
     def test_feature_vectors_have_no_trunk(self) -> None:
         vectors = arrays(np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32), np.arange(40) % 10)
-        with pytest.raises(InputError, match="feature vectors pass no stages"):
+        with pytest.raises(InputError, match="feature vectors have no stages"):
             fit(split(vectors), backbone="linear", freeze="trunk", train_stages=1, progress=False)
 
     def test_another_word_is_refused(self, halves: Split) -> None:

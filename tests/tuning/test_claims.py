@@ -35,7 +35,7 @@ def search(blobs: Split, recipe: Recipe, storage: Path | None) -> Tuned:
 
 
 def values(tuned: Tuned) -> list[tuple[int, str, object]]:
-    return [(trial.place, trial.state, dict(trial.values)) for trial in tuned.trials]
+    return [(trial.number, trial.state, dict(trial.values)) for trial in tuned.trials]
 
 
 @pytest.mark.parametrize(

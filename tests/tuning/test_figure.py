@@ -36,6 +36,6 @@ def test_every_setting_has_a_panel(tmp_path: Path) -> None:
     assert [label.get_text() for label in which.get_xticklabels()] == ["all", "hard"]
     assert history.lines[0].get_ydata().tolist() == [0.5, 0.7]  # the best so far
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert sorted(legend) == ["as given", "best", "complete", "given up"]
+    assert sorted(legend) == ["as given", "best", "complete", "pruned"]
     figure.savefig(tmp_path / "search.png")
     assert (tmp_path / "search.png").stat().st_size > 5000

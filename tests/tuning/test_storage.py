@@ -63,7 +63,7 @@ def search(blobs: Split, recipe: Recipe, sampler: str, storage: Path | str | Non
 
 
 def found(tuned: Tuned) -> list[tuple[Any, ...]]:
-    return [(trial.place, trial.state, dict(trial.values), dict(trial.curve)) for trial in tuned.trials]
+    return [(trial.number, trial.state, dict(trial.values), dict(trial.curve)) for trial in tuned.trials]
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def test_workers_share_a_storage(blobs: Split, recipe: Recipe, folder: Path, toy
     assert len({trial.user_attrs["worker"] for trial in study.trials}) == 3
     tuned = search(blobs, recipe, "random", folder / "shared.db")
     assert toy_fit == []  # nothing was left to do
-    assert [trial.place for trial in tuned.trials] == list(range(TRIALS))
+    assert [trial.number for trial in tuned.trials] == list(range(TRIALS))
     alone = search(blobs, recipe, "random", None)
     assert [trial.values for trial in tuned.trials] == [trial.values for trial in alone.trials]
 
@@ -137,7 +137,7 @@ def test_different_searches_do_not_mix_in_one_storage(
 
 
 def test_a_storage_that_cannot_be_used(blobs: Split, recipe: Recipe, tmp_path: Path, toy_fit: list[Recipe]) -> None:
-    with pytest.raises(DataError, match=r"(?s)unable to open database file.*Choose another place"):
+    with pytest.raises(DataError, match=r"(?s)unable to open database file.*Choose another path"):
         search(blobs, recipe, "random", tmp_path / "nowhere" / "search.db")
     (tmp_path / "notes.txt").write_text("not a database " * 100)
     with pytest.raises(DataError, match="file is not a database"):

@@ -16,7 +16,7 @@ from vicinal.data import Split
 from vicinal.errors import InputError, Interrupted, NotFinite, UnknownName
 from vicinal.runs._train import fit
 from vicinal.runs.recipe import Recipe
-from vicinal.training.processes import asked_to_stop
+from vicinal.training.processes import stop_requested
 from vicinal.tuning import Choice, Range, SearchOptions, search_space, tune
 
 Plant = Callable[[Callable[[Recipe], float]], list[Recipe]]
@@ -115,9 +115,7 @@ def test_failed_trials_are_recorded_and_the_rest_go_on(blobs: Split, recipe: Rec
 
 
 def test_where_every_trial_fails_the_first_error_is_told(blobs: Split, recipe: Recipe) -> None:
-    with pytest.raises(
-        InputError, match=r"None of 3 trials came to an end. The first one: InputError: .*use backbone="
-    ):
+    with pytest.raises(InputError, match=r"None of 3 trials finished. The first error: InputError: .*use backbone="):
         tune(blobs, recipe.changed({"backbone": "convnet"}), trials=3, **QUIET)
 
 
@@ -142,7 +140,7 @@ def test_a_search_is_stopped_by_ctrl_c(blobs: Split, recipe: Recipe, planted: Pl
     tried = planted(score)
     search: dict[str, Any] = {"trials": 6, "sampler": "grid", "space": MARGIN, "storage": tmp_path / "search.db"}
     space = {"loss_options.margin": Range(0.0, 0.5, step=0.1)}
-    with pytest.raises(Interrupted, match=r"kept in .*search.db: start the same search to go on"):
+    with pytest.raises(Interrupted, match=r"saved in .*search.db: start the same search to resume"):
         tune(blobs, recipe, **{**search, "space": space}, **QUIET)
     tuned = tune(blobs, recipe, **{**search, "space": space}, **QUIET)
     assert [round(margin(recipe), 1) for recipe in tried] == [0.1, 0.0, 0.2, 0.3, 0.3, 0.4, 0.5]
@@ -161,7 +159,7 @@ def test_a_second_ctrl_c_stops_a_search_in_words_and_loses_nothing(
     def score(recipe: Recipe) -> float:
         if margin(recipe) == 0.2 and not asked[0]:
             asked[0] = True
-            with asked_to_stop() as asked_once:  # as training does: the first one is a question, the second acts
+            with stop_requested() as asked_once:  # as training does: the first one is a question, the second acts
                 first = signal.getsignal(signal.SIGINT)
                 signal.raise_signal(signal.SIGINT)
                 while signal.getsignal(signal.SIGINT) is first:  # two that wait would be merged into one
@@ -176,7 +174,7 @@ def test_a_second_ctrl_c_stops_a_search_in_words_and_loses_nothing(
     search: dict[str, Any] = {"trials": 5, "sampler": "grid", "space": space, "storage": tmp_path / "search.db"}
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest-xdist ignores it
     try:
-        with pytest.raises(Interrupted, match="start the same search to go on") as stopped:
+        with pytest.raises(Interrupted, match="start the same search to resume") as stopped:
             tune(blobs, recipe, **search, **QUIET)
     finally:
         signal.signal(signal.SIGINT, former)
@@ -269,9 +267,9 @@ def test_the_rate_is_tried_first_and_the_rest_searched_near_the_best(
     assert {margin(one) for one in tried[:3]} == {0.1}  # and nothing else is varied
     assert len(tried) == len(tuned.trials) == 9  # rungs are trials, and the best one is not run again
     assert all(3.16e-4 / 2.01 < rate < 3.16e-4 * 2.01 for rate in rates[3:])
-    assert [trial.place for trial in tuned.trials] == list(range(9))
+    assert [trial.number for trial in tuned.trials] == list(range(9))
     assert [trial.values["learning_rate"] for trial in tuned.trials] == rates
-    assert tuned.recipe == tried[tuned.best.place]
+    assert tuned.recipe == tried[tuned.best.number]
     assert tuned.value == tuned.best.score == max(trial.score or 0.0 for trial in tuned.trials)
     assert tuned.rates == {rate: rate_and_margin(one) for rate, one in sorted(zip(rates[:3], tried[:3], strict=True))}
     assert "Learning rates were tried first: 3.16e-05 (" in str(tuned)
@@ -290,7 +288,7 @@ def test_a_search_with_a_ladder_goes_on_from_its_storage(
         **QUIET,
     }
     short = tune(blobs, recipe, trials=3, **search)
-    assert (short.best.values["learning_rate"], short.best.place, len(tried)) == (3.16e-4, 2, 3)
+    assert (short.best.values["learning_rate"], short.best.number, len(tried)) == (3.16e-4, 2, 3)
     longer = tune(blobs, recipe, trials=6, **search)
     assert [trial.values for trial in longer.trials[:3]] == [trial.values for trial in short.trials]
     assert len(tried) == 6

@@ -25,7 +25,7 @@ BESIDES = {
     "train": TINY,
     "tune": [*TINY, "--trials", "2"],
     "audit": ["--triples", "1"],
-    "calibrate": ["--false-matches", "0.5"],  # all that so few classes can promise
+    "calibrate": ["--false-matches", "0.5"],
 }
 TAKE_PHOTOS = ("embed", "evaluate", "calibrate")  # of which one cannot be read
 TRIED_ELSEWHERE = ("demo", "serve", "recipes", "losses", "data", "--install-completion", "VERB")
@@ -63,8 +63,8 @@ def test_every_command_of_the_readme(vicinal: Run, photos: Path, tmp_path: Path)
     for words in (
         "broken.jpg",
         "class folder without images",
-        "a single item, which nobody can find: single",
-        "the same picture under two classes",
+        "has only one item and cannot be scored: single",
+        "the same image in two classes",
     ):
         assert words in told, words
     (tmp_path / "unknown.jpg").write_bytes((photos / "e" / "0.png").read_bytes())

@@ -37,13 +37,13 @@ __all__ = [
     "GROUPS",
     "NO_TRUST",
     "Trust",
-    "brought_along",
     "code_hash",
     "find",
     "handed_over",
     "is_code",
     "known_name",
     "name_of",
+    "plugins",
     "short_name",
     "works_elsewhere",
 ]
@@ -152,9 +152,9 @@ def known_name(kind: str, name: str, table: Mapping[str, Any]) -> str:
     Raises:
         UnknownName: If the name does not exist; suggests the nearest one.
     """
-    if name in table or is_code(name) or name in _brought(kind):
+    if name in table or is_code(name) or name in _entry_points(kind):
         return name
-    raise UnknownName(kind, name, [*table, *_brought(kind)])
+    raise UnknownName(kind, name, [*table, *_entry_points(kind)])
 
 
 def find(kind: str, name: str, table: Mapping[str, Any], trust: Trust) -> Any:
@@ -177,11 +177,11 @@ def find(kind: str, name: str, table: Mapping[str, Any], trust: Trust) -> Any:
         return _handed_over[name]
     if not is_code(name):
         with _explained(kind, name):
-            return _brought(kind)[name].load()
+            return _entry_points(kind)[name].load()
     source, _, inside = name.rpartition(":")
     if not trust.allows(source):
         raise InputError(
-            f"The {kind} {name!r} is code that does not come with vicinal. What a recipe, folder or record names is "
+            f"The {kind} {name!r} is code that is not part of vicinal. Code named in a recipe, folder or record is "
             f"not imported unless you allow it: --allow-code {source} (in Python allow_code={[source]!r})."
         )
     with _explained(kind, name):
@@ -247,14 +247,14 @@ def code_hash(kind: str, name: str, table: Mapping[str, Any], trust: Trust) -> s
     return total.hexdigest()
 
 
-def brought_along(kind: str) -> dict[str, Any]:
+def plugins(kind: str) -> dict[str, Any]:
     """Load all objects of a kind from installed packages, by name; broken ones are left out with a warning."""
     loaded = {}
-    for name in sorted(_brought(kind)):
+    for name in sorted(_entry_points(kind)):
         try:
             loaded[name] = find(kind, name, {}, NO_TRUST)
         except InputError as error:
-            warn_caller(f"{error} It is left out.")
+            warn_caller(f"{error} It is ignored.")
     return loaded
 
 
@@ -264,7 +264,7 @@ def _definition(thing: Any) -> Any:
     return inner if hasattr(inner, "__qualname__") else type(inner)
 
 
-def _brought(kind: str) -> dict[str, EntryPoint]:
+def _entry_points(kind: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUPS[kind])}
 
 
@@ -290,7 +290,7 @@ def _imported(source: str) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise ImportError(f"there is no file {source}")
+        raise ImportError(f"{source} does not exist")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

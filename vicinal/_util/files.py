@@ -56,7 +56,7 @@ def prepare_output(path: Path | None) -> None:
         with partial.open("xb") as file:
             file.write(b"\0")
     except (OSError, ValueError) as error:
-        raise DataError(f"Cannot write {path}: {_reason(error)}.", hint="Choose another place.") from error
+        raise DataError(f"Cannot write {path}: {_reason(error)}.", hint="Choose another path.") from error
     finally:
         with suppress(OSError, ValueError):
             partial.unlink(missing_ok=True)
@@ -84,7 +84,7 @@ def replacing_path(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise DataError(
             f"Could not write {path}: {_reason(error)}.",
-            hint="Free some space or choose another place; what was there before is untouched.",
+            hint="Free some space or choose another path. The previous file is unchanged.",
         ) from error
     finally:
         with suppress(OSError):  # a folder that is missing or read-only raises an error elsewhere

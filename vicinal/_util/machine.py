@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["cache_folder", "cores", "give_back", "is_gone", "peak_memory_mib", "this_process"]
+__all__ = ["cache_folder", "cores", "is_gone", "peak_memory_mib", "release_memory", "this_process"]
 
 
 def cache_folder() -> Path:
@@ -94,7 +94,7 @@ def _started(number: int) -> str | None:
 # Return freed memory to the system, which the C library would keep.
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Make the C library return unused pages to the system; does nothing if it cannot.
 
     Blocks of products are allocated and freed by the hundred thousand, with longer-lived data scattered among them:

@@ -85,7 +85,7 @@ def require_file(path: str | Path) -> None:
     """
     fault = fault_of_file(path)
     if fault == "missing":
-        raise DataError(f"There is no file {printable(path)}.", hint="Give the path of one that exists.")
+        raise DataError(f"{printable(path)} does not exist.", hint="Check the path.")
     if fault is not None:
         raise DataError(f"{printable(path)} cannot be read: it is {fault}.", hint="Give the path of a file.")
 
@@ -238,10 +238,10 @@ def _array(file: Any, size: int) -> npt.NDArray[np.generic]:
     read_header = layout.read_array_header_1_0 if version == (1, 0) else layout.read_array_header_2_0
     shape, columns_first, dtype = read_header(file)
     if dtype.hasobject or dtype.names is not None:
-        raise ValueError(f"it holds {dtype}, and only numbers and text are read")
+        raise ValueError(f"it holds {dtype}; only numbers and text are supported")
     wanted = math.prod(shape) * dtype.itemsize
     if wanted > size:
-        raise ValueError(f"it is cut short: its header promises {wanted:,} bytes, and there are {size:,}")
+        raise ValueError(f"it is truncated: its header says {wanted:,} bytes, but there are {size:,}")
     if wanted == 0:
         return np.empty(shape, dtype=dtype)
     content = bytearray(wanted)  # the array shares this memory, which is writable
@@ -249,7 +249,7 @@ def _array(file: Any, size: int) -> npt.NDArray[np.generic]:
     while filled < wanted:
         piece = file.read(min(PIECE, wanted - filled))
         if not piece:
-            raise ValueError(f"it is cut short: its header promises {wanted:,} bytes, and there are {filled:,}")
+            raise ValueError(f"it is truncated: its header says {wanted:,} bytes, but there are {filled:,}")
         content[filled : filled + len(piece)] = piece
         filled += len(piece)
     file.read(1)  # reading to the end of an archive's member verifies its checksum

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,15 +44,15 @@ def p_number(p_value: float) -> str:
     return "< 0.001" if p_value < 0.001 else f"{p_value:.2g}"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def counted(count: int, singular: str, plural: str = "") -> str:
     """Format a count with its noun, singular or plural.
 
     Example:
         >>> counted(1, "class"), counted(1200, "class"), counted(3, "seed"), counted(2, "loss")
         ('1 class', '1,200 classes', '3 seeds', '2 losses')
     """
-    plural = many or one + ("es" if one.endswith("s") else "s")
-    return f"{count:,} {one if count == 1 else plural}"
+    several = plural or singular + ("es" if singular.endswith("s") else "s")
+    return f"{count:,} {singular if count == 1 else several}"
 
 
 def listed(words: Sequence[str]) -> str:
@@ -112,10 +113,10 @@ def in_words(name: str) -> str:
     """Format a name for use in a sentence.
 
     Example:
-        >>> in_words("multi_similarity + valid_triplets")
+        >>> in_words("multi_similarity+valid_triplets")
         'multi similarity + valid triplets'
     """
-    return name.replace("_", " ")
+    return re.sub(r"(?<=\w)\+(?=[a-z])", " + ", name.replace("_", " "))
 
 
 def short(value: Any) -> str:

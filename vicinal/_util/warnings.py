@@ -30,7 +30,7 @@ def _show(
     line: str | None = None,
 ) -> None:
     text = " ".join(str(message).split())
-    print(f"note: {text}", file=file or sys.stderr)
+    print(f"Note: {text}", file=file or sys.stderr)
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:

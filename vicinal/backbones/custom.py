@@ -67,7 +67,7 @@ def rebuilt_by(backbone: Backbone) -> tuple[str, dict[str, Any]]:
     if not same or not works_elsewhere(name):
         raise InputError(
             f"This {maker.__name__} was built elsewhere and cannot be built again by its name alone, so that it cannot "
-            f"be saved. Define it at the top of a file and give the class with its options: "
+            f"be saved. Define it at the top of a file and pass the class with its options: "
             f"Embedder({maker.__name__}, options={{...}}), or fit(..., backbone={maker.__name__}, "
             "backbone_options={...})."
         )
@@ -97,19 +97,19 @@ class OwnNetwork(Backbone):
         return self.network(inputs)
 
 
-def _fields(given: Any) -> dict[str, Any]:
-    if isinstance(given, Input):
-        return asdict(given)
-    if not isinstance(given, Mapping):
+def _fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, Input):
+        return asdict(value)
+    if not isinstance(value, Mapping):
         return {}
     names = Input.__dataclass_fields__
-    whole = all(isinstance(given[name], int) for name in ("channels", "size") if name in given)
-    if set(given) - set(names) or not whole or given.get("pixels", "unit") not in (*get_args(Pixels), None):
+    whole = all(isinstance(value[name], int) for name in ("channels", "size") if name in value)
+    if set(value) - set(names) or not whole or value.get("pixels", "unit") not in (*get_args(Pixels), None):
         raise InputError(
             f"input of a network is a table with some of {', '.join(names)} (pixels: one of "
-            f"{', '.join(get_args(Pixels))}); got {dict(given)}."
+            f"{', '.join(get_args(Pixels))}); got {dict(value)}."
         )
-    return dict(given)
+    return dict(value)
 
 
 def _first_layer(network: nn.Module) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def _first_layer(network: nn.Module) -> dict[str, Any]:
         if isinstance(layer, nn.Linear):
             return {"pixels": None, "channels": layer.in_features}
     raise InputError(
-        f"{type(network).__name__} begins with neither a convolution nor a linear map, so that nothing says what it "
-        "takes: give it an attribute such as input = vicinal.backbones.Input('imagenet', channels=3, size=224)."
+        f"{type(network).__name__} starts with neither a convolution nor a linear layer, so its input is unknown: "
+        "give it an attribute such as input = vicinal.backbones.Input('imagenet', channels=3, size=224)."
     )
 
 
@@ -132,8 +132,8 @@ def _accepted_size(network: nn.Module, channels: int) -> int:
             continue
         return size
     raise InputError(
-        f"{type(network).__name__} takes images of none of the sizes {', '.join(map(str, SIZES))}: say which, in a "
-        "recipe as backbone_options = {input = {size = 48}}, or as an attribute of the network."
+        f"{type(network).__name__} accepts none of the image sizes {', '.join(map(str, SIZES))}: set the size in a "
+        "recipe with backbone_options = {input = {size = 48}}, or with an attribute of the network."
     )
 
 
@@ -157,6 +157,6 @@ def _tried(network: nn.Module, channels: int, size: int) -> Tensor:
         got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise InputError(
             f"{type(network).__name__} must return vectors [n, d] or feature maps [n, c, h, w], one for each input; "
-            f"of inputs of shape {list(shape)} it made {got}."
+            f"for inputs of shape {list(shape)} it returned {got}."
         )
     return output

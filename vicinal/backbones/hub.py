@@ -147,7 +147,7 @@ def _side(size: Any) -> int:
     else:
         sides = {int(size)}
     if len(sides) != 1:
-        raise InputError(f"Only networks of square images are backbones here; this one's are {size}.")
+        raise InputError(f"Only networks with square images are supported; this one takes {size}.")
     return sides.pop()
 
 
@@ -287,7 +287,7 @@ def _shape(library: Any, config: Mapping[str, Any]) -> Any:
     look_up("kind of network (model_type)", kind, NETWORKS)
     layers = architecture.get("num_hidden_layers", architecture.get("depths", 0))
     if max(layers if isinstance(layers, list | tuple) else [layers]) > MOST_LAYERS:
-        raise InputError(f"A network of {layers} layers is more than the {MOST_LAYERS} that are built.")
+        raise InputError(f"The network has {layers} layers; at most {MOST_LAYERS} are supported.")
     if architecture.get("num_channels", 3) != 3:
         raise InputError(f"The network takes images of {architecture['num_channels']} channels; RGB has 3.")
     return library.AutoConfig.for_model(kind, **architecture)
@@ -368,7 +368,7 @@ def timm(model: str, pretrained: bool = False) -> Timm:
     except ImportError:
         raise MissingExtra("timm", f"The backbone timm:{model}") from None
     if ":" in model and not pretrained:  # timm would download its configuration
-        raise InputError(f"timm's {model!r} lies on the hub: it is fetched with pretrained=True only.")
+        raise InputError(f"timm's {model!r} is on the hub: it can be downloaded only with pretrained=True.")
     try:
         network = library.create_model(model, pretrained=pretrained, num_classes=0)
     except RuntimeError as error:

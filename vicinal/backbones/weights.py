@@ -118,22 +118,22 @@ def fetch(source: str | Path, sha256: str | None = None, *, timeout: float = 30.
     if has_secret(source):
         raise InputError(
             f"The address {masked(source)} holds a password or a token, which would be written into all "
-            "records of the run: fetch the file yourself, and give its path."
+            "records of the run: download the file yourself and give its path."
         )
     if is_address and not str(source).startswith(SCHEMES):
-        raise InputError(f"Weights are fetched by https only; got {source}.")
+        raise InputError(f"Weights are downloaded only over https; got {source}.")
     name = Path(urllib.parse.urlsplit(str(source)).path if is_address else str(source)).name
     embedded = re.search(r"-([0-9a-f]{8,64})\.\w+$", name)
     expected = sha256.lower() if sha256 is not None else embedded.group(1) if embedded else None
     if not is_address:
         path = Path(source)
         if not path.exists():
-            raise DataError(f"There is no weight file {path}.", hint="Give a path that exists, or a URL.")
+            raise DataError(f"The weight file {path} does not exist.", hint="Give a path that exists, or a URL.")
         require_file(path)
         _check(path, expected)
         return path
     if expected is None:
-        raise InputError(f"{source} cannot be checked: its name holds no SHA-256; pass the first digits as sha256=.")
+        raise InputError(f"{source} cannot be verified: its name has no SHA-256; pass the first digits as sha256=.")
     path = kept_weights(str(source)) or weights_cache() / name
     if not path.is_file():
         _download(str(source), path, expected, timeout)
@@ -155,9 +155,9 @@ def _check(path: Path, expected: str | None, shown: Path | None = None) -> None:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if not actual.startswith(expected):
         raise DataError(
-            f"{shown or path} is damaged or another file: its SHA-256 begins with {actual[: len(expected)]}, "
+            f"{shown or path} is corrupted or another file: its SHA-256 starts with {actual[: len(expected)]}, "
             f"expected {expected}.",
-            hint="Delete it and fetch it again. If the digits in its name are no hash, rename it.",
+            hint="Delete it and download it again. If the digits in its name are not a hash, rename it.",
         )
 
 
@@ -171,8 +171,8 @@ def _download(url: str, path: Path, expected: str, timeout: float) -> None:
                 _copy(response, file, url, path.name)
         except (OSError, urllib.error.URLError, http.client.HTTPException) as error:
             raise DataError(
-                f"{masked(url)} could not be fetched: {masked(error)}",
-                hint=f"Fetch it by other means and pass its path, or put it at {path}.",
+                f"{masked(url)} could not be downloaded: {masked(error)}",
+                hint=f"Download it by other means and pass its path, or put it at {path}.",
             ) from None
         _check(partial, expected, path)
 
@@ -190,4 +190,6 @@ def _copy(response: Any, file: BinaryIO, url: str, name: str) -> None:
                 raise DataError(f"{masked(url)} holds more than {LARGEST >> 30} GiB, and was not fetched.")
             file.write(chunk)
     if written < total:
-        raise DataError(f"{masked(url)} was cut short: {written:,} of {total:,} bytes came.", hint="Try again.")
+        raise DataError(
+            f"{masked(url)} is incomplete: {written:,} of {total:,} bytes were received.", hint="Try again."
+        )

@@ -23,23 +23,21 @@ __all__ = ["audit"]
 def audit(
     what: Annotated[
         str,
-        typer.Argument(
-            help="A loss, a distance (euclidean, angular, ...), or the folder of a run.", metavar="LOSS|RUN"
-        ),
+        typer.Argument(help="Loss, distance (such as angular), or folder of a run.", metavar="LOSS|RUN"),
     ],
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", help="Option of the loss: name=value.")] = None,
-    domain: Annotated[str | None, typer.Option(help="Where points lie: cube, simplex, space or sphere.")] = None,
-    dim: Annotated[int, typer.Option(min=1, help="Coordinates of the points.")] = 3,
-    triples: Annotated[int, typer.Option(help="How many triples to try at least.")] = 3_000_000,
-    data: Annotated[str | None, typer.Option(help="Data of a run, where its name alone does not open it.")] = None,
-    items: Annotated[int, typer.Option(help="Items of a run to compare with each other.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 0,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", help="Option of the loss.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Domain of the points: cube, simplex, space or sphere.")] = None,
+    dim: Annotated[int, typer.Option(min=1, help="Dimension of the points.")] = 3,
+    triples: Annotated[int, typer.Option(help="Lowest number of triples to test.")] = 3_000_000,
+    data: Annotated[str | None, typer.Option(help="Dataset of the run, if it has moved.")] = None,
+    items: Annotated[int, typer.Option(help="Number of items of a run to compare.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the figures.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Say whether a loss is a metric, a weak-metric or a semi-metric, with the worst triple; for a run also bounds."""
+    """Test whether a loss is a metric, a weak metric or a semimetric; for a run, also check the bounds that follow."""
     from vicinal.spaces import audit as audit_loss
     from vicinal.spaces import audit_figures, audit_run
     from vicinal.spaces.label_metric import label_metric_of
@@ -49,10 +47,12 @@ def audit(
     if out is not None:
         prepare_output(out / "figure.png")
     if not Path(what).exists() and ("/" in what or os.sep in what):  # no loss or distance has a slash in its name
-        raise InputError(f"There is no {what}: give the folder of a run, a loss (`vicinal losses`) or a distance.")
+        raise InputError(
+            f"{what} does not exist; give a loss (see `vicinal losses`), a distance, or the folder of a run."
+        )
     if Path(what).is_dir():
         if options or domain:
-            raise InputError("A run is audited with its own options: leave --option and --domain out.")
+            raise InputError("A run has its own options; drop --option and --domain.")
         audited = audit_run(what, data=data, items=items, triples=triples, seed=seed, allow_code=allow_code or ())
         text, record = str(audited), _run_record(audited)
         figures = audit_figures(audited.verdict, audited.metric, audited.bounds, audited.items)
@@ -68,7 +68,7 @@ def audit(
         for name, figure in figures.items():
             path = out / f"{name.replace(' ', '-')}.png"
             save_figure(figure, path)
-            typer.echo(f"Drawn to {path}", err=as_json)
+            typer.echo(f"Wrote {path}", err=as_json)
 
 
 def _verdict_record(verdict: MetricVerdict) -> dict[str, Any]:

@@ -21,36 +21,34 @@ def audit_claims(
     table: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[TABLE]",
-            help="A CSV file of published results: method, dataset, value, and paper, score, backbone, dim, pooling, "
-            "image_size, protocol, proposed (yes) where they are known. Values are per cent, or shares where none of a "
-            "paper's is above 1; steps are counts. Without it: the cases that the thesis 'Metric learning: "
-            "a deep dive' (2020) calls unfair.",
+            metavar="TABLE",
+            help="CSV file of published results, with columns method, dataset, value and, if known, paper, score, "
+            "backbone, dim, pooling, image_size, protocol and proposed (yes). Without it: the cases criticised in the "
+            "thesis 'Metric learning: a deep dive' (2020).",
         ),
     ] = None,
     published: Annotated[
-        bool, typer.Option("--published", help="Ask all published numbers that come with vicinal instead of a table.")
+        bool, typer.Option("--published", help="Audit the published numbers that come with vicinal.")
     ] = False,
-    dataset: Annotated[str | None, typer.Option(help="Of this dataset only.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Audit only this dataset.")] = None,
     score: Annotated[
-        str | None, typer.Option(help="Of this score only; by default R@1 of published numbers, all of a table.")
+        str | None, typer.Option(help="Audit only this score.", show_default="R@1 with --published, else all")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="What is proposed; by default what the table marks, or its best.")
+        str | None, typer.Option(help="Proposed method.", show_default="marked in the table, else the best")
     ] = None,
     used: Annotated[
         str | None,
         typer.Option(
             "--with",
             metavar="ADDITION",
-            help="Of published numbers: each method that uses this (ccp, memory, hierarchy, a miner) against the same "
-            "loss without it.",
+            help="With --published: compare losses with and without this addition (ccp, memory, hierarchy, a miner).",
         ),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say which comparisons are unfair, and how much of a difference goes away where settings are the same."""
+    """Find unfair comparisons in papers, and estimate what remains of a gain under equal settings."""
     from vicinal.literature.claims import (
         as_results,
         of_method,
@@ -65,15 +63,15 @@ def audit_claims(
     from vicinal.literature.validation import validated_parts
 
     if published and table is not None:
-        raise InputError(f"Give a table, or --published: not both; got {table} and --published.")
+        raise InputError(f"Give a table or --published, not both; got {table} and --published.")
     if used is not None and (not published or method is not None):
-        raise InputError("--with says what is compared: it goes with --published, and without --method.")
+        raise InputError("--with needs --published and cannot be combined with --method.")
     parts = []
     if published:
         numbers = _only(published_numbers(), "dataset", dataset)
         requested = _only(numbers, "score", score or "R@1")
         if used is not None:
-            look_up("addition", used, dict.fromkeys(name for row in requested for name in row.method.split(" + ")[1:]))
+            look_up("addition", used, dict.fromkeys(name for row in requested for name in row.method.split("+")[1:]))
             claims = with_and_without(requested, used)
         else:
             claims = audited(as_results(requested) if method is None else of_method(as_results(requested), method))
@@ -82,11 +80,11 @@ def audit_claims(
     else:
         results = thesis_cases() if table is None else read_results(table)
         if table is not None:
-            say_notes(f"No published number can be set beside it. {unknown}" for unknown in unknown_names(results))
+            say_notes(f"No published number to compare with. {unknown}" for unknown in unknown_names(results))
         results = _only(_only(results, "dataset", dataset), "score", score)
         claims = audited(results if method is None else of_method(results, method))
     if not claims and not parts:
-        raise InputError("There is nothing to audit: a comparison takes two methods with one dataset and score.")
+        raise InputError("Nothing to audit: this needs two methods with the same dataset and score.")
     if as_json:
         records = [claim.as_dict() for claim in claims] + [part.as_dict() for part in parts]
         typer.echo(json.dumps(records, indent=2))

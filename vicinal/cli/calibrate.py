@@ -1,11 +1,13 @@
-"""`vicinal calibrate`: choose the similarity threshold for "same class", with a guarantee for new classes."""
+"""`vicinal calibrate`: choose the similarity threshold for "same class", at a rate of false matches on new classes."""
 
 from __future__ import annotations
 
 import json as json_module
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
+import numpy as np
 import typer
 from rich.console import Console
 
@@ -20,33 +22,50 @@ def calibrate(
         str, typer.Argument(help="Items of other classes than it was trained on: a dataset's name, a folder, a table.")
     ],
     false_matches: Annotated[
-        float, typer.Option(help="The rate to promise: of pairs of two new classes, how many are called the same.")
-    ] = 0.001,
-    confidence: Annotated[float, typer.Option(help="The probability that the promise is kept.")] = 0.95,
+        float, typer.Option(help="Share of the pairs of items of two new classes that may be called the same.")
+    ] = 0.01,
+    level: Annotated[
+        Literal["auto", "estimate", "bound", "average", "guarantee"],
+        typer.Option(
+            metavar="LEVEL",
+            help="Strength of the claim about the rate: auto, estimate, bound, average or guarantee.",
+        ),
+    ] = "auto",
+    per: Annotated[
+        Literal["classes", "items"],
+        typer.Option(metavar="UNIT", help="Count every pair of classes the same, or every pair of items."),
+    ] = "classes",
+    confidence: Annotated[float, typer.Option(help="Confidence of a bound, a guarantee or an interval.")] = 0.95,
+    check: Annotated[
+        str | None,
+        typer.Option(metavar="NEW", help="Unlabelled items to compare with DATA: are they of the same kind?"),
+    ] = None,
     protocol: Annotated[
         str | None, typer.Option(help="Take only the validation classes of this protocol; without it all classes.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the protocol's random choice of classes.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the protocol's split.")] = 0,
     skip_bad: SkipBad = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     progress: Progress = True,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Choose the similarity from which on two items count as the same, with a promise about new classes.
+    """Choose the similarity from which on two items count as the same, at a rate of false matches on new classes.
 
+    Levels: an estimate with an interval (5 classes or more), a bound with an approximate confidence
+    (100 classes for a rate of 0.01), a limit that is proved on average (398) or with a confidence (guarantee, 598).
     Classes that the model was trained on are left out.
-    Too few classes promise nothing: the message says how many it takes.
     """
     from vicinal._util.files import prepare_output
     from vicinal.data import load, split
     from vicinal.embedder import Embedder
-    from vicinal.embedder._calibrate import calibration_of, unseen_classes
+    from vicinal.embedder._calibrate import calibration_on, unseen_classes
     from vicinal.embedder.folder import CALIBRATION, model_in
     from vicinal.errors import InputError
-    from vicinal.evaluation.threshold import check_promise, check_rates, promise_threshold
+    from vicinal.evaluation import check_shift
+    from vicinal.evaluation.threshold import Target
 
-    check_rates(false_matches, confidence)
+    target = Target(false_matches, level, per, confidence)
     embedder = Embedder.load(model, allow_code=allow_code or ())
     folder = model_in(model)
     prepare_output(folder / CALIBRATION)
@@ -57,26 +76,24 @@ def calibrate(
             raise InputError(f"Protocol {protocol!r} has no validation classes here; leave --protocol out.")
         items = held_out
     items = unseen_classes(embedder, items)
-    check_promise(len(items.classes), false_matches, confidence)  # before anything is embedded
-    promise = promise_threshold(
-        embedder.encode(items, progress=progress),
-        items.labels,
-        false_matches=false_matches,
-        confidence=confidence,
-        distance=embedder.distance,
-    )
-    embedder.calibration = calibration_of(promise, embedder.identity())
+    target.level_for(np.unique(items.labels, return_counts=True)[1])  # before anything is embedded
+    others = None if check is None else load(check, skip_bad=skip_bad, allow_code=allow_code or ())
+    embeddings = embedder.encode(items, progress=progress)
+    embedder.calibration = calibration_on(embedder, embeddings, items.labels, target)
     embedder.save(folder)
+    shift = None
+    if others is not None:
+        new = embedder.encode(others, progress=progress)
+        shift = check_shift(embeddings, items.labels, new, distance=embedder.distance)
+    rule = embedder.calibration
     if json:
-        facts = {"model": str(folder), "seen": promise.seen, "true_matches": promise.true_matches}
-        print(json_module.dumps(embedder.calibration.as_dict() | facts))
+        compared = None if shift is None else asdict(shift) | {"differs": shift.differs}
+        print(json_module.dumps(rule.as_dict() | {"model": str(folder), "claim": rule.claim(), "shift": compared}))
         return
-    sentence = str(embedder.calibration)
-    print(f"{sentence[0].upper()}{sentence[1:]}.")
-    print(
-        f"Among these classes {100 * promise.seen:.3g} % of the pairs of two classes reach it, and "
-        f"{100 * promise.true_matches:.3g} % of the pairs of one class: what is below is missed."
-    )
+    print(rule)
+    print(f"Of the pairs of items of one class {100 * rule.true_matches:.3g} % reach it; the others are missed.")
+    if shift is not None:
+        print(shift)
     Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(
-        f"kept in {folder}; an index of it learns of that by vicinal index {model} --out INDEX"
+        f"saved in {folder}; to use it in an existing index, run vicinal index {model} --out INDEX"
     )

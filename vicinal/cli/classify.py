@@ -21,24 +21,24 @@ NONE = "none of these"
 
 
 def classify(
-    index: Annotated[Path, typer.Argument(help="The folder of an index whose items have labels.")],
-    query: Annotated[Path, typer.Argument(help="An image, or a folder of images.")],
+    index: Annotated[Path, typer.Argument(help="Folder of an index with labelled items.")],
+    query: Annotated[Path, typer.Argument(help="Image, or folder of images.")],
     threshold: Annotated[
         float | None,
-        typer.Option(help="The similarity that is near enough.", show_default="that of the calibrated model"),
+        typer.Option(help="Lowest similarity of a match.", show_default="from the calibrated model"),
     ] = None,
     where: Annotated[
-        str | None, typer.Option(metavar="FILTER", help="Name by those items alone that pass this filter.")
+        str | None, typer.Option(metavar="FILTER", help="Compare only with items that pass this filter.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a table to this .csv file, too.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the results to this .csv file.")] = None,
     skip_bad: Annotated[bool, SKIP_BAD] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per image.")] = False,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Name images by the nearest item of an index; what is near nothing is none of these.
+    """Label images by the nearest item of an index, or as "none of these".
 
-    A new class needs no training: put a few images of it into the index.
+    To add a class, add a few of its images to the index; no training is needed.
     """
     from vicinal._util.files import prepare_output, write_atomically
     from vicinal.index import Index
@@ -47,7 +47,8 @@ def classify(
 
     prepare_output(out)
     with Index.open(index, allow_code=allow_code or ()) as opened:
-        naming_rule(opened, threshold, where)  # before anything is embedded
+        near_enough, _ = naming_rule(opened, threshold, where)  # before anything is embedded
+        rule = opened.calibration if threshold is None else None
         paths, embedded = query_images(opened, query, skip_bad)
         namings = name_by(opened, vector=embedded["vector"], threshold=threshold, where=where)
     rows = [{"path": path} | naming.as_dict() for path, naming in zip(paths, namings, strict=True)]
@@ -65,5 +66,6 @@ def classify(
         write_atomically(out, table.getvalue())
     unknown = sum(row["label"] is None for row in rows)
     Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(
-        f"{len(rows) - unknown:,} of {len(rows):,} images named, {unknown:,} {NONE}"
+        f"{len(rows) - unknown:,} of {len(rows):,} images labelled, {unknown:,} {NONE}; "
+        f"threshold {near_enough:.6g}" + ("" if rule is None else f". {rule.claim()}")
     )

@@ -24,24 +24,24 @@ COLUMNS = ["cluster", "items", "example", "name"]
 def clusters(
     what: Annotated[str, DATA_OR_INDEX],
     model: Annotated[Path | None, MODEL] = None,
-    least: Annotated[int, typer.Option(min=2, help="Items of the smallest cluster.")] = 5,
+    least: Annotated[int, typer.Option(min=2, help="Smallest size of a cluster.")] = 5,
     skip_bad: SkipBad = False,
     names: Annotated[
         Path | None,
-        typer.Option(help="A .csv file with a line per cluster: written with names to fill in, read once it is there."),
+        typer.Option(help=".csv file of cluster names: written first, read after you filled it in."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write path and label of the items of named clusters to this .csv file.")
+        Path | None, typer.Option(help="Write path and label of items in named clusters to this .csv file.")
     ] = None,
-    sheet: Annotated[Path | None, typer.Option(help="Draw a row per cluster to this .png or .jpg file.")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="Draw one row per cluster to this .png or .jpg file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per cluster.")] = False,
     progress: Progress = True,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Propose clusters of items by their neighbours, the largest first; how many there are comes out of the data.
+    """Propose clusters of unlabelled items, largest first.
 
-    First with --names names.csv --sheet clusters.png; fill in the names; then again with --out labelled.csv.
+    Run with --names names.csv --sheet clusters.png, fill in the names, then run again with --out labelled.csv.
     """
     from vicinal.collection import propose_clusters
 
@@ -60,9 +60,13 @@ def clusters(
         typer.echo(json.dumps(row) if as_json else f"{cluster}\t{counted(size, 'item')}\t{example}")
     if not as_json:
         alone = int((proposed.codes < 0).sum())
-        typer.echo(f"{counted(len(proposed), 'cluster')} of {counted(len(collection), 'item')}; {alone:,} are in none.")
+        typer.echo(
+            f"{counted(len(proposed), 'cluster')} of {counted(len(collection), 'item')}; {alone:,} are in no cluster."
+        )
     if filled_in is not None and [name.example for name in filled_in] != examples:
-        raise DataError(f"{names} names other clusters than these.", hint="Delete it, and fill in the new one.")
+        raise DataError(
+            f"{names} is for other clusters than these.", hint="Delete it, run again, and fill in the new file."
+        )
     if names is not None and filled_in is None:
         rows = [[cluster, len(proposed.members(cluster)), example, ""] for cluster, example in enumerate(examples)]
         write_rows(names, COLUMNS, rows)
@@ -104,8 +108,8 @@ def _read_names(path: Path) -> list[_Named]:
     ]
     if broken:
         raise DataError(
-            f"Some lines of {path} are not as they were written.",
+            f"{path} was changed beyond its names.",
             broken,
-            "Change nothing but names; or delete the file.",
+            "Change only the column `name`, or delete the file to start again.",
         )
     return [_Named(int(row[0]), row[2], row[3].strip()) for row in rows]

@@ -29,7 +29,8 @@ from vicinal.cli.options import (
     Steps,
     Validation,
     Weights,
-    asked_budget,
+    networks,
+    requested_budget,
     typed_settings,
     whole_numbers,
     words,
@@ -47,73 +48,80 @@ def compare(
     losses: Annotated[
         str,
         typer.Option(
-            help="Separated by commas: triplet, triplet+semi_hard, contrastive+memory, proxy_anchor+hierarchy, "
-            "mine.toml, thesis/losses; by default those of the recipe's study, or five that differ in kind."
+            help="Losses to compare, such as contrastive,triplet+semi_hard,mine.toml.",
+            show_default="those of the recipe, or five of different types",
         ),
     ] = "",
-    out: Annotated[Path, typer.Option(help="Folder of the comparison; the same command goes on with it.")] = Path(
-        "runs/comparison"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder of the comparison.")] = Path("runs/comparison"),
     recipe: Recipes = None,
     protocol: Protocol = None,
     validation: Validation = None,
-    folds: Annotated[int | None, typer.Option(help="How many, if not the protocol's own number.")] = None,
-    seeds: Annotated[int, typer.Option(help="How often all of it is repeated.")] = 1,
-    dims: Annotated[str, typer.Option(help="Lengths of the embeddings, separated by commas.")] = "",
-    backbones: Annotated[str, typer.Option("--backbones", "--backbone", help="Networks, separated by commas.")] = "",
+    folds: Annotated[int | None, typer.Option(help="Number of folds.", show_default="from the protocol")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of seeds.", show_default="3 for heads, else 1")
+    ] = None,
+    dims: Annotated[str, typer.Option(help="Embedding dimensions to compare.")] = "",
+    backbones: Annotated[
+        str,
+        typer.Option(
+            "--backbones",
+            "--backbone",
+            help="Networks to compare, such as resnet50 or timm[model=NAME;pretrained=true].",
+        ),
+    ] = "",
     budget: BudgetText = None,
     steps: Steps = None,
     with_ccp: Annotated[
-        bool, typer.Option("--ccp", help="Run each loss with chance-constrained proxies, too: loss and loss+ccp.")
+        bool, typer.Option("--ccp", help="Also run each loss with chance-constrained proxies.")
     ] = False,
     same_batches: Annotated[
         bool,
-        typer.Option(
-            "--same-batches", help="Compose batches alike for all losses, and not as each one's paper does; labelled."
-        ),
+        typer.Option("--same-batches", help="Use the same batches for all losses, instead of those of their papers."),
     ] = False,
     rates: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Learning rates that each loss tries on the validation classes; 1 takes them as given.",
-            show_default="a few",
+            help="Learning rates to try per loss, on validation classes; 1 for none.",
+            show_default="3",
         ),
     ] = None,
-    tune: Annotated[int, typer.Option(help="Trials of the search for each loss's settings, rates included.")] = 0,
-    sampler: Annotated[str, typer.Option(help="Of that search: tpe, gp, random or grid.")] = "tpe",
+    tune: Annotated[int, typer.Option(min=0, help="Tuning trials per loss; 0 for none.")] = 0,
+    sampler: Annotated[str, typer.Option(help="Sampler of --tune: tpe, gp, random or grid.")] = "tpe",
     weights: Weights = None,
     freeze: Freeze = False,
     option: Options = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time; threads are divided among them.")] = None,
-    ray: Annotated[str | None, typer.Option(help="Run on Ray: 'local', or the address of a cluster.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes that decode images, for each run.")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Parallel runs.", show_default="one per core, at most 4")
+    ] = None,
+    ray: Annotated[str | None, typer.Option(help="Run on Ray: local, or the address of a cluster.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes per run that decode images.")] = 0,
     skip_bad: SkipBad = False,
     select_on_test: Annotated[
-        bool, typer.Option("--select-on-test", help="Choose steps by the test classes, as many papers did; labelled.")
+        bool,
+        typer.Option("--select-on-test", help="Select steps on test classes, as many papers do; scores are too high."),
     ] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
-    models: Annotated[bool, typer.Option(help="Keep the trained model of every run.")] = True,
-    report: Annotated[bool, typer.Option(help="Write report.html when all is done.")] = True,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed runs again.")] = False,
+    models: Annotated[bool, typer.Option(help="Do not save the models of all runs.")] = True,
+    report: Annotated[bool, typer.Option(help="Do not write report.html.")] = True,
     as_json: AsJson = False,
     progress: Progress = True,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Train losses under equal conditions and say which one wins, with intervals.
+    """Train several losses under equal conditions and report which one is best.
 
-    Killed anywhere and started again with the same command, it runs only what is missing.
+    Run the same command again to resume: finished runs are not repeated.
     """
     from vicinal.comparing import compare as run_comparison
     from vicinal.comparing.plan import PANEL
     from vicinal.recipes import losses_beside
-    from vicinal.tuning.ladder import RUNGS
 
     trust = Trust.of(allow_code or ())
 
     changes = typed_settings(context.params)
     changes.pop("data", None)
-    asked_budget(budget, changes)  # checked here, so that errors name the flags
+    requested_budget(budget, changes)  # checked here, so that errors name the flags
     named: list[str | Path] = [*words(losses)]
     if not named:  # as paths: a file in a folder is a recipe whose name the user has not typed
         named = [Path(loss) for name in recipe or [] for loss in losses_beside(name)]
@@ -125,11 +133,11 @@ def compare(
         out=out,
         recipe=recipe,
         dims=whole_numbers(dims, "--dims"),
-        backbones=words(backbones),
+        backbones=networks(backbones),
         seeds=seeds,
         budget=budget,
         same_batches=same_batches,
-        rates=RUNGS if rates is None else rates,
+        rates=rates,
         tune=tune,
         sampler=sampler,
         jobs=jobs,
@@ -147,13 +155,12 @@ def compare(
         typer.echo(json.dumps(board.to_dict(), indent=2))
     else:
         board.print(console)
-    console.print(f"The journal and the runs are in {out}.", highlight=False, soft_wrap=True)
+    console.print(f"Runs: {out}", highlight=False, soft_wrap=True)
     if report:
         _write_report(board, out, console, trust)
     if board.failed:
-        them = "it" if len(board.failed) == 1 else "them"
         names = ", ".join(dict.fromkeys(record.name for record in board.failed))
-        failed = f"{counted(len(board.failed), 'run')} failed ({names}); run {them} again with --retry-failed."
+        failed = f"{counted(len(board.failed), 'run')} failed ({names}). To retry, add --retry-failed."
         console.print(failed, highlight=False, markup=False)
         raise typer.Exit(1)
 
@@ -162,7 +169,7 @@ def _write_report(board: Leaderboard, out: Path, console: Console, trust: Trust)
     from vicinal.report import write_report
 
     page = write_report(board, out / "report.html", allow_code=trust.sources)
-    console.print(f"The report is {page}", highlight=False, soft_wrap=True)
+    console.print(f"Report: {page}", highlight=False, soft_wrap=True)
 
 
 def _with_ccp(losses: list[str | Path]) -> list[str | Path]:

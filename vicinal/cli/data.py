@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["data", "findings", "summary"]
 
-SIZES_LOOKED_AT = 1000
+SIZES_CHECKED = 1000
+CLASSES_LISTED = 5  # classes whose repeated pictures have a line each
 SHOWN = 20
 LONGEST = 40  # most letters of a class name
 NO_SPLIT = "none:"  # followed by the reason
@@ -30,22 +31,24 @@ NO_SPLIT = "none:"  # followed by the reason
 
 def data(
     name_or_path: Annotated[
-        str, typer.Argument(help="A known set, a folder, or a .csv, .parquet or .npz file.", metavar="DATA")
+        str, typer.Argument(help="Folder, .csv, .parquet or .npz file, or dataset name.", metavar="DATA")
     ],
-    root: Annotated[Path | None, typer.Option(help="Where the files of a known set are.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder of a named dataset's files.")] = None,
     check: Annotated[
         Literal["decode", "header"],
-        typer.Option(help="Decode images, or look at their headers alone: faster."),
+        typer.Option(help="Decode every image, or read only headers (faster)."),
     ] = "decode",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without what is bad.")] = False,
-    any_count: Annotated[bool, typer.Option("--any-count", help="Accept counts that are not official.")] = False,
-    preview: Annotated[Path | None, typer.Option(help="Write a contact sheet to this image file.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip items that cannot be read.")] = False,
+    any_count: Annotated[
+        bool, typer.Option("--any-count", help="Accept a named dataset with other than its official counts.")
+    ] = False,
+    preview: Annotated[Path | None, typer.Option(help="Write a contact sheet of the images to this file.")] = None,
     as_json: AsJson = False,
     progress: Progress = True,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Read data, check every image of it, and say what is in it, what is wrong with it, and what to do next."""
+    """Check a dataset: its content, its problems, its split, and the next command to run."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -75,12 +78,12 @@ def data(
         table.add_row(what, escape(value))
     console.print(table)
     for note in notes[:SHOWN]:
-        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True, highlight=False)
+        console.print(f"[yellow]Note:[/] {escape(note)}", soft_wrap=True, highlight=False)
     if len(notes) > SHOWN:
-        console.print(f"[yellow]note:[/] ... and {len(notes) - SHOWN} more (--json has them all)")
+        console.print(f"[yellow]Note:[/] ... and {len(notes) - SHOWN} more (--json lists all)")
     if preview is not None:
         _write_preview(dataset, preview)
-        console.print(f"wrote {escape(str(preview))}", soft_wrap=True, highlight=False)
+        console.print(f"Wrote {escape(str(preview))}", soft_wrap=True, highlight=False)
     if rest is not None:
         console.print(f"Next: {escape(rest)}", soft_wrap=True, highlight=False)
     if refused is not None:
@@ -100,7 +103,7 @@ def _looked_at(
             options = options | {"check": check}
     refused = None
     with LiveBar(shown=progress) as bar, warnings.catch_warnings():
-        task = bar.add_task("looking at images", total=None, visible=False)
+        task = bar.add_task("checking images", total=None, visible=False)
 
         def tell(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
@@ -133,7 +136,7 @@ def _takes(reader: Any, option: str) -> bool:
 
 
 def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
-    """Return notes on everything unusual in a dataset that does not prevent its use."""
+    """Return notes on oddities of a dataset that do not prevent its use."""
     import numpy as np
 
     from vicinal.data.lookalikes import NOT_COMPARED
@@ -142,22 +145,45 @@ def findings(dataset: Dataset, lookalikes: Lookalikes) -> list[str]:
     notes = list(dataset.notes)
     single = [names[label] for label in np.flatnonzero(counts == 1)]
     if single:
-        notes.append(f"{counted(len(single), 'class')} with a single item, which nobody can find: {_listed(single)}")
+        notes.append(f"{_single(len(single))} and cannot be scored: {_listed(single)}")
 
     def where(position: int) -> str:
         return f"{dataset.item(position)} ({names[dataset.labels[position]]})"
 
-    for group in lookalikes.same:
-        classes = {int(dataset.labels[position]) for position in group}
-        what = "the same picture under two classes" if len(classes) > 1 else "the same picture twice"
-        notes.append(f"{what}: {', '.join(map(where, group))}")
-    for first, second in lookalikes.near:
-        apart = dataset.labels[first] != dataset.labels[second]
-        what = "nearly the same picture under two classes" if apart else "nearly the same picture twice"
-        notes.append(f"{what}: {where(first)}, {where(second)}")
+    within: dict[int, list[tuple[int, ...]]] = {}
+    for groups, how in ((lookalikes.same, "the same"), (lookalikes.near, "nearly the same")):
+        for group in groups:
+            classes = {int(dataset.labels[position]) for position in group}
+            if len(classes) > 1:
+                notes.append(f"{how} image in two classes: {', '.join(map(where, group))}")
+            else:
+                within.setdefault(classes.pop(), []).append(group)
+    if len(within) > CLASSES_LISTED:
+        copies = len({position for repeated in within.values() for group in repeated for position in group})
+        label, repeated = next(iter(within.items()))
+        notes.append(
+            f"the same image twice, or nearly, in {len(within):,} classes ({copies:,} images); the first, of "
+            f"{names[label]}: {', '.join(str(dataset.item(position)) for position in repeated[0])}"
+        )
+        within = {}
+    for label, repeated in within.items():
+        copies = len({position for group in repeated for position in group})
+        first = ", ".join(str(dataset.item(position)) for position in repeated[0])
+        notes.append(f"the same image twice, or nearly: {copies:,} images of {names[label]}; the first: {first}")
+    if lookalikes.alike:
+        across = sum(dataset.labels[first] != dataset.labels[second] for first, second in lookalikes.alike)
+        alike = len({position for pair in lookalikes.alike for position in pair})
+        notes.append(
+            f"{alike:,} images look alike but differ in details, like shots of a series ({across:,} of "
+            f"{len(lookalikes.alike):,} pairs are of two classes): `vicinal duplicates --sheet` shows them"
+        )
     if not lookalikes.compared and isinstance(dataset.items, tuple):
         notes.append(NOT_COMPARED)
-    return sorted(notes, key=lambda note: "under two classes" not in note)
+    return sorted(notes, key=lambda note: "in two classes" not in note)
+
+
+def _single(count: int) -> str:
+    return f"{counted(count, 'class')} {'has' if count == 1 else 'have'} only one item"
 
 
 def summary(dataset: Dataset) -> dict[str, str]:
@@ -166,7 +192,7 @@ def summary(dataset: Dataset) -> dict[str, str]:
     Example:
         >>> from vicinal.data import digits
         >>> summary(digits())["per class"]
-        'least 174, median 180, most 183'
+        '174 to 183, median 180'
     """
     from collections import Counter
 
@@ -177,8 +203,7 @@ def summary(dataset: Dataset) -> dict[str, str]:
     rows = {
         "items": f"{len(dataset):,} {'images' if dataset.kind == 'paths' else dataset.kind}",
         "classes": f"{len(dataset.classes):,}",
-        "per class": f"least {least:.0f}, median {median:.0f}, most {most:.0f}",
-        "single items": counted(int((per_class == 1).sum()), "class"),
+        "per class": f"{least:.0f} to {most:.0f}, median {median:.0f}",
         "size": _sizes(dataset),
     }
     if dataset.roles is not None:
@@ -247,11 +272,11 @@ def _sizes(dataset: Dataset) -> str:
 
     if not isinstance(dataset.items, tuple):
         return " x ".join(map(str, dataset.items.shape[1:]))
-    looked_at = np.unique(np.linspace(0, len(dataset) - 1, SIZES_LOOKED_AT).round().astype(int))
+    looked_at = np.unique(np.linspace(0, len(dataset) - 1, SIZES_CHECKED).round().astype(int))
     sizes = np.array([_size(dataset, int(index)) for index in looked_at])
     edges = zip(sizes.min(axis=0), sizes.max(axis=0), strict=True)
     text = " x ".join(f"{low}-{high}" if low < high else f"{low}" for low, high in edges)
-    return text + (f" (of {len(looked_at):,} looked at)" if len(looked_at) < len(dataset) else "")
+    return text + (f" ({len(looked_at):,} images checked)" if len(looked_at) < len(dataset) else "")
 
 
 def _size(dataset: Dataset, index: int) -> tuple[int, int]:

@@ -27,9 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["duplicates"]
 
-KINDS = {"bytes": "the same bytes", "looks": "looks the same", "embedding": "nearly the same by embedding"}
+KINDS = {
+    "bytes": "identical files",
+    "looks": "copies by their looks",
+    "alike": "look-alikes",
+    "embedding": "nearly equal embeddings",
+}
+LISTED = 6  # items of a series that are listed
 NO_THRESHOLD = (
-    "Embeddings were not compared: Euclidean distances have no usual size, so give --threshold, as minus a distance."
+    "Embeddings were not compared, because Euclidean distances have no natural scale. Give --threshold as minus a "
+    "distance, such as -0.1."
 )
 
 
@@ -38,22 +45,21 @@ def duplicates(
     model: Annotated[Path | None, MODEL] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            max=1, help="Least similarity of near-duplicates; by default a cosine of 0.98.", show_default=False
-        ),
+        typer.Option(max=1, help="Lowest similarity of near-duplicates.", show_default="0.98 for cosine"),
     ] = None,
     skip_bad: SkipBad = False,
-    out: Annotated[Path | None, typer.Option(help="Write one line per item to this .csv file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write all groups to this .csv file, one line per item.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="Draw the groups to this .png or .jpg file.")] = None,
-    shown: Annotated[int, typer.Option(min=1, help="Groups that are printed and drawn at most.")] = 50,
+    shown: Annotated[int, typer.Option(min=1, help="Most groups to print and draw.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per group.")] = False,
     progress: Progress = True,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Find items with the same bytes, that look the same, or whose embeddings are nearly the same, as groups.
+    """Find duplicates: identical files, look-alike images, nearly equal embeddings.
 
-    Data without a model is compared by bytes and looks; embeddings without files by themselves alone.
+    Data without a model is compared by bytes and looks; embeddings without files by themselves alone. Items that are
+    alike but differ in details are shown as series: shots of one scene, or views of one object.
     """
     from vicinal._util.progress import LiveBar
     from vicinal.collection import Link, find_duplicates, group_links
@@ -73,6 +79,7 @@ def duplicates(
         )
     links = [Link(group[0], other, "bytes") for group in alike.same for other in group[1:]]
     links += [Link(first, other, "looks") for first, other in alike.near]
+    links += [Link(first, other, "alike", copy=False) for first, other in alike.alike]
     notes = [] if alike.compared else [NOT_COMPARED]
     embeddings = (
         collection.embeddings if collection.paths else collection.embedded()
@@ -91,43 +98,62 @@ def duplicates(
             links=links,
         )
     for group in groups[:shown]:
-        names = [collection.names[index] for index in group.places]
+        names = [collection.names[index] for index in group.indices]
         typer.echo(json.dumps(group.as_dict() | {"items": names}) if as_json else _in_words(collection, group))
     for note in notes:
-        typer.echo(f"note: {note}", err=as_json)
+        typer.echo(f"Note: {note}", err=as_json)
     if not as_json:
         typer.echo(_summary(groups, len(collection), whole=not notes))
     if out is not None:
-        write_rows(out, ("group", "item", "label", "role", "kinds", "similarity", "leak"), _rows(collection, groups))
+        write_rows(
+            out, ("group", "item", "label", "role", "kinds", "similarity", "copies", "leak"), _rows(collection, groups)
+        )
     if sheet is not None:
         write_sheet(sheet, [_cells(collection, group) for group in groups[:shown]])
 
 
-def _said(group: DuplicateGroup) -> str:
+def _described(group: DuplicateGroup) -> str:
     text = " and ".join(KINDS[kind] for kind in group.kinds)
+    if not group.copies:
+        text = f"series: {text}"
     if group.leaks:
         text = f"LEAK between {' and '.join(group.sides)}: {text}"
-    return f"{text}, under several labels" if len(group.labels) > 1 else text
+    if group.may_leak:
+        text = f"{text}; may be a leak between {' and '.join(group.sides)}"
+    return f"{text}, with different labels" if len(group.labels) > 1 else text
 
 
 def _in_words(collection: Collection, group: DuplicateGroup) -> str:
-    lines = [f"{_said(group)} ({group.similarity:.4f})" if "embedding" in group.kinds else _said(group)]
-    for index in group.places:
+    lines = [f"{_described(group)} ({group.similarity:.4f})" if "embedding" in group.kinds else _described(group)]
+    listed = group.indices if group.copies else group.indices[:LISTED]
+    for index in listed:
         details = [str(values[index]) for values in (collection.labels, collection.roles) if values is not None]
         lines.append(f"  {collection.names[index]}" + (f" ({', '.join(details)})" if details else ""))
+    if len(listed) < len(group.indices):
+        lines.append(f"  ... and {len(group.indices) - len(listed):,} more")
     return "\n".join(lines)
 
 
 def _summary(groups: list[DuplicateGroup], items: int, *, whole: bool) -> str:
-    if not groups:
-        nothing = "Nothing is twice" if whole else "As far as they were compared, nothing is twice"
-        return f"{nothing} among {counted(items, 'item')}."
-    leaks, torn = sum(group.leaks for group in groups), sum(len(group.labels) > 1 for group in groups)
-    spare = sum(len(group.places) - 1 for group in groups)
-    return (
-        f"{counted(len(groups), 'group')} among {counted(items, 'item')}, {spare:,} of which could go: "
-        f"{leaks:,} across the split, {torn:,} under several labels."
-    )
+    copies, series = ([group for group in groups if group.copies == copy] for copy in (True, False))
+    if copies:
+        leaks, torn = sum(group.leaks for group in copies), sum(len(group.labels) > 1 for group in copies)
+        spare = sum(len(group.indices) - 1 for group in copies)
+        text = (
+            f"{counted(len(copies), 'group')} of duplicates among {counted(items, 'item')}; {spare:,} could be "
+            f"removed. {leaks:,} leak between training and test, {torn:,} have different labels."
+        )
+    else:
+        nothing = "No duplicates" if whole else "No duplicates found so far"
+        text = f"{nothing} among {counted(items, 'item')}."
+    if series:
+        members = len({index for group in series for index in group.indices})
+        across = sum(group.may_leak for group in series)
+        text += (
+            f" {counted(members, 'item')} in {len(series):,} series look alike but differ in details; {across:,} "
+            "series have items in both training and test."
+        )
+    return text
 
 
 def _rows(collection: Collection, groups: list[DuplicateGroup]) -> list[list[object]]:
@@ -139,10 +165,11 @@ def _rows(collection: Collection, groups: list[DuplicateGroup]) -> list[list[obj
             "" if collection.roles is None else collection.roles[index],
             " ".join(group.kinds),
             f"{group.similarity:.6f}",
-            "yes" if group.leaks else "no",
+            "yes" if group.copies else "no",
+            "yes" if group.leaks else "maybe" if group.may_leak else "no",
         ]
         for number, group in enumerate(groups, start=1)
-        for index in group.places
+        for index in group.indices
     ]
 
 
@@ -153,5 +180,5 @@ def _cells(collection: Collection, group: DuplicateGroup) -> list[Cell]:
     roles = collection.roles
     return [
         collection.cell(index, *([] if roles is None else [str(roles[index])]), frame=frame)
-        for index in group.places[:12]
+        for index in group.indices[:12]
     ]

@@ -24,40 +24,38 @@ __all__ = ["embed", "open_inputs"]
 
 
 def embed(
-    model: Annotated[Path, typer.Argument(help="Folder of a saved embedder, of a run or of a comparison.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or comparison.")],
     inputs: Annotated[
         str,
         typer.Argument(
-            help="A folder of images, a list of paths (.txt, a label may follow a tab), a table, arrays (.npy or "
-            ".npz), or the name of a known set."
+            help="Folder of images, list of paths (.txt; optionally a tab and a label), table, array (.npy or .npz), "
+            "or dataset name."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The .npz file to write.")] = Path("embeddings.npz"),
-    batch_size: Annotated[int, typer.Option(min=1, help="Items per forward pass.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Batch size.")] = 32,
     workers: Annotated[
         int | None,
-        typer.Option(min=0, help="Threads that open images and run the network.", show_default="one per core"),
+        typer.Option(min=0, help="Threads that decode images and run the network.", show_default="one per core"),
     ] = None,
     engine: Annotated[
         Literal["auto", "eager", "folded", "onnxruntime", "autocast"],
-        typer.Option(help="What runs the network; auto takes the fastest that gives the same embeddings."),
+        typer.Option(help="auto (fastest with the same embeddings), eager, folded, onnxruntime or autocast."),
     ] = "auto",
     precision: Annotated[
         Literal["float32", "bfloat16"],
-        typer.Option(help="bfloat16, of the engine eager, is faster only where the processor has it."),
+        typer.Option(help="Precision of --engine eager; bfloat16 needs processor support to be faster."),
     ] = "float32",
     channels_last: Annotated[bool, typer.Option(hidden=True)] = False,
-    skip_bad: Annotated[bool, typer.Option(help="Leave out items that cannot be read instead of stopping.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON, for scripts.")] = False,
+    skip_bad: Annotated[bool, typer.Option(help="Skip items that cannot be read.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
     progress: Progress = True,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Write the embeddings of images or feature vectors to one .npz file.
+    """Write the embeddings of images or feature vectors to an .npz file.
 
-    Its keys: embeddings [n, d]; paths [n] for files; labels [n] and class_names where there are labels;
-    embedder, the model's hash, and distance, by which an index refuses what another model made; numbers and dim
-    where they are kept in fewer bytes, as a model of vicinal shorten has them.
+    The file holds embeddings [n, d], paths, labels and class_names if known, the hash of the model and its distance.
     """
     from vicinal.embedder import Embedder
     from vicinal.index.exchange import write_arrays
@@ -69,7 +67,7 @@ def embed(
     prepare_output(out)
     console = Console(stderr=True)
     if channels_last:
-        console.print("--channels-last has no effect any longer: engines choose the order of memory.", soft_wrap=True)
+        console.print("--channels-last has no effect: the engine chooses the memory layout.", soft_wrap=True)
     embedder = Embedder.load(model, allow_code=trust.sources)
     data, labelled = open_inputs(inputs, skip_bad=skip_bad, trust=trust)
     result = {
@@ -97,7 +95,7 @@ def embed(
         typer.echo(json.dumps(facts, indent=2))
         return
     console.print(
-        f"{out}: {len(data):,} embeddings of {embedder.dim} numbers ({embedder.numbers}), engine "
+        f"{out}: {len(data):,} embeddings of dimension {embedder.dim} ({embedder.numbers}), engine "
         f"{embedder.encoded_by or engine}",
         soft_wrap=True,
         markup=False,
@@ -117,7 +115,7 @@ def open_inputs(inputs: str, *, skip_bad: bool = False, trust: Trust = NO_TRUST)
 
     path = Path(inputs)
     if path.suffix in (".txt", ".npy", ".npz") and not path.is_file():
-        raise DataError(f"There is no file {path}.")
+        raise DataError(f"{path} does not exist.")
     if path.suffix in (".npy", ".npz"):
         data, labelled = _from_arrays(path, skip_bad)
     elif path.suffix == ".txt":
@@ -149,7 +147,7 @@ def _from_list(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
     rows = [line.split("\t") for line in read_text(path).splitlines() if line.strip()]
     labelled = bool(rows) and all(len(row) == 2 for row in rows)
     if not labelled and any(len(row) != 1 for row in rows):
-        raise DataError(f"{path} must have a label after a tab in every line, or in none.")
+        raise DataError(f"Every line of {path} must have a label after a tab, or none may have one.")
     listing = Listing(
         paths=[str(path.parent / row[0].strip()) for row in rows],
         classes=[row[1].strip() if labelled else "unlabelled" for row in rows],
@@ -165,7 +163,7 @@ def _from_arrays(path: Path, skip_bad: bool) -> tuple[Dataset, bool]:
     contents = {"X": contents[""]} if "" in contents else contents
     if "X" not in contents:
         raise DataError(
-            f"{path} must hold an array 'X' (and perhaps labels 'y').", [f"it holds: {', '.join(contents)}"]
+            f"{path} must contain an array 'X' (and optionally labels 'y').", [f"it contains: {', '.join(contents)}"]
         )
     labels = contents.get("y", np.zeros(len(contents["X"]), dtype=np.int64))
     data = arrays(contents["X"], labels, name=path.stem, skip_bad=skip_bad)

@@ -12,12 +12,13 @@ from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, Tim
 from vicinal._util.files import prepare_output
 from vicinal._util.progress import LiveBar
 from vicinal.cli.options import AllowCode, AsJson, Progress, Quiet, SkipBad, ways_and_shots, whole_numbers, words
-from vicinal.cli.output import prepare_figure, save_figure, say_notes
+from vicinal.cli.output import prepare_figure, print_scores, save_figure, say_notes
 from vicinal.errors import InputError
 
 if TYPE_CHECKING:
     from vicinal.data import Dataset
     from vicinal.embedder import Embedder
+    from vicinal.evaluation import Scores
     from vicinal.evaluation.files import Table
 
 __all__ = ["evaluate"]
@@ -27,105 +28,88 @@ def evaluate(
     what: Annotated[
         Path,
         typer.Argument(
-            help="An .npz file with the arrays embeddings and labels, an .npy file of embeddings (with --labels), "
-            "a .parquet file with the columns embedding and label, or the folder of a model (with DATA).",
+            help="Embeddings with labels (.npz or .parquet), embeddings alone (.npy, with --labels), or a model or "
+            "run folder (with DATA).",
             metavar="FILE|MODEL",
         ),
     ],
     data: Annotated[
-        str | None, typer.Argument(help="For a model: a dataset's name, a folder of images, a table or an .npz file.")
+        str | None, typer.Argument(help="Dataset to score a model on: folder, table, .npz file or name.")
     ] = None,
     protocol: Annotated[
         str | None,
-        typer.Option(help="For a model: score only the test classes of this protocol; without it all items."),
+        typer.Option(help="Score only the test classes of this protocol.", show_default="all items"),
     ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="Labels in a file of their own: .npy, .txt (one per line) or .csv.")
-    ] = None,
-    gallery: Annotated[
-        Path | None, typer.Option(help="References, if the embeddings are queries to search in other items.")
-    ] = None,
-    gallery_labels: Annotated[Path | None, typer.Option(help="Labels of the references.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="File of labels: .npy, .txt (one per line) or .csv.")] = None,
+    gallery: Annotated[Path | None, typer.Option(help="Embeddings to search in, if FILE holds queries.")] = None,
+    gallery_labels: Annotated[Path | None, typer.Option(help="File of labels of the gallery.")] = None,
     distance: Annotated[
         Literal["cosine", "euclidean"] | None,
         typer.Option(
-            help="How two embeddings are compared; by default as the model or the file has it, and by cosine where a "
-            "file does not say.",
+            help="Distance between embeddings.",
+            show_default="from the model or file, else cosine",
         ),
     ] = None,
     k: Annotated[
         str | None,
         typer.Option(
-            help="The k of R@k, separated by commas; by default 1,2,4,8, and of a model on sop or inshop those that "
-            "the literature reports there.",
-            metavar="NUMBER,...",
-            rich_help_panel="Scores",
+            help="Values of k for R@k.",
+            metavar="N,...",
+            show_default="1,2,4,8, or as in papers for sop and inshop",
         ),
     ] = None,
     full_ranking: Annotated[
         bool | None,
-        typer.Option(help="Also mAP, MRR and nDCG; by default for up to 10,000 items.", rich_help_panel="Scores"),
+        typer.Option(help="Also compute mAP, MRR and nDCG; on by default up to 10,000 items."),
     ] = None,
-    clustering: Annotated[bool, typer.Option(help="Also NMI, AMI and F1 of k-means.", rich_help_panel="Scores")] = True,
-    geometry: Annotated[
-        bool, typer.Option(help="Also the shape of the embedding space.", rich_help_panel="Scores")
-    ] = True,
+    clustering: Annotated[bool, typer.Option(help="Skip NMI, AMI and F1 of k-means.")] = True,
+    geometry: Annotated[bool, typer.Option(help="Skip the geometry of the embedding space.")] = True,
     verify: Annotated[
         bool,
         typer.Option(
             "--verify",
-            help="Also over all pairs, same or different: AUC, EER, TAR at FARs.",
-            rich_help_panel="Scores",
+            help="Also score same/different decisions: AUC, EER, TAR at FAR.",
         ),
     ] = False,
     identify: Annotated[
         bool,
-        typer.Option("--identify", help="Also who it is, or nobody: rank-1, and DIR at FARs."),
+        typer.Option("--identify", help="Also score open-set identification: rank-1, DIR at FAR."),
     ] = False,
-    few_shot: Annotated[
-        str, typer.Option(help="Also new classes by a few examples, as ways x shots with commas: 5x1,5x5.")
-    ] = "",
-    scores: Annotated[str, typer.Option(help="Scores of your own, separated by commas: my_module:my_score.")] = "",
-    whiten: Annotated[
-        Path | None, typer.Option(help="Whiten all embeddings by those of training classes, in a file as above.")
-    ] = None,
-    augment: Annotated[int, typer.Option(min=0, help="Neighbours that each reference is drawn towards.")] = 0,
-    expand: Annotated[int, typer.Option(min=0, help="References that each query is drawn towards.")] = 0,
-    rerank: Annotated[
-        bool, typer.Option("--rerank", help="Put the nearest in the order of shared neighbours; no full ranking.")
-    ] = False,
+    few_shot: Annotated[str, typer.Option(help="Also score few-shot classification, such as 5x1,5x5.")] = "",
+    scores: Annotated[str, typer.Option(help="Custom scores: my_module:my_score,...")] = "",
+    whiten: Annotated[Path | None, typer.Option(help="Whiten, with statistics of the embeddings in this file.")] = None,
+    augment: Annotated[
+        int, typer.Option(min=0, help="Database augmentation: average each reference with N neighbours.")
+    ] = 0,
+    expand: Annotated[
+        int, typer.Option(min=0, help="Query expansion: average each query with its N nearest items.")
+    ] = 0,
+    rerank: Annotated[bool, typer.Option("--rerank", help="Re-rank by shared neighbours (k-reciprocal).")] = False,
     sizes: Annotated[
         Path | None,
-        typer.Option(
-            help="Score prefixes in 32, 8 and 1 bit a number, too: a table, drawn to this .png, .pdf or .svg."
-        ),
+        typer.Option(help="Plot score against bytes per embedding (shorter, int8, bits) to this file."),
     ] = None,
-    draws: Annotated[int, typer.Option(min=0, help="Resamples of the intervals; 0 for none.")] = 1000,
-    confidence: Annotated[float, typer.Option(help="Of the intervals, between 0 and 1.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, help="Of the resamples and of k-means.")] = 0,
+    draws: Annotated[int, typer.Option(min=0, help="Bootstrap resamples for intervals; 0 for none.")] = 1000,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap and k-means.")] = 0,
     workers: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="For a model: threads that open images and run the network.",
+            help="Threads that decode images and run the network.",
             show_default="one per core",
         ),
     ] = None,
     skip_bad: SkipBad = False,
-    out: Annotated[Path | None, typer.Option(help="Write everything to this JSON file, too.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write all scores to this JSON file.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Print all scores.")] = False,
     as_json: AsJson = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw R@k and the worst classes to this .png, .pdf or .svg file.")
-    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot R@k and the worst classes to this file.")] = None,
     progress: Progress = True,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Score embeddings, or a model on a dataset, by how well neighbours share their class, with intervals.
-
-    A dataset with queries and a gallery is searched as such.
-    Files may also hold sequences (column sequence): references of a query's own sequence are then ignored.
-    """
+    """Score embeddings, or a model on a dataset: do nearest neighbours share a class?"""
     from vicinal.data import load
     from vicinal.embedder import Embedder
     from vicinal.evaluation import Bootstrap, GroundTruth, Neighbourhood
@@ -142,22 +126,23 @@ def evaluate(
     prepare_figure(plot, "--plot")
     prepare_figure(sizes, "--sizes")
     if data is not None and not what.exists():
-        raise InputError(f"There is no {what}: give the folder of a model, such as a run's.")
+        raise InputError(f"{what} does not exist; give the folder of a model or a run.")
+    model = None
     if what.is_dir():
         if data is None:
             raise InputError(
-                f"{what} is a folder: say what to score its model on, as in `vicinal evaluate {what} DATA`."
+                f"{what} is a folder; name the dataset to score its model on: vicinal evaluate {what} DATA"
             )
         if labels or gallery or gallery_labels:
-            raise InputError("--labels, --gallery and --gallery-labels go with embeddings in a file, not with a model.")
+            raise InputError("--labels, --gallery and --gallery-labels are for files of embeddings, not for a model.")
         embedder = Embedder.load(what, allow_code=allow_code or ())
         scored = _scored_part(load(data, skip_bad=skip_bad, allow_code=allow_code or ()), protocol)
         dataset = scored.name
         items, others = _embedded(embedder, scored, workers, progress)
-        usual = embedder.distance
+        usual, model = embedder.distance, embedder
     else:
         if data or protocol or workers is not None:
-            raise InputError(f"DATA, --protocol and --workers go with the folder of a model; {what} is not a folder.")
+            raise InputError(f"DATA, --protocol and --workers are for a model; {what} is not the folder of one.")
         items, others = _from_files(what, labels, gallery, gallery_labels)
         dataset = ""  # unknown for files
         usual = _distance_of(what, items, distance, gallery, others)
@@ -174,6 +159,7 @@ def evaluate(
         TimeElapsedColumn(),
         shown=progress,
     )
+    ranking_requested = full_ranking is True
     if full_ranking is None:
         full_ranking = not rerank and ranks_by_default(len(items.labels), len((others or items).labels))
     extras = {
@@ -203,17 +189,46 @@ def evaluate(
             intervals=Bootstrap(draws, confidence, seed),
             progress=report,
         )
-    typer.echo(result.to_json(per_query=False) if as_json else str(result))
+    if as_json:
+        typer.echo(result.to_json(per_query=False))
+    else:
+        print_scores(result, _requested(k is not None, ranking_requested, result), everything=everything)
+    if verify and model is not None:
+        say_notes([_calibrated(model, items, others, what)])
     if out is not None:
         result.to_json(out)
     if plot is not None:
         result.plot(plot)
     if sizes is not None:
         if others is not None or (distance or usual) != "cosine":
-            raise InputError("--sizes scores items among themselves, by their cosine.")
+            raise InputError("--sizes needs cosine distance and no gallery.")
         size_scores = score_sizes(items.embeddings, items.labels)  # type: ignore[arg-type]
         typer.echo(sizes_in_words(size_scores), err=as_json)
         save_figure(draw_sizes(size_scores), sizes)
+
+
+def _requested(recalls: bool, ranking: bool, scores: Scores) -> set[str]:
+    """Return the names of scores that flags asked for explicitly, though they are computed by default.
+
+    Args:
+        recalls: Whether --k was given.
+        ranking: Whether --full-ranking was given.
+        scores: Computed scores.
+    """
+    names = {name for name in scores.overall if name.startswith("R@")} if recalls else set()
+    return names | {"mAP", "MRR", "nDCG"} if ranking else names
+
+
+def _calibrated(model: Embedder, items: Table, others: Table | None, name: Path) -> str:
+    """Return what the calibrated threshold of a model does on the scored items."""
+    from vicinal.evaluation.verification import rates_at
+
+    rule = model.calibration
+    if rule is None:
+        return f"{name} has no similarity threshold; run vicinal calibrate."
+    gallery = None if others is None else (others.embeddings, others.labels)
+    far, tar = rates_at(rule.threshold, items.embeddings, items.labels, gallery=gallery, distance=model.distance)
+    return f"The calibrated threshold of {rule.threshold:.6g} has FAR {far:.3g} and TAR {tar:.3g} here. {rule.claim()}"
 
 
 def _from_files(
@@ -222,7 +237,7 @@ def _from_files(
     from vicinal.evaluation.files import read_table
 
     if gallery is None and gallery_labels is not None:
-        raise InputError("--gallery-labels came without --gallery.")
+        raise InputError("--gallery-labels needs --gallery.")
     return read_table(embeddings, labels), None if gallery is None else read_table(gallery, gallery_labels)
 
 
@@ -232,11 +247,13 @@ def _distance_of(
     """Return the distance stated in files, for use without a flag; print a note if a flag contradicts them."""
     stated = {path: table.distance for path, table in ((file, items), (gallery, others)) if table and table.distance}
     if requested is None and len(set(stated.values())) > 1:
-        methods = ", ".join(f"{path} by {distance}" for path, distance in stated.items())
-        raise InputError(f"The files are compared in different ways ({methods}): say by --distance which counts.")
+        methods = ", ".join(f"{path}: {distance}" for path, distance in stated.items())
+        raise InputError(f"The files name different distances ({methods}); choose one with --distance.")
     if requested is not None:
         other = [(path, distance) for path, distance in stated.items() if distance != requested]
-        say_notes(f"{path} says {distance}, and --distance {requested} counts." for path, distance in other)
+        say_notes(
+            f"{path} names the distance {distance}; --distance {requested} overrides it." for path, distance in other
+        )
     return "euclidean" if "euclidean" in stated.values() else "cosine"
 
 

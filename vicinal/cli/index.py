@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from vicinal._util.text import counted
-from vicinal.cli.options import AllowCode, Quiet, VerbCommand, in_panels
+from vicinal.cli.options import AllowCode, Quiet, VerbCommand, write_help
 from vicinal.cli.output import print_json
 from vicinal.errors import DataError, InputError
 
@@ -24,47 +24,47 @@ if TYPE_CHECKING:
 
 __all__ = ["index"]
 
-FILL, SEARCH, EXCHANGE, CARE = "Build and fill", "Search better or faster", "Exchange", "Look after"
+FILL, SEARCH, EXCHANGE, CARE = "Build and update", "Improve search", "Import and export", "Maintain"
 
-DATA = "Folder of images or of class folders, list of paths (.txt), table with a column path, or name of a known set."
+DATA = "Folder of images, list of paths (.txt), table with a path column, or dataset name."
 
 IndexFolder = Annotated[Path, typer.Argument(help="Folder of the index.")]
 Data = Annotated[str, typer.Argument(help=DATA)]
 Store = Annotated[
     str,
     typer.Option(
-        metavar="ADDRESS",
-        help="Server that keeps items and vectors of a new index, such as postgresql://user@host/database or "
-        "milvus://host:19530.",
-        show_default="the folder of the index",
-        rich_help_panel="Results",
+        metavar="URL",
+        help="Database for a new index: postgresql://user@host/database or milvus://host:19530.",
+        show_default="the index folder",
     ),
 ]
 Map = Annotated[
     bool,
     typer.Option(
         "--map",
-        help="Compute the map of the search page now, so that its first visitor need not wait.",
-        rich_help_panel="Results",
+        help="Also compute the map of the search page.",
     ),
 ]
 SkipBad = Annotated[
     bool,
-    typer.Option(help="Leave out images that cannot be read, and list them. --no-skip-bad: add all others, then fail."),
+    typer.Option(help="Fail if images cannot be read; the others are still added."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Progress = Annotated[bool, typer.Option(help="Show a progress bar.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Progress = Annotated[bool, typer.Option(help="Hide progress.")]
 
 
 class Commands(TyperGroup):
     """The commands of `vicinal index`; `vicinal index MODEL DATA --out FOLDER` is short for `build`."""
 
-    def get_params(self, ctx: Any) -> Any:
-        """Return the options that may precede a command."""
-        return in_panels(super().get_params(ctx))
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        write_help(self, ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Treat arguments that name no command but contain `--out` as those of `build`."""
+        """Treat arguments that name no command but contain `--out` as those of `build`; print the help for none."""
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            ctx.exit(2)
         if args and args[0] not in self.commands and any(word.partition("=")[0] == "--out" for word in args):
             args = ["build", *args]
         return super().parse_args(ctx, args)
@@ -76,8 +76,8 @@ class Commands(TyperGroup):
             if similar := get_close_matches(name, self.commands, n=1):
                 ctx.fail(f"vicinal index has no command {name!r}; did you mean {similar[0]!r}?")
             ctx.fail(
-                f"vicinal index has no command {name!r}. For an existing index, name a command first (vicinal index "
-                f"info {name}); to build one, give --out FOLDER."
+                f"vicinal index has no command {name!r}. To use an existing index, put a command first (vicinal index "
+                f"info {name}); to build one, add --out FOLDER."
             )
         return super().resolve_command(ctx, args)
 
@@ -87,7 +87,7 @@ index = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Put images and their embeddings into a folder that can be searched; bring it up to date, look after it.\n\n"
+    help="Build, update and maintain a search index of images and their embeddings.\n\n"
     "vicinal index MODEL DATA --out FOLDER is short for vicinal index build.",
 )
 
@@ -136,9 +136,9 @@ def _opened(path: Path, as_json: bool) -> Iterator[tuple[Index, Report]]:
 
 
 def build(
-    model: Annotated[Path, typer.Argument(help="Folder of a model, a run or a comparison.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or comparison.")],
     data: Annotated[
-        str | None, typer.Argument(help=f"{DATA} Without it, an existing index is given its model or calibration.")
+        str | None, typer.Argument(help=f"{DATA} Without it, only the model and its calibration are updated.")
     ] = None,
     *,
     out: Annotated[Path, typer.Option(help="Folder of the index.")],
@@ -150,18 +150,20 @@ def build(
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Embed data and make an index of it; the same command again adds what is new or changed and removes what is gone.
+    """Build an index of a dataset, or update it.
 
-    vicinal index build runs/which/best photos/ --out birds.index
+    For an existing index, it adds new and changed items and removes deleted ones.
+
+    Example: vicinal index build runs/which/best photos/ --out birds.index
     """
     from vicinal.index import Index
     from vicinal.index.folder import is_index
 
     if is_index(model):
         again = f"vicinal index refresh {model} {data or 'DATA'}"
-        raise InputError(f"{model} is an index, not a model. To bring it up to date: {again}.")
+        raise InputError(f"{model} is an index, not a model. To update it: {again}")
     if data is None and not is_index(out):
-        raise InputError(f"There is no index {out} yet; give its data, too: vicinal index {model} DATA --out {out}.")
+        raise InputError(f"The index {out} does not exist yet. To build it: vicinal index {model} DATA --out {out}")
     report = Report(as_json)
     with Index.build(out, model, data, store=store, progress=progress, allow_code=allow_code or ()) as built:
         _finish_changes(built, report, built.changes, keep_map, skip_bad, progress)
@@ -177,9 +179,9 @@ def refresh(
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Embed what is new or changed in the data, and remove what is no longer in it.
+    """Add new and changed items of a dataset, and remove deleted ones.
 
-    vicinal index refresh birds.index photos/
+    Example: vicinal index refresh birds.index photos/
     """
     from vicinal.index import Index
 
@@ -198,9 +200,9 @@ def add(
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Embed data and add it; nothing is removed.
+    """Add items; nothing is removed.
 
-    vicinal index add birds.index more_photos/
+    Example: vicinal index add birds.index more_photos/
     """
     from vicinal.index import Index
 
@@ -217,7 +219,7 @@ def remove(
 ) -> None:
     """Remove the items that pass a filter.
 
-    vicinal index remove birds.index "label = 'wren'"
+    Example: vicinal index remove birds.index "label = 'wren'"
     """
     with _opened(index, as_json) as (opened, report):
         report.facts["removed"] = opened.remove(where)
@@ -226,8 +228,8 @@ def remove(
 
 def reembed(
     index: IndexFolder,
-    model: Annotated[Path, typer.Argument(help="Folder of the other model, of a run or of a comparison.")],
-    data: Annotated[str | None, typer.Argument(help="Data that the items came from, if they are not files.")] = None,
+    model: Annotated[Path, typer.Argument(help="Folder of the new model, run or comparison.")],
+    data: Annotated[str | None, typer.Argument(help="Original dataset, if the items are not files.")] = None,
     keep_map: Map = False,
     skip_bad: SkipBad = True,
     as_json: AsJson = False,
@@ -235,9 +237,11 @@ def reembed(
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Embed all items again with another model; the index serves as it is until that is done.
+    """Recompute all embeddings with another model.
 
-    vicinal index reembed birds.index runs/better/best
+    The index stays usable meanwhile.
+
+    Example: vicinal index reembed birds.index runs/better/best
     """
     from vicinal.index import Index
 
@@ -247,25 +251,21 @@ def reembed(
 
 
 def import_file(
-    index: Annotated[Path, typer.Argument(help="Folder of the index: a new one, or one that gets more items.")],
+    index: Annotated[Path, typer.Argument(help="Folder of the index, new or existing.")],
     file: Annotated[Path, typer.Argument(help="File of vectors: .parquet, .npz or .npy.")],
-    model: Annotated[
-        Path | None, typer.Option(help="Model that made the vectors; the index then embeds queries by itself.")
-    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Model that computed the vectors, to embed queries.")] = None,
     distance: Annotated[
         Literal["cosine", "euclidean"] | None,
-        typer.Option(
-            help="Distance by which a new index compares vectors.", show_default="that of the file, or cosine"
-        ),
+        typer.Option(help="Distance between vectors.", show_default="from the file, else cosine"),
     ] = None,
     store: Store = "",
     as_json: AsJson = False,
     allow_code: AllowCode = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make an index of vectors from a file, or add them to an index.
+    """Create an index from a file of vectors, or add them to an index.
 
-    vicinal index import birds.index vectors.parquet
+    Example: vicinal index import birds.index vectors.parquet
     """
     from vicinal.index import Index
 
@@ -285,7 +285,7 @@ def export(
 ) -> None:
     """Write items and vectors to a file.
 
-    vicinal index export birds.index birds.parquet
+    Example: vicinal index export birds.index birds.parquet
     """
     with _opened(index, as_json) as (opened, report):
         report.facts["exported"] = opened.export(file)
@@ -296,15 +296,15 @@ def make_map(
     index: IndexFolder,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write path, label, position on the map and neighbours of every item to a .parquet file."),
+        typer.Option(help="Write the map to this .parquet file instead: path, label, position, neighbours."),
     ] = None,
     as_json: AsJson = False,
     progress: Progress = True,
     quiet: Quiet = False,
 ) -> None:
-    """Compute the map of the search page and keep it in the index, or write it to a file.
+    """Compute the map of the search page, or write it to a file.
 
-    vicinal index map birds.index --out map.parquet
+    Example: vicinal index map birds.index --out map.parquet
     """
     with _opened(index, as_json) as (opened, report):
         if out is None:
@@ -319,20 +319,22 @@ def make_map(
 def improve(
     index: IndexFolder,
     whiten: Annotated[
-        Path | None, typer.Option(help="File of vectors of training classes, from which a whitening is learned.")
+        Path | None, typer.Option(help="Whiten, with statistics of the vectors in this file (of training classes).")
     ] = None,
-    augment: Annotated[int, typer.Option(min=0, help="Number of neighbours that each item is drawn towards.")] = 0,
+    augment: Annotated[int, typer.Option(min=0, help="Average each item with N neighbours.")] = 0,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Whiten or augment the vectors in every search from now on; `plain` undoes it.
+    """Whiten or augment vectors in later searches.
 
-    vicinal index improve birds.index --whiten train.npz --augment 5
+    `vicinal index plain` undoes it.
+
+    Example: vicinal index improve birds.index --whiten train.npz --augment 5
     """
     from vicinal.index.exchange import read_vectors
 
     if whiten is None and not augment:
-        raise InputError(f"Give --whiten, --augment or both; to undo them: vicinal index plain {index}.")
+        raise InputError(f"Give --whiten, --augment or both. To undo them: vicinal index plain {index}")
     with _opened(index, as_json) as (opened, report):
         learned_from = None if whiten is None else read_vectors(whiten)
         if learned_from is None:
@@ -343,9 +345,9 @@ def improve(
 
 
 def plain(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Search the vectors as they are again, neither whitened nor augmented.
+    """Undo `improve`: search the original vectors.
 
-    vicinal index plain birds.index
+    Example: vicinal index plain birds.index
     """
     with _opened(index, as_json) as (opened, report):
         opened.improve()
@@ -354,23 +356,23 @@ def plain(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) -> 
 
 def prepare_fast(
     index: IndexFolder,
-    half: Annotated[bool, typer.Option("--half", help="Use half precision, at half the size (PostgreSQL).")] = False,
+    half: Annotated[bool, typer.Option("--half", help="Use half precision (PostgreSQL).")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Have the server of an index prepare its vectors for `vicinal search --fast`.
+    """Prepare a database for `vicinal search --fast`.
 
-    vicinal index prepare-fast birds.index
+    Example: vicinal index prepare-fast birds.index
     """
     with _opened(index, as_json) as (opened, report):
         report.facts["recall"] = opened.prepare_fast(half=half)
-        report.say(f"--fast is prepared, recall {report.facts['recall']:.4f}")
+        report.say(f"--fast is ready, with recall {report.facts['recall']:.4f}")
 
 
 def measure(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Time exact and fast search, with recall, memory and size on disk.
+    """Measure search time, recall, memory and disk size.
 
-    vicinal index measure birds.index
+    Example: vicinal index measure birds.index
     """
     with _opened(index, as_json) as (opened, report):
         measured = opened.measure()
@@ -380,9 +382,9 @@ def measure(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) -
 
 
 def info(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Print the number of items, their dimension and distance, and the embedder.
+    """Print the number of items, dimension, distance and model.
 
-    vicinal index info birds.index
+    Example: vicinal index info birds.index
     """
     with _opened(index, as_json) as (opened, report):
         report.facts |= {"embedder": opened.embedder_hash, "improved": str(opened.improvement or "")}
@@ -392,9 +394,11 @@ def info(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) -> N
 
 
 def verify(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Check every byte, and list what is not as it was written; the exit code is 1 if there is anything.
+    """Verify checksums; list corrupted items.
 
-    vicinal index verify birds.index
+    The exit code is 1 if there are any.
+
+    Example: vicinal index verify birds.index
     """
     with _opened(index, as_json) as (opened, report):
         problems = report.facts["problems"] = opened.verify()
@@ -402,11 +406,11 @@ def verify(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) ->
             report.say(problem)
         if problems:
             report.say(
-                f"{counted(len(problems), 'problem')}. Restore the folder from a copy, go back with vicinal index "
-                f"rollback {index}, or build the index again."
+                f"{counted(len(problems), 'problem')} found. Restore the folder from a backup, rebuild the index, or "
+                f"undo the last change: vicinal index rollback {index}"
             )
         else:
-            report.say(f"{opened}: every byte is as it was written")
+            report.say(f"{opened}: no corruption found")
     if problems:
         sys.exit(1)
 
@@ -414,17 +418,17 @@ def verify(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) ->
 def compact(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Free the space of removed and replaced items.
 
-    vicinal index compact birds.index
+    Example: vicinal index compact birds.index
     """
     with _opened(index, as_json) as (opened, report):
-        report.facts["given_back"] = opened.compact()
-        report.say(f"{opened}: {counted(report.facts['given_back'], 'row')} given back")
+        report.facts["freed"] = opened.compact()
+        report.say(f"{opened}: {counted(report.facts['freed'], 'row')} freed")
 
 
 def rollback(index: IndexFolder, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Go back to the index as it was before the last `reembed` or `compact`.
+    """Undo the last `reembed` or `compact`.
 
-    vicinal index rollback birds.index
+    Example: vicinal index rollback birds.index
     """
     with _opened(index, as_json) as (opened, report):
         opened.rollback()
@@ -462,9 +466,9 @@ def _finish_changes(
     report.finish(opened)
     if changes.skipped and not skip_bad:
         raise DataError(
-            f"{counted(len(changes.skipped), 'item')} cannot be read; the others are in {opened.path}.",
+            f"{counted(len(changes.skipped), 'item')} could not be read; the others were added to {opened.path}.",
             [_named_once(name, reason) for name, reason in changes.skipped],
-            "Fix them and run the same command again, or leave them out with --skip-bad.",
+            "Fix them and run the same command again, or skip them with --skip-bad.",
         )
 
 
@@ -476,4 +480,4 @@ def _keep_map(opened: Index, report: Report, progress: bool) -> None:
     from vicinal.index.map import keep_map
 
     layout = keep_map(opened, progress=progress)
-    report.say(f"the map of {counted(len(layout.places), 'item')} is kept, by {layout.method}")
+    report.say(f"map of {counted(len(layout.positions), 'item')} saved ({layout.method})")

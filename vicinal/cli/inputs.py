@@ -39,10 +39,7 @@ __all__ = [
 
 # Query images of `search` and `classify`: embedded, with a list of those that cannot be read.
 
-SKIP_BAD: Any = typer.Option(
-    help="Of a folder, leave out images that cannot be read, and list them; --no-skip-bad ends with an error if there "
-    "are any."
-)
+SKIP_BAD: Any = typer.Option(help="Fail on images of a folder that cannot be read, instead of skipping them.")
 
 
 def query_images(opened: Index, query: Path, skip_bad: bool) -> tuple[list[str], dict[str, Any]]:
@@ -57,19 +54,19 @@ def query_images(opened: Index, query: Path, skip_bad: bool) -> tuple[list[str],
     from vicinal.embedder.queries import embed_queries, embed_readable
 
     if not query.exists():
-        raise DataError(f"There is no file {query}.")
+        raise DataError(f"{query} does not exist.")
     model = opened.embedder()
     made_by = {"embedder": model.identity()}
     if not query.is_dir():
         return [str(query)], {"vector": embed_queries(model, [str(query)]), **made_by}
     paths = list(images_below(query))
     if not paths:
-        raise DataError(f"{query} has no images in it.")
+        raise DataError(f"{query} contains no images.")
     rows, indices, faults = embed_readable(model, paths)
     problems = [str(fault).splitlines()[0] for fault in faults]
     if problems and not (skip_bad and indices):
         what = "none of the" if not indices else f"{len(problems):,} of the"
-        hint = "" if not indices else "Mend or remove them, or leave them out with --skip-bad."
+        hint = "" if not indices else "Fix or remove them, or skip them with --skip-bad."
         raise DataError(
             f"{query}: {what} {len(paths):,} images can{'' if not indices else 'not'} be read.", problems, hint
         )
@@ -83,9 +80,9 @@ def query_images(opened: Index, query: Path, skip_bad: bool) -> tuple[list[str],
 
 DATA_OR_INDEX = typer.Argument(
     metavar="DATA_OR_INDEX",
-    help="The folder of an index, an .npz or .parquet file of embeddings, or data (with --model).",
+    help="Index, file of embeddings (.npz or .parquet), or dataset (with --model).",
 )
-MODEL = typer.Option(help="For data: the folder of a model, a run or a comparison that embeds it.")
+MODEL = typer.Option(help="Model, run or comparison that embeds a dataset.")
 
 
 @dataclass(frozen=True)
@@ -116,13 +113,13 @@ class Collection:
     def embedded(self) -> NDArray[np.generic]:
         """Return the embeddings, or raise an error that says how to get them."""
         if self.embeddings is None:
-            raise InputError("Neighbours need embeddings: say which model makes them, with --model FOLDER.")
+            raise InputError("There are no embeddings. Name a model that computes them, with --model FOLDER.")
         return self.embeddings
 
     def labelled(self) -> NDArray[Any]:
         """Return the labels, or raise an error."""
         if self.labels is None:
-            raise InputError("These items have no labels; `vicinal clusters` proposes some.")
+            raise InputError("These items have no labels; `vicinal clusters` can propose some.")
         return self.labels
 
     def cell(self, place: int, *words: str, frame: str | None = None) -> Cell:
@@ -152,7 +149,7 @@ def read_collection(
     path = Path(what)
     if is_index(path) or _holds_embeddings(path):
         if model is not None:
-            raise InputError(f"{what} holds embeddings already; --model goes with data.")
+            raise InputError(f"{what} already contains embeddings; --model is for datasets.")
         return _from_index(path, trust) if is_index(path) else _from_file(path)
     data, labelled = open_inputs(what, skip_bad=skip_bad, trust=trust)
     embeddings = data.items if data.kind == "vectors" and model is None else None

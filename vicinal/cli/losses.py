@@ -20,12 +20,12 @@ __all__ = ["losses"]
 
 
 def losses(
-    name: Annotated[str | None, typer.Argument(help="Show the data sheet of this loss instead of the list.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Loss to describe in detail.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """List every loss with its geometry, what it needs, the references it runs on, and its paper; say which to try."""
+    """List all losses with their requirements and papers, or describe one in detail."""
     from vicinal.comparing.plan import PANEL
     from vicinal.objectives import ALIASES, OBJECTIVES, find_objective
 
@@ -44,18 +44,19 @@ def losses(
     if as_json:
         print_json(rows)
         return
-    table = Table(box=box.SIMPLE_HEAD, caption="vicinal losses NAME shows formula, weights, options and reference")
+    table = Table(box=box.SIMPLE_HEAD, caption="vicinal losses NAME shows its formula, weights, options and reference")
     for column in ("loss", "geometry, references", "needs, paper"):
         table.add_column(column, no_wrap=column == "loss")
     for row in rows:
-        others = "or any" if len(row["references"]) > 2 else f"or {row['references'][-1]}"
+        rest = [name for name in row["references"] if name != row["usual"]]
+        others = "or any" if len(rest) > 1 else "".join(f"or {name}" for name in rest)
         where = f"{row['geometry']}\n[dim]{row['usual']} {others}[/]"
         table.add_row(row["loss"], where, f"{escape(row['needs'])}\n[dim]{escape(row['paper'])}[/]")
     console.print(table)
-    console.print("Try these first: they differ in kind, and `vicinal compare DATA` compares them.", highlight=False)
+    console.print("Try these first; `vicinal compare DATA` compares them:", highlight=False)
     for member in PANEL:
         console.print(f"  [bold]{escape(member.loss)}[/] ({member.kind}): {escape(member.literature)}", highlight=False)
-    console.print("Also known as: " + ", ".join(f"{alias} = {loss}" for alias, loss in ALIASES.items()))
+    console.print("Aliases: " + ", ".join(f"{alias} = {loss}" for alias, loss in ALIASES.items()))
 
 
 def _row(loss: str, function: Callable[..., Any]) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from vicinal import __version__
 from vicinal._util.reading import printable
 from vicinal._util.secrets import masked
 from vicinal._util.warnings import warn_plainly
-from vicinal.cli.options import VerbCommand, in_panels
+from vicinal.cli.options import VerbCommand, write_help
 from vicinal.errors import Interrupted, VicinalError
 
 __all__ = ["VERBS", "app", "command_of", "main"]
 
 INTERRUPTED, UNFORESEEN = 130, 70  # exit codes of shells for Ctrl-C, and of sysexits.h for a software error
-START, COMPARE, INSIDE, WORK = "Start here", "Compare", "Look inside", "Put to work"
+START, COMPARE, INSIDE, WORK = "Start here", "Compare", "Inspect", "Use"
 
 
 class Verb(NamedTuple):
@@ -39,106 +39,100 @@ class Verb(NamedTuple):
 
 # Each verb is a function of that name (with _ for -), or a Typer app, in the module of that name in `vicinal.cli`.
 VERBS = {
-    "demo": Verb(START, "Compare five losses on drawn characters, in a few minutes.", "vicinal demo"),
-    "data": Verb(START, "Read data, check it, and say what is in it.", "vicinal data photos/ --preview sheet.png"),
-    "losses": Verb(
-        START, "List every loss with its geometry, what it needs, and its paper.", "vicinal losses proxy_anchor"
-    ),
-    "recipes": Verb(
-        START, "List the recipes that come with vicinal, with their data, protocol and cost.", "vicinal recipes thesis"
-    ),
+    "demo": Verb(START, "Compare five losses on synthetic characters, in a few minutes.", "vicinal demo"),
+    "data": Verb(START, "Check a dataset: content, problems, split.", "vicinal data photos/ --preview sheet.png"),
+    "losses": Verb(START, "List all losses with their requirements and papers.", "vicinal losses proxy_anchor"),
+    "recipes": Verb(START, "List the built-in recipes.", "vicinal recipes thesis"),
     "train": Verb(
         START,
-        "Train an embedder and score it on the classes it has not seen.",
+        "Train an embedder and score it on unseen classes.",
         "vicinal train photos/ --loss proxy_anchor --out runs/first",
     ),
     "compare": Verb(
         COMPARE,
-        "Train losses under equal conditions and say which one wins, with intervals.",
+        "Train several losses under equal conditions; find the best.",
         "vicinal compare photos/ --out runs/which",
     ),
-    "report": Verb(COMPARE, "Write a page about comparisons, and its twin in Markdown.", "vicinal report runs/which"),
+    "report": Verb(COMPARE, "Write an HTML report on comparisons.", "vicinal report runs/which"),
     "tune": Verb(
         COMPARE,
-        "Search for the settings of a loss that score best on validation classes.",
+        "Search for the best settings of a loss.",
         "vicinal tune photos/ --loss proxy_anchor --trials 30 --out tuned.toml",
     ),
     "tournament": Verb(
         COMPARE,
-        "Rank methods over several experiments, and say which differences are real.",
+        "Rank methods over several experiments.",
         "vicinal tournament runs/which --plot ranks.png",
     ),
-    "evaluate": Verb(
-        INSIDE, "Score embeddings, or a model on a dataset, with intervals.", "vicinal evaluate runs/first photos/"
-    ),
+    "evaluate": Verb(INSIDE, "Score embeddings, or a model on a dataset.", "vicinal evaluate runs/first photos/"),
     "weights": Verb(
         INSIDE,
-        "Draw the weight of a pair over its similarity.",
+        "Plot the pair weights of a loss.",
         "vicinal weights triplet multi_similarity --out weights.png",
     ),
     "audit": Verb(
         INSIDE,
-        "Say whether a loss is a metric, with the worst triple; for a run also bounds.",
+        "Test whether a loss is a metric.",
         "vicinal audit metric_cross_entropy -o p=0.9",
     ),
     "audit-claims": Verb(
         INSIDE,
-        "Say which comparisons of papers are unfair, and what is left of them.",
+        "Find unfair comparisons in papers.",
         "vicinal audit-claims --published --dataset cub --method margin",
     ),
     "duplicates": Verb(
         INSIDE,
-        "Find what is in a collection more than once, leaks between train and test first.",
-        "vicinal duplicates photos/ --model runs/first --sheet twice.png",
+        "Find duplicates and leaks between train and test.",
+        "vicinal duplicates photos/ --model runs/first --sheet duplicates.png",
     ),
     "mislabelled": Verb(
         INSIDE,
-        "List the items whose label is probably wrong, with the label proposed and why.",
-        "vicinal mislabelled photos.index --sheet doubtful.png --out doubtful.csv",
+        "List items whose label is probably wrong.",
+        "vicinal mislabelled photos.index --sheet suspects.png --out suspects.csv",
     ),
     "outliers": Verb(
         INSIDE,
-        "List the items that are near nothing.",
-        "vicinal outliers photos.index --sheet far.png",
+        "List items that are far from all others.",
+        "vicinal outliers photos.index --sheet outliers.png",
     ),
     "clusters": Verb(
         INSIDE,
-        "Propose clusters of unlabelled items, with names to fill in.",
+        "Propose clusters of unlabelled items.",
         "vicinal clusters unsorted/ --model runs/first --names names.csv --sheet clusters.png",
     ),
     "shorten": Verb(
         WORK,
-        "Make a model whose embeddings take fewer bytes.",
+        "Make a model with smaller embeddings.",
         "vicinal shorten runs/first --dim 64 --numbers int8 --out short",
     ),
     "calibrate": Verb(
         WORK,
-        "Choose from which similarity on two items are the same, with a promise about new classes.",
-        "vicinal calibrate runs/first/model photos/ --false-matches 0.01",
+        "Set a same/different threshold with a known false-match rate.",
+        "vicinal calibrate runs/first/model photos/",
     ),
     "index": Verb(
         WORK,
-        "Put images and their embeddings into a folder that can be searched.",
+        "Build, update and maintain a search index.",
         "vicinal index runs/comparison/best photos/ --out photos.index",
     ),
     "classify": Verb(
         WORK,
-        "Name images by the nearest item of an index, or say that they are none of these.",
+        "Label images by their nearest item in an index.",
         "vicinal classify photos.index unknown/ --out names.csv",
     ),
     "search": Verb(
         WORK,
-        "Find the items of an index that are nearest to an image, an item or a vector.",
+        "Find the nearest items in an index.",
         "vicinal search photos.index unknown.jpg --k 10",
     ),
     "serve": Verb(
         WORK,
-        "Search an index in a browser, and by HTTP.",
+        "Serve an index in the browser and over HTTP.",
         "vicinal serve photos.index",
     ),
     "embed": Verb(
         WORK,
-        "Write the embeddings of images or feature vectors to one .npz file.",
+        "Write embeddings to an .npz file.",
         "vicinal embed runs/first photos/ --out embeddings.npz",
     ),
 }
@@ -152,9 +146,17 @@ class Verbs(TyperGroup):
         for name, verb in VERBS.items():
             self.commands[name] = TyperCommand(name, help=verb.help, rich_help_panel=verb.panel)
 
-    def get_params(self, ctx: Any) -> Any:
-        """Return the options that may precede a verb."""
-        return in_panels(super().get_params(ctx))
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of verbs."""
+        write_help(self, ctx, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Print the list of verbs if there are no arguments."""
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            ctx.exit(2)
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the verb to run."""
@@ -188,7 +190,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(wanted: bool) -> bool:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"vicinal {__version__}")
         raise typer.Exit
@@ -198,7 +200,7 @@ def _tell_version(wanted: bool) -> bool:
 @app.callback()
 def _verbs(
     version: Annotated[
-        bool, typer.Option("--version", help="Say which version this is.", callback=_tell_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Deep metric learning: train, compare, inspect and search embeddings."""
@@ -233,9 +235,9 @@ def _say(text: str) -> None:
 def _unforeseen(error: Exception) -> str:
     """Save the traceback of an unexpected error, and return a one-line message with its path."""
     reason = masked(printable(error)).strip().partition("\n")[0][:300].rstrip(".")
-    message = f"{type(error).__name__}: {reason or 'without a reason'}. This is a bug in vicinal"
+    message = f"{type(error).__name__}: {reason or 'no message'}. This is a bug in vicinal"
     if isinstance(error, MemoryError):
-        message = "There is not enough memory for this. If that is not to be expected, it is a bug in vicinal"
+        message = "Out of memory. If you did not expect this, it may be a bug in vicinal"
     try:
         number, path = tempfile.mkstemp(prefix="vicinal-", suffix=".txt")
         with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
@@ -243,4 +245,4 @@ def _unforeseen(error: Exception) -> str:
             file.write(masked("".join(traceback.format_exception(error))))
     except OSError:  # the failure may be a full disk
         return f"{message}; please report it."
-    return f"{message}; please report it with the file {path}."
+    return f"{message}; please report it and attach {path}."

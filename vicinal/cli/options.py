@@ -1,4 +1,4 @@
-"""Options of the verbs: their help panels, their metavars, and the options that several verbs share.
+"""Options of the verbs: their sections of `--help`, their placeholders, and the options that several verbs share.
 
 The options of a single verb are defined in its own file.
 """
@@ -44,105 +44,176 @@ __all__ = [
     "Validation",
     "VerbCommand",
     "Weights",
-    "asked_budget",
     "given",
-    "in_panels",
     "loss_settings",
     "parse_pairs",
+    "requested_budget",
     "typed_settings",
     "ways_and_shots",
     "whole_numbers",
     "words",
+    "write_help",
 ]
 
 
-# Help panel of each option, the same in all verbs.
-PANELS = {
-    "Method": (
-        "loss",
-        "losses",
-        "mining",
-        "ccp",
-        "with_ccp",
-        "recipe",
-        "option",
-        "same_batches",
-        "learning_rate",
-        "space",
-        "fix",
-        "geometry",
-    ),
-    "Network": ("backbone", "backbones", "weights", "freeze", "dim", "dims", "model"),
-    "Data": (
-        *("protocol", "validation", "fold", "folds", "skip_bad", "root", "any_count", "check", "labels", "gallery"),
-        *("gallery_labels", "select_on_test", "domain", "items", "data"),
-    ),
-    "Neighbours": (
-        *("distance", "k", "where", "whiten", "augment", "plain", "expand", "rerank"),
-        *("neighbours", "least", "threshold"),
-    ),
-    "Scores": ("score", "scores", "confidence", "level", "sizes", "identify", "few_shot"),
-    "Effort": ("budget", "steps", "seeds", "seed", "rates", "tune", "trials", "sampler", "prune", "draws", "triples"),
-    "Results": (
-        *("out", "as_json", "json", "plot", "preview", "sheet", "shown", "names", "report", "models", "tensorboard"),
-        *("storage", "chapters", "theme"),
-    ),
-    "Running": (
-        *("jobs", "ray", "workers", "batch_size", "engine", "precision", "resume", "retry_failed", "progress"),
-        *("quiet", "allow_code"),
-    ),
+NAME_WIDTH, SHORT_HELP = 24, 66  # most letters of an option's name in its column, and of a verb's description
+# Rare options, which `--help` lists in a section of their own; the same in all verbs.
+ADVANCED = {
+    *("allow_code", "any_count", "augment", "batch_size", "ccp", "chapters", "confidence", "draws", "engine"),
+    *("expand", "fix", "fold", "folds", "full_ranking", "geometry", "keep_map", "max_concurrent", "max_k"),
+    *("max_reranked", "max_upload", "middle", "mining", "models", "name", "precision"),
+    *("private", "progress", "protocol", "prune", "rate", "rates", "ray", "report", "rerank", "retry_failed", "root"),
+    *("same_batches", "sampler", "scores", "seed", "select_on_test", "skip_bad", "space", "storage"),
+    *("store", "tensorboard", "theme", "timeout", "triples", "validation", "whiten", "with_ccp", "workers"),
+    *("install_completion", "show_completion"),
 }
-PANEL_OF = {option: panel for panel, options in PANELS.items() for option in options}
-# Metavars of text options; typer names the other types itself.
+# Placeholder of each option's value in `--help`.
 METAVARS = {
-    "loss": "LOSS",
-    "losses": "LOSS,LOSS,...",
-    "mining": "MINER",
-    "recipe": "RECIPE",
-    "option": "NAME=VALUE",
-    "backbone": "NETWORK",
-    "backbones": "NETWORK,...",
-    "weights": "WEIGHTS",
-    "dims": "NUMBER,...",
-    "budget": "STEPS|IMAGES|TIME",
-    "protocol": "PROTOCOL",
-    "sampler": "SAMPLER",
-    "score": "SCORE",
-    "storage": "FILE|ADDRESS",
-    "space": "SPACE",
-    "fix": "SETTING",
-    "ray": "ADDRESS",
-    "domain": "DOMAIN",
-    "data": "DATA",
-    "ccp": "code|paper",
-    "geometry": "GEOMETRY",
-    "dataset": "DATASET",
-    "method": "METHOD",
-    "chapters": "CHAPTER,...",
-    "scores": "SCORE,...",
-    "few_shot": "WAYSxSHOTS,...",
-    "allow_code": "MODULE",
+    name: metavar
+    for metavar, names in {
+        "N": (
+            *("seeds", "steps", "fold", "folds", "dim", "trials", "rates", "tune", "jobs", "workers", "batch_size"),
+            *("seed", "draws", "augment", "expand", "k", "neighbours", "shown", "triples", "items"),
+            *("port", "max_k", "max_reranked", "max_concurrent", "max_upload"),
+        ),
+        "X": (
+            *("learning_rate", "validation", "confidence", "threshold", "least", "level", "rate", "timeout"),
+            *("false_matches",),
+        ),
+        "N,...": ("dims",),
+        "FILE": (
+            "plot",
+            "preview",
+            "sheet",
+            "names",
+            "labels",
+            "gallery",
+            "gallery_labels",
+            "sizes",
+            "middle",
+            "whiten",
+        ),
+        "FOLDER": ("root", "model"),
+        "PATH": ("out",),
+        "LOSS": ("loss",),
+        "LOSS,...": ("losses",),
+        "MINER": ("mining",),
+        "RECIPE": ("recipe",),
+        "NAME=VALUE": ("option",),
+        "NETWORK": ("backbone",),
+        "NETWORK,...": ("backbones",),
+        "WEIGHTS": ("weights",),
+        "BUDGET": ("budget",),
+        "PROTOCOL": ("protocol",),
+        "SAMPLER": ("sampler",),
+        "SCORE": ("score",),
+        "SCORE,...": ("scores",),
+        "URL": ("storage", "store"),
+        "SPACE": ("space",),
+        "SETTING": ("fix",),
+        "ADDRESS": ("ray", "host"),
+        "DOMAIN": ("domain",),
+        "DATA": ("data",),
+        "GEOMETRY": ("geometry",),
+        "DATASET": ("dataset",),
+        "METHOD": ("method",),
+        "CHAPTER,...": ("chapters",),
+        "WAYSxSHOTS,...": ("few_shot",),
+        "MODULE": ("allow_code",),
+        "FILTER": ("where",),
+        "code|paper": ("ccp",),
+        "cosine|euclidean": ("distance",),
+        "light|dark": ("theme",),
+        "decode|header": ("check",),
+        "float32|bfloat16": ("precision",),
+        "float32|int8|bits": ("numbers",),
+        "experiments|methods": ("drop",),
+        "ENGINE": ("engine",),
+    }.items()
+    for name in names
 }
 # Options of many verbs. `--quiet` and `--allow-code` are handled by `VerbCommand`; `allow_code` also holds the code
 # that the user named elsewhere in the command.
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Results only: no progress, no notes.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.")]
 AllowCode = Annotated[
     list[str] | None,
-    typer.Option(help="Let a recipe or a model's folder run code of this module or file; what you type yourself may."),
+    typer.Option(help="Allow recipes and models to run code of this module."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Progress = Annotated[bool, typer.Option(help="Show progress.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Progress = Annotated[bool, typer.Option(help="Hide progress.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip images that cannot be read.")]
+
+
+def write_help(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write the help of a verb or of a group of verbs: plain sections, rare options last.
+
+    Args:
+        command: Verb, or group of verbs.
+        ctx: Context of the call.
+        formatter: Formatter to write to.
+    """
+    command.format_usage(ctx, formatter)
+    command.format_help_text(ctx, formatter)
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    advanced: list[tuple[str, str]] = []
+    for parameter in command.get_params(ctx):
+        if parameter.param_type_name == "argument":
+            sections["Arguments"].append((_argument_name(parameter), parameter.help or ""))
+        elif not parameter.hidden:
+            rows = advanced if parameter.name in ADVANCED else sections["Options"]
+            rows.append((_option_name(parameter), _option_help(parameter)))
+    for name, verb in getattr(command, "commands", {}).items():
+        title = verb.rich_help_panel or "Commands"
+        sections.setdefault(title, []).append((name, verb.get_short_help_str(limit=SHORT_HELP)))
+    for title, rows in {**sections, "Advanced": advanced}.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=NAME_WIDTH)
+    command.format_epilog(ctx, formatter)
+
+
+def _argument_name(parameter: Any) -> str:
+    return f"{parameter.metavar}..." if parameter.nargs != 1 else str(parameter.metavar)
+
+
+def _option_name(parameter: Any) -> str:
+    """Return the flags of an option and its placeholder; of `--x/--no-x`, the flag that changes the default."""
+    short = [flag for flag in parameter.opts if not flag.startswith("--")]
+    flags = [*short, next(flag for flag in parameter.opts if flag.startswith("--"))]
+    if parameter.is_flag:
+        return ", ".join(parameter.secondary_opts if parameter.default else flags)
+    return f"{', '.join(flags)} {parameter.metavar or METAVARS[parameter.name]}"
+
+
+def _option_help(parameter: Any) -> str:
+    """Return the description of an option with its default, if it has one that is worth showing."""
+    default = parameter.show_default if isinstance(parameter.show_default, str) else parameter.default
+    shown = parameter.show_default and not parameter.is_flag and default not in (None, "", (), [])
+    return f"{parameter.help or ''}{f' [default: {default}]' if shown else ''}{' [required]' * parameter.required}"
 
 
 class VerbCommand(TyperCommand):
-    """A verb: shows its options in panels, trusts code that the user named, and implements `--quiet`."""
+    """A verb: sorts its options into sections, trusts code that the user named, and implements `--quiet`."""
 
     context_class = typer.Context  # type of the context that verbs receive
 
     def get_params(self, ctx: Any) -> Any:
-        """Return arguments and options, including `--help`, with the panels and metavars of this file."""
-        return in_panels(super().get_params(ctx))
+        """Return arguments and options; errors name an argument as the help does."""
+        parameters = super().get_params(ctx)
+        for each in parameters:
+            if each.param_type_name == "argument" and each.metavar is None:
+                each.metavar = each.name.upper().replace("_", "-")
+        return parameters
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line after the name of the verb; brackets mark optional arguments."""
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        names = [(_argument_name(each), each.required) for each in arguments]
+        return ["[OPTIONS]", *(name if required else f"[{name}]" for name, required in names)]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help text."""
+        write_help(self, ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
@@ -175,65 +246,46 @@ def typed_code(parameters: Mapping[str, Any]) -> Trust:
     return Trust.of(parameters.get("allow_code") or []) | Trust.typed(words)
 
 
-def in_panels(parameters: Iterable[Any]) -> list[Any]:
-    """Set the panel and the metavar of each parameter, the same in all verbs; a flag has no metavar."""
-    shown = list(parameters)
-    for parameter in shown:
-        if parameter.param_type_name == "argument":
-            parameter.metavar = parameter.metavar or parameter.name.upper().replace("_", "-")
-            continue
-        parameter.rich_help_panel = parameter.rich_help_panel or PANEL_OF.get(parameter.name)
-        if parameter.is_flag:
-            parameter.metavar = ""
-        elif parameter.metavar is None:
-            parameter.metavar = METAVARS.get(parameter.name)
-    return shown
-
-
 # Options that `train`, `tune` and `compare` share: most set the recipe setting of the same name.
 
 Data = Annotated[
     str | None,
     typer.Argument(
-        help="A dataset's name (glyphs, digits), a folder, a table or an .npz file; not needed where the recipe names "
-        "it."
+        help="Folder with one subfolder per class, table, .npz file, or dataset name (such as digits). Optional if "
+        "the recipe names it."
     ),
 ]
 Recipes = Annotated[
     list[str] | None,
-    typer.Option(help="A recipe's name or TOML file; several are laid over each other, and flags over them."),
+    typer.Option(help="Recipe, by name or TOML file; may be repeated, later ones override."),
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option("-o", "--option", help="Any other setting of a recipe, or option of the loss: name=value."),
+    typer.Option("-o", "--option", help="Any other setting of the recipe or the loss."),
 ]
-Loss = Annotated[str | None, typer.Option(help="See `vicinal losses`; with a miner: triplet+semi_hard.")]
-Mining = Annotated[str | None, typer.Option(help="A miner, such as valid_triplets.")]
-Ccp = Annotated[
-    str | None, typer.Option(help="Chance-constrained proxies: as their authors' 'code' or 'paper' has them.")
-]
-LearningRate = Annotated[float | None, typer.Option(help="Learning rate of the backbone; a search starts from it.")]
-Backbone = Annotated[str | None, typer.Option(help="convnet, resnet50, mobilenet_v2, linear, ...")]
-Weights = Annotated[str | None, typer.Option(help="'imagenet', or a file or address of weights.")]
-Dim = Annotated[int | None, typer.Option(help="Length of the embeddings.")]
-Freeze = Annotated[bool, typer.Option("--freeze", help="Compute features once and train only the head.")]
+Loss = Annotated[str | None, typer.Option(help="Loss, such as proxy_anchor or triplet+semi_hard.")]
+Mining = Annotated[str | None, typer.Option(help="Miner, such as semi_hard.")]
+Ccp = Annotated[str | None, typer.Option(help="Use chance-constrained proxies, as in the authors' code or paper.")]
+LearningRate = Annotated[float | None, typer.Option(help="Learning rate of the backbone.")]
+Backbone = Annotated[str | None, typer.Option(help="Network, such as resnet50 or convnet.")]
+Weights = Annotated[str | None, typer.Option(help="Pretrained weights: imagenet, a file or a URL.")]
+Dim = Annotated[int | None, typer.Option(help="Embedding dimension.")]
+Freeze = Annotated[bool, typer.Option("--freeze", help="Freeze the network; train only a head.")]
 BudgetText = Annotated[
     str | None,
-    typer.Option(
-        help="Training of each run: 500 (steps), 64000images, 64kimages, 90s, 5m or 1h; by default by data size."
-    ),
+    typer.Option(help="Training budget per run: 500 (steps), 64kimages, 90s or 5m.", show_default="by data size"),
 ]
-Steps = Annotated[int | None, typer.Option(help="The same as a number of steps alone.")]
+Steps = Annotated[int | None, typer.Option(help="Training budget per run, in steps.")]
 Protocol = Annotated[
     str | None,
     typer.Option(
-        help="How classes are divided: default, fixed-validation (by default), k-fold, reality-check or query-gallery."
+        help="Split of the classes: default, fixed-validation, cross-validation, k-fold, reality-check or "
+        "query-gallery.",
+        show_default="fixed-validation",
     ),
 ]
-Fold = Annotated[int | None, typer.Option(help="Which fold validates, for k-fold and reality-check.")]
-Validation = Annotated[
-    float | None, typer.Option(help="Share of the training classes that validate, where the protocol draws them.")
-]
+Fold = Annotated[int | None, typer.Option(help="Validation fold, for k-fold and reality-check.")]
+Validation = Annotated[float | None, typer.Option(help="Share of training classes to validate on.")]
 
 # Options of these verbs that are recipe settings of the same name.
 SETTINGS = (
@@ -278,6 +330,20 @@ def parse_pairs(texts: Iterable[str], flag: str) -> dict[str, Any]:
     return pairs
 
 
+def networks(text: str) -> list[Any]:
+    """Parse comma-separated networks, each with its options in brackets if it has any.
+
+    Example:
+        >>> networks("timm[model=vit_small_patch16_224;pretrained=true],resnet50")
+        [('timm', {'model': 'vit_small_patch16_224', 'pretrained': True}), 'resnet50']
+    """
+    parsed: list[Any] = []
+    for word in words(re.sub(r"\[[^]]*\]", lambda options: options[0].replace(",", ";"), text)):
+        name, bracket, options = word.partition("[")
+        parsed.append((name, parse_pairs(options.rstrip("]").split(";"), "--backbones")) if bracket else word)
+    return parsed
+
+
 def given(flags: Mapping[str, Any], options: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the settings of the flags that were given, overridden by those of `--option name=value`.
 
@@ -302,11 +368,11 @@ def loss_settings(loss: str | None, mining: str | None) -> dict[str, Any]:
 
     own = described(loss.replace(" ", ""))[1]
     if mining is not None and "mining" in own:
-        raise InputError(f"--loss {loss} names a miner, and so does --mining {mining}: give one of them.")
+        raise InputError(f"--loss {loss} already names a miner; drop it there, or drop --mining {mining}.")
     return {"mining": mining, **own}
 
 
-def asked_budget(text: str | None, changes: Mapping[str, Any]) -> Budget:
+def requested_budget(text: str | None, changes: Mapping[str, Any]) -> Budget:
     """Return the budget of `--budget`; raise an error if other flags contradict it.
 
     Args:
@@ -319,7 +385,9 @@ def asked_budget(text: str | None, changes: Mapping[str, Any]) -> Budget:
     if text is None:
         return Budget()
     if {"steps", "seconds"} & flat(changes).keys():
-        raise InputError("--budget and --steps say the same, and so do steps and seconds after -o: give one of them.")
+        raise InputError(
+            "--budget, --steps, -o steps=... and -o seconds=... set the same limit: give only one of them."
+        )
     return read_budget(text)
 
 
@@ -343,7 +411,7 @@ def whole_numbers(text: str, flag: str) -> list[int]:
     try:
         return [int(word) for word in words(text)]
     except ValueError:
-        raise InputError(f"{flag} must be whole numbers separated by commas, such as 64,128; got {text!r}.") from None
+        raise InputError(f"{flag} must be integers separated by commas, such as 64,128; got {text!r}.") from None
 
 
 def ways_and_shots(text: str, flag: str) -> list[tuple[int, int]]:
@@ -355,5 +423,5 @@ def ways_and_shots(text: str, flag: str) -> list[tuple[int, int]]:
     """
     pairs = [word.lower().split("x") for word in words(text)]
     if not all(len(pair) == 2 and all(number.isdecimal() for number in pair) for pair in pairs):
-        raise InputError(f"{flag} must be ways x shots, such as 5x1 or 5x1,5x5; got {text!r}.")
+        raise InputError(f"{flag} must be WAYSxSHOTS, such as 5x1 or 5x1,5x5; got {text!r}.")
     return [(int(ways), int(shots)) for ways, shots in pairs]

@@ -20,24 +20,24 @@ def outliers(
     what: Annotated[str, DATA_OR_INDEX],
     model: Annotated[Path | None, MODEL] = None,
     least: Annotated[
-        float, typer.Option(help="Robust standard deviations beyond what is usual in the item's class.")
+        float, typer.Option(help="Lowest distance from the class's median, in robust standard deviations.")
     ] = 3.5,
     neighbours: Annotated[
         int | None,
-        typer.Option(min=1, help="Which neighbour is to be near.", show_default="5, or the last one of fewer items"),
+        typer.Option(min=1, help="Measure the distance to the Nth neighbour.", show_default="5"),
     ] = None,
     skip_bad: SkipBad = False,
-    out: Annotated[Path | None, typer.Option(help="Write all of them to this .csv file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write all outliers to this .csv file.")] = None,
     sheet: Annotated[
-        Path | None, typer.Option(help="Draw each with its nearest items to this .png or .jpg file.")
+        Path | None, typer.Option(help="Draw outliers with their neighbours to this .png or .jpg file.")
     ] = None,
-    shown: Annotated[int, typer.Option(min=1, help="Items that are printed and drawn at most.")] = 50,
+    shown: Annotated[int, typer.Option(min=1, help="Most outliers to print and draw.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per item.")] = False,
     progress: Progress = True,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """List the items whose neighbours are farther than is usual for their class, the farthest first."""
+    """List items that are unusually far from their neighbours, the farthest first."""
     from vicinal.collection import find_outliers
     from vicinal.data.sheets import RED
 
@@ -49,7 +49,7 @@ def outliers(
         collection.embedded(), collection.labels, k=neighbours, distance=collection.distance, least=least
     )
     for outlier in remote[:shown]:
-        name = collection.names[outlier.place]
+        name = collection.names[outlier.index]
         if as_json:
             near = [collection.names[index] for index in outlier.nearest]
             typer.echo(json.dumps(outlier.as_dict() | {"item": name, "nearest": near}))
@@ -57,13 +57,12 @@ def outliers(
             label = "" if outlier.label is None else str(outlier.label)
             typer.echo(f"{outlier.score:.2f}\t{label}\t{outlier.distance:.4f} (usual {outlier.usual:.4f})\t{name}")
     if not as_json:
-        typer.echo(
-            f"{len(remote):,} of {counted(len(collection), 'item')} {'is' if len(remote) == 1 else 'are'} far from all."
-        )
+        are = "is an outlier" if len(remote) == 1 else "are outliers"
+        typer.echo(f"{len(remote):,} of {counted(len(collection), 'item')} {are}.")
     if out is not None:
         rows = [
             [
-                collection.names[each.place],
+                collection.names[each.index],
                 "" if each.label is None else each.label,
                 f"{each.score:.4f}",
                 f"{each.distance:.6f}",
@@ -75,7 +74,7 @@ def outliers(
     if sheet is not None:
         pictures = [
             [
-                collection.cell(each.place, f"{each.score:.2f}", frame=RED),
+                collection.cell(each.index, f"{each.score:.2f}", frame=RED),
                 *(collection.cell(index, "nearest") for index in each.nearest),
             ]
             for each in remote[:shown]

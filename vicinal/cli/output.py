@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
-__all__ = ["prepare_figure", "prepare_picture", "print_json", "quietly", "save_figure", "save_picture", "say_notes"]
+    from vicinal.evaluation import Scores
+
+__all__ = [
+    "prepare_figure",
+    "prepare_picture",
+    "print_json",
+    "print_scores",
+    "quietly",
+    "save_figure",
+    "save_picture",
+    "say_notes",
+]
 
 
 def print_json(value: Any) -> None:
@@ -41,6 +52,44 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # PyTorch and NumPy, without importing either
         return plain(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# Scores: the four that matter most and those that the user requested.
+
+MEANINGS = {
+    "P@1": "the nearest item has the query's class",
+    "R@k": "one of the k nearest items has the query's class",
+    "MAP@R": "items of the query's class fill the top of its ranking",
+    "NMI": "k-means clusters agree with the classes",
+}
+# Scores that are computed by default, but printed only on request.
+DETAILS = {
+    *("R@1", "P@R", "mAP", "MRR", "nDCG", "AMI", "F1", "covering radius", "inter-class distance"),
+    *("intra-class distance", "density", "spectral decay", "effective rank", "uniformity", "alignment", "hubness"),
+}
+
+
+def print_scores(scores: Scores, requested: Container[str] = (), *, everything: bool = False) -> None:
+    """Print P@1, R@k of the largest k, MAP@R, NMI and requested scores, with the meaning of the four.
+
+    Args:
+        scores: Result of an evaluation.
+        requested: Names of scores that the user asked for, among those that are computed by default.
+        everything: Whether to print all scores.
+    """
+    if everything:
+        typer.echo(str(scores))
+        return
+    recalls = [name for name in scores.overall if name.startswith("R@")]
+    hidden = DETAILS | set(recalls[:-1])
+    shown = [name for name in scores.overall if name in requested or name not in hidden]
+    typer.echo(f"{scores.table(shown)}\n")
+    for name in shown:
+        meaning = MEANINGS.get("R@k" if name in recalls else name)
+        if meaning is not None and name not in hidden:
+            typer.echo(f"{name}: {meaning.replace('k nearest', f'{name[2:]} nearest')}.")
+    if len(shown) < len(scores.overall):
+        typer.echo(f"{len(scores.overall) - len(shown)} more scores: add --all or --json.")
 
 
 # Notes on the results, printed to standard error unless `--quiet`.
@@ -108,4 +157,4 @@ def save_picture(picture: Image, path: Path) -> None:
 
 def _require_suffix(path: Path, known: set[str], flag: str) -> None:
     if path.suffix.lower() not in known:
-        raise InputError(f"{flag} must end in one of {', '.join(sorted(known))}; got {path}.")
+        raise InputError(f"{flag} must end in the suffix of an image type, such as .png, .jpg or .pdf; got {path}.")

@@ -24,12 +24,12 @@ __all__ = ["recipes"]
 def recipes(
     name: Annotated[
         str | None,
-        typer.Argument(help="Print this recipe instead; of a folder (thesis, ccp/losses) list what is in it."),
+        typer.Argument(help="Recipe to print, or group to list (such as thesis or ccp/losses)."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """List every recipe with its data, protocol, network and cost in images seen."""
+    """List the built-in recipes with their data, protocol, network and cost, or print one."""
     chosen = recipe_names() if name is None else expand(name)
     summaries = [describe_recipe(each) for each in chosen]
     if as_json:
@@ -49,7 +49,7 @@ def _print(conditions: list[RecipeSummary], console: Console) -> None:
         members = list(group)
         table = Table(box=box.SIMPLE_HEAD)
         for column in ("recipe", "data, protocol", "network", "images seen"):
-            table.add_column(column, justify="right" if column == "images seen" else "left")
+            table.add_column(column, justify="right" if column == "images seen" else "left", overflow="fold")
         for summary in members:
             chosen = ", best on test" if summary.select_on_test else ""
             frozen = "frozen, " if summary.freeze else ""
@@ -57,7 +57,7 @@ def _print(conditions: list[RecipeSummary], console: Console) -> None:
             table.add_row(
                 f"{escape(summary.name)}\n[dim]{escape(summary.about)}[/]",
                 f"{escape(summary.data or '')}\n[dim]{summary.protocol}{chosen}[/]",
-                f"{summary.backbone}\n[dim]{frozen}{summary.dim or 'its own'} dimensions[/]",
+                f"{summary.backbone}\n[dim]{frozen}{summary.dim or 'all'} dimensions[/]",
                 f"{summary.images_seen:,}\n[dim]{most}[/]" if summary.images_seen else "",
             )
         console.print(table)
@@ -65,10 +65,11 @@ def _print(conditions: list[RecipeSummary], console: Console) -> None:
         if losses:
             folder = losses[0].rpartition("/")[0]
             short = ", ".join(loss.rpartition("/")[2].removesuffix(".toml") for loss in losses)
-            console.print(Padding(f"over it, from {escape(folder)}: {escape(short)}", (0, 2)))
+            console.print(Padding(f"losses to combine it with, in {escape(folder)}: {escape(short)}", (0, 2)))
     if conditions:
         console.print(
-            "\nImages seen: steps x batch of one run; a protocol with folds has a run for each.", highlight=False
+            "\nImages seen: steps x batch size of one run. Protocols with folds train one run per fold.",
+            highlight=False,
         )
 
 

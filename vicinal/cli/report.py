@@ -17,23 +17,23 @@ __all__ = ["report"]
 def report(
     folder: Annotated[
         list[Path],
-        typer.Argument(help="Folders that `vicinal compare` wrote; several machines' parts of one are put together."),
+        typer.Argument(
+            help="Folders written by `vicinal compare`, also parts of one comparison from several machines."
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Where the page goes, by default report.html in the first folder.")
+        Path | None, typer.Option(help="HTML file to write.", show_default="report.html in the first folder")
     ] = None,
     losses: Annotated[
-        str, typer.Option(help="Losses to report, by the names of the leaderboard, separated by commas; default: all.")
+        str, typer.Option(help="Losses to include, by their names in the table.", show_default="all")
     ] = "",
-    chapters: Annotated[
-        str, typer.Option(help="Chapters of your own at the end, separated by commas: my_module:my_chapter.")
-    ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print where they are as JSON, for scripts.")] = False,
+    chapters: Annotated[str, typer.Option(help="Custom chapters to append: my_module:my_chapter.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the paths as JSON.")] = False,
     progress: Progress = True,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Write a self-contained page about comparisons, and its twin in Markdown beside it."""
+    """Write a report on comparisons: one self-contained HTML page, and the same as Markdown."""
     from vicinal.report import write_report
 
     page = write_report(
@@ -47,4 +47,4 @@ def report(
     if as_json:
         print_json({"page": str(page), "markdown": str(page.with_suffix(".md"))})
         return
-    Console().print(f"Written to {page} and {page.with_suffix('.md')}", highlight=False, soft_wrap=True)
+    Console().print(f"Wrote {page} and {page.with_suffix('.md')}", highlight=False, soft_wrap=True)

@@ -21,48 +21,45 @@ __all__ = ["search"]
 
 
 def search(
-    index: Annotated[Path, typer.Argument(help="The folder of an index.")],
-    query: Annotated[Path | None, typer.Argument(help="An image, or a folder of images.")] = None,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many items to find.")] = 10,
+    index: Annotated[Path, typer.Argument(help="Folder of the index.")],
+    query: Annotated[Path | None, typer.Argument(help="Image, or folder of images.")] = None,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Number of results.")] = 10,
     where: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILTER", help="Only items that pass this filter, such as \"label = 'wren' and year > 2020\"."
-        ),
+        typer.Option(metavar="FILTER", help="Filter, such as \"label = 'wren' and year > 2020\"."),
     ] = None,
     item: Annotated[
-        str | None, typer.Option(metavar="ID", help="Search for what is like this item: its id, or its path.")
+        str | None, typer.Option(metavar="ID", help="Search with an item of the index, by id or path.")
     ] = None,
     vector: Annotated[
-        Path | None, typer.Option(help="Search with the vectors of a .npy, .npz or .parquet file.")
+        Path | None, typer.Option(help="Search with vectors of a .npy, .npz or .parquet file.", metavar="FILE")
     ] = None,
-    expand: Annotated[int, typer.Option(min=0, help="Items that a query is drawn towards before it is searched.")] = 0,
+    expand: Annotated[
+        int, typer.Option(min=0, help="Query expansion: average each query with its N nearest items.")
+    ] = 0,
     rerank: Annotated[
-        bool, typer.Option("--rerank", help="Put hits in the order of shared neighbours; slow the first time.")
+        bool, typer.Option("--rerank", help="Re-rank by shared neighbours; slow the first time.")
     ] = False,
-    fast: Annotated[bool, typer.Option("--fast", help="A few milliseconds, nearly always right; says how.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Approximate search; reports its recall.")] = False,
     skip_bad: Annotated[bool, SKIP_BAD] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per query.")] = False,
-    sheet: Annotated[Path | None, typer.Option(help="Draw queries and hits to this .png or .jpg file.")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="Draw queries and results to this .png or .jpg file.")] = None,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Find the items nearest to an image, an item of the index, or a vector; exactly, unless --fast.
-
-    vicinal search birds.index unknown.jpg --k 10 --where "label = 'wren'" --sheet hits.png
-    """
+    """Find the nearest items to an image, an item of the index, or a vector."""
     from vicinal.cli.output import prepare_picture, save_picture
     from vicinal.index import Index
     from vicinal.index.hits import draw_hits
     from vicinal.neighbours import Reranking
 
     if sum(given is not None for given in (query, item, vector)) != 1:
-        raise InputError("Give one of: an image or a folder of images, --item, --vector.")
+        raise InputError("Give exactly one query: an image, a folder of images, --item or --vector.")
     prepare_picture(sheet, "--sheet")
     with Index.open(index, allow_code=allow_code or ()) as opened:
         how = {"k": k, "where": where, "fast": fast, "expand": expand, "rerank": Reranking() if rerank else None}
         pictures, answers = _answers(opened, query, item, vector, how, skip_bad)
-        numbers, items = opened.numbers, len(opened)
+        numbers, items, rule = opened.numbers, len(opened), opened.calibration
     for (name, _), hits in zip(pictures, answers, strict=True):
         if json:
             how_found = {
@@ -72,12 +69,15 @@ def search(
                 "expanded": hits.expanded,
                 "reranked": hits.reranked,
                 "numbers": numbers,
+                "threshold": None if rule is None else rule.threshold,
             }
             print(json_module.dumps({"query": name, **how_found, "hits": [hit.as_dict() for hit in hits]}))
         else:
             _show(name, hits, numbers)
+    if not json:
+        say_notes([f"{index} has no similarity threshold; run vicinal calibrate." if rule is None else str(rule)])
     if not items:
-        say_notes([f"{index} is empty: put items into it with vicinal index refresh {index} DATA."])
+        say_notes([f"{index} is empty. To add items: vicinal index refresh {index} DATA"])
     if sheet is not None:
         save_picture(draw_hits(pictures, answers), sheet)
 
@@ -107,12 +107,14 @@ def _several(answers: Hits | list[Hits]) -> list[Hits]:
 
 
 def _show(name: str, hits: Hits, numbers: str) -> None:
-    among = "" if numbers == "float32" else f", among vectors in {numbers}"
+    among = "" if numbers == "float32" else f", vectors stored as {numbers}"
     Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(
-        f"{name}: {len(hits)} found, {hits.how}{among}"
+        f"{name}: {len(hits)} results, {hits.how}{among}"
     )
     for rank, hit in enumerate(hits, start=1):
         label = "" if hit.label is None else str(hit.label)
         extra = "  ".join(f"{key}={value}" for key, value in hit.metadata.items())
         # An item without a label has an empty field, so that columns stay aligned.
-        print("\t".join([str(rank), f"{hit.similarity:.6f}", label, str(hit.id), *([extra] if extra else [])]))
+        same = [] if hit.same is None else ["same" if hit.same else "different"]
+        columns = [str(rank), f"{hit.similarity:.6f}", label, str(hit.id), *same, *([extra] if extra else [])]
+        print("\t".join(columns))

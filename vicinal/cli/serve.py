@@ -15,50 +15,45 @@ __all__ = ["serve"]
 
 
 def serve(
-    index: Annotated[Path, typer.Argument(help="The folder of an index.")],
+    index: Annotated[Path, typer.Argument(help="Folder of the index.")],
     host: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Where to listen; anything but this machine needs --token or --public."),
+        typer.Option(
+            metavar="ADDRESS", help="Address to listen on; other than this machine needs --token or --public."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 8765,
     token: Annotated[
         str,
-        typer.Option(
-            metavar="SECRET", help="What requests must present; better in the environment, as $VICINAL_TOKEN."
-        ),
+        typer.Option(metavar="SECRET", help="Token that requests must present; better set as $VICINAL_TOKEN."),
     ] = "",
-    public: Annotated[
-        bool, typer.Option("--public", help="Whoever can reach the address may search, without a token.")
-    ] = False,
+    public: Annotated[bool, typer.Option("--public", help="Allow searches without a token.")] = False,
     writable: Annotated[
-        bool, typer.Option("--writable", help="Items may be added and removed by those who have the token.")
+        bool, typer.Option("--writable", help="Allow adding and removing items, with the token.")
     ] = False,
     private: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column that is not shown; path hides the names of files, too."),
+        typer.Option(metavar="COLUMN", help="Column to hide; may be repeated. `path` also hides file names."),
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="A name by which this machine may be called.")
+        list[str] | None, typer.Option(metavar="HOST", help="Extra host name to accept; may be repeated.")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="The folder that pictures may be shown from.")] = None,
-    most_k: Annotated[int, typer.Option(min=1, help="Hits that may be asked for.")] = 1000,
-    most_reranked: Annotated[
-        int, typer.Option(min=0, help="Items up to which hits are put in the order of shared neighbours, if asked.")
+    root: Annotated[Path | None, typer.Option(help="Show only images below this folder.")] = None,
+    max_k: Annotated[int, typer.Option(min=1, help="Most results per request.")] = 1000,
+    max_reranked: Annotated[
+        int, typer.Option(min=0, help="Largest index, in items, that allows re-ranking.")
     ] = 100_000,
-    most_upload: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 20_000_000,
-    most_at_once: Annotated[int, typer.Option(min=1, help="Requests at once; one more is sent away.")] = 256,
+    max_upload: Annotated[int, typer.Option(min=1, help="Most bytes per request.")] = 20_000_000,
+    max_concurrent: Annotated[int, typer.Option(min=1, help="Most concurrent requests; others are rejected.")] = 256,
     rate: Annotated[
         float | None,
-        typer.Option(min=0, help="Requests a second of one address; by default 100, and any number on this machine."),
+        typer.Option(min=0, help="Requests per second and address.", show_default="100; no limit on this machine"),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="That a request may take.")] = 30.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Request timeout in seconds.")] = 30.0,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Search an index in a browser; programs ask the same by HTTP (see /docs there).
-
-    vicinal serve birds.index
-    """
+    """Serve an index: a search page in the browser, and an HTTP API (documented at /docs)."""
     from vicinal.index import Index
     from vicinal.index.folder import IndexFolder
 
@@ -74,18 +69,18 @@ def serve(
         private=tuple(private or ()),
         names=tuple(name or ()),
         root=root,
-        most_k=most_k,
-        most_reranked=most_reranked,
-        most_upload=most_upload,
-        most_at_once=most_at_once,
+        max_k=max_k,
+        max_reranked=max_reranked,
+        max_upload=max_upload,
+        max_concurrent=max_concurrent,
         rate=rate,
-        seconds=seconds,
+        timeout=timeout,
     )
 
     def started(address: str) -> None:
         print(address, flush=True)
-        how = " A browser asks for the token once." if settings.token and not public else ""
-        print(f"Serving {index}; Ctrl-C ends it.{how}", file=sys.stderr, flush=True)
+        how = " The search page asks for the token." if settings.token and not public else ""
+        print(f"Serving {index}; press Ctrl-C to stop.{how}", file=sys.stderr, flush=True)
 
     with Index.open(index, allow_code=allow_code or ()) as opened:
         serve_index(opened, settings, started=started)

@@ -15,30 +15,29 @@ __all__ = ["shorten"]
 
 
 def shorten(
-    model: Annotated[Path, typer.Argument(help="Folder of a saved embedder, of a run or of a comparison.")],
-    out: Annotated[Path, typer.Option(help="The folder of the shortened model.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or comparison.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new model.")],
     dim: Annotated[
         int | None,
-        typer.Option(min=1, help="Numbers of an embedding that are kept, the first ones.", show_default="all"),
+        typer.Option(min=1, help="Keep the first N dimensions.", show_default="all"),
     ] = None,
     numbers: Annotated[
-        Literal["float32", "int8", "bits"], typer.Option(help="What each number is kept in: 4 bytes, 1 byte or a bit.")
+        Literal["float32", "int8", "bits"], typer.Option(help="Storage of each number: 4 bytes, 1 byte or 1 bit.")
     ] = "float32",
     middle: Annotated[
         Path | None,
         typer.Option(
-            help="For bits: embeddings by this model, in a file, whose medians the bits are about.",
-            show_default="bits are signs",
+            help="For bits: threshold at the medians of the embeddings in this file.",
+            show_default="threshold at 0",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON, for scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Make a model whose embeddings take fewer bytes: a point of the curve of score against bytes per item.
+    """Make a model with smaller embeddings: fewer dimensions, int8 or bits.
 
-    vicinal evaluate --sizes draws the curve. The shortened model is a model as any other: score it, calibrate it,
-    embed with it, index with it.
+    `vicinal evaluate --sizes` shows the scores of each size. Use the new model like any other.
     """
     from vicinal.embedder import Embedder
     from vicinal.errors import InputError
@@ -50,7 +49,7 @@ def shorten(
     if middle is not None:
         file = read_vectors(middle)
         if file.embedder and file.embedder != whole.identity():
-            raise InputError(f"{middle} has the embeddings of another model than {model}; embed with this one.")
+            raise InputError(f"{middle} holds embeddings of another model, not of {model}; embed with {model} first.")
         rows = file.vectors
     short = whole.shortened(dim, numbers, middle=rows)
     short.save(out)
@@ -60,6 +59,6 @@ def shorten(
         print_json({"model": str(out), "dim": short.dim, "numbers": short.numbers, "bytes": size, "before": before})
         return
     console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-    console.print(f"{out}: {short.dim} numbers in {short.numbers}, {size:,} bytes an embedding ({before:,} before)")
+    console.print(f"{out}: {short.dim} dimensions in {short.numbers}, {size:,} bytes per embedding ({before:,} before)")
     if whole.calibration is not None:
-        console.print(f"its threshold is that of other similarities, and is left out: vicinal calibrate {out} DATA")
+        console.print(f"The same/different threshold no longer applies. To set one: vicinal calibrate {out} DATA")

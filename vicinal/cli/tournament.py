@@ -33,27 +33,28 @@ def tournament(
     what: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[RUNS...|TABLE]",
-            help="Folders that `vicinal compare` or `vicinal train` wrote, or a CSV file: one row per experiment with "
-            "a column per method, or the columns experiment, method, score. Without it: the 10 losses of the thesis "
-            "'Metric learning: a deep dive' (2020) on CUB.",
+            metavar="RUNS|TABLE",
+            help="Folders written by `vicinal compare` or `vicinal train`, or a CSV file with one row per experiment "
+            "and one column per method, or with columns experiment, method, score. Without it: the losses of the "
+            "thesis 'Metric learning: a deep dive' (2020) on CUB.",
         ),
     ] = None,
-    level: Annotated[float, typer.Option(help="Of the tests: below which a p-value is significant.")] = LEVEL,
+    level: Annotated[float, typer.Option(help="Significance level.")] = LEVEL,
     drop: Annotated[
         Literal["experiments", "methods"] | None,
-        typer.Option(help="Where scores are missing, leave out whole experiments or whole methods."),
+        typer.Option(help="If scores are missing, drop experiments or methods."),
     ] = None,
-    pairs: Annotated[bool, typer.Option(help="Also compare the scores of every two methods.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the critical-difference diagram to this .png, .svg or .pdf file.")
-    ] = None,
-    theme: Annotated[Literal["light", "dark"], typer.Option(help="Of the diagram.")] = "light",
+    pairs: Annotated[bool, typer.Option(help="Also test every pair of methods.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the critical-difference diagram to this file.")] = None,
+    theme: Annotated[Literal["light", "dark"], typer.Option(help="Theme of the diagram.")] = "light",
     as_json: AsJson = False,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Rank methods over several experiments, and say which differences are real; the higher a score the better."""
+    """Rank methods over several experiments and test which differences are significant.
+
+    Higher scores are better.
+    """
     from vicinal.literature import thesis_tables
     from vicinal.stats import plot_critical_difference, read_scores
     from vicinal.stats import tournament as hold
@@ -62,21 +63,21 @@ def tournament(
     drawn: list[Path] = []
     boards = _boards(what) if what and all(path.is_dir() for path in what) else []
     if boards and (level != LEVEL or drop is not None):
-        raise InputError("--level and --drop are for tables: a comparison is ranked as its leaderboard and report do.")
+        raise InputError("--level and --drop are for tables, not for folders of comparisons.")
     if boards:
         ranked = [(board.title, board.ranks) for board in boards]
         missing = [title for title, ranks in ranked if ranks is None]
         if missing:
             raise InputError(
-                f"Ranks of {missing[0]} need at least two methods and two experiments (seeds, folds or networks) that "
-                "have them all: compare or train more, or read the leaderboard of a comparison with `vicinal report`."
+                f"Ranking {missing[0]} needs two methods that share at least two experiments (seeds, folds, networks). "
+                "Train more seeds, or read the comparison with `vicinal report`."
             )
         rankings = [(title, ranks) for title, ranks in ranked if ranks is not None]
     elif what:
         if len(what) > 1:
             absent = [str(path) for path in what if not Path(path).exists()]
-            given = f"{', '.join(absent)} does not exist" if absent else f"got {', '.join(map(str, what))}"
-            raise InputError(f"Give one table, or folders of comparisons and runs; {given}.")
+            got = f"{', '.join(absent)} does not exist" if absent else f"got {', '.join(map(str, what))}"
+            raise InputError(f"Give one table, or folders of comparisons and runs; {got}.")
         rankings = [("", hold(read_scores(what[0]), level=level, missing=MISSING[drop]))]
     else:
         thesis = "R@1 on CUB of 10 losses x 3 networks x 4 sizes (Psomas 2020, Tables 6-8)"
@@ -87,7 +88,7 @@ def tournament(
             save_figure(plot_critical_difference(ranks, theme=theme), path)
             drawn.append(path)
     for path in drawn:
-        typer.echo(f"Drawn to {path}", err=True)
+        typer.echo(f"Wrote {path}", err=True)
     if as_json:
         records = [_record(ranks, pairs) for _, ranks in rankings]
         typer.echo(json.dumps(records if len(records) > 1 else records[0], indent=2))
@@ -108,7 +109,7 @@ def _boards(folders: list[Path]) -> list[Leaderboard]:
 
     trained = [Run.open(folder) for folder in folders if is_run(folder)]
     if untested := [run.folder for run in trained if not run.record.test]:
-        raise InputError(f"{untested[0]} has no scores of test classes; runs of `vicinal train` have.")
+        raise InputError(f"{untested[0]} has no test scores; train it with `vicinal train`.")
     boards = leaderboards([folder for folder in folders if not is_run(folder)], runs=trained, progress=True)
     if trained:
         _check_trained([[run for run in board.runs if run in trained] for board in boards])
@@ -125,20 +126,20 @@ def _check_trained(by_question: list[list[Run]]) -> None:
     if len(groups) > 1:
         descriptions = [f"{runs[0].folder} ({runs[0].record.dataset}, {runs[0].record.protocol})" for runs in groups]
         raise InputError(
-            "Runs are ranked where data, protocol, test classes and what chose their steps are the same, and here "
-            f"they are not: {'; '.join(descriptions)}. Rank each of these by itself."
+            "Runs can be ranked only if data, protocol, test classes and step selection are the same. These differ: "
+            f"{'; '.join(descriptions)}. Rank them separately."
         )
     first_runs: dict[tuple[str, str], Run] = {}
     for run in groups[0]:
         same = first_runs.setdefault((run.record.name, run.record.experiment), run)
         if same is not run:
             raise InputError(
-                f"{same.folder} and {run.folder} are both {run.record.name} in one experiment "
-                f"({run.record.experiment}): give one of them, or train with other seeds."
+                f"{same.folder} and {run.folder} are both {run.record.name} in the same experiment "
+                f"({run.record.experiment}); give only one of them, or train with different seeds."
             )
     images = sorted({run.record.images for run in groups[0]})
     if len(images) > 1:
-        say_notes([f"Runs saw from {images[0]:,} to {images[-1]:,} images: not all of them had the same chances."])
+        say_notes([f"Budgets differ: runs saw {images[0]:,} to {images[-1]:,} images."])
 
 
 def _record(ranks: Tournament, pairs: bool) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def _text(title: str, ranks: Tournament, pairs: bool, level: float) -> str:
     blocks = [*([title, ""] if title else []), str(ranks), "", str(verdict(ranks))]
     if pairs:
         tests = ranks.pairs()
-        blocks += ["", "Every two methods, experiment by experiment (p corrected by Holm):", *map(str, tests)]
+        blocks += ["", "Pairs of methods, by experiment (p corrected by Holm):", *map(str, tests)]
         blocks += ["", str(verdict(tests, level=level))]
     return "\n".join(blocks)
 
@@ -169,4 +170,4 @@ def _text(title: str, ranks: Tournament, pairs: bool, level: float) -> str:
 def _by_classes(board: Leaderboard) -> str:
     """Return the leaderboard's verdicts on the same runs, class by class."""
     verdicts = [str(board.verdict(network)) for network in board.networks if board.verdict(network) is not None]
-    return "\n".join(["Class by class, as the leaderboard has it:", *verdicts])
+    return "\n".join(["By class, as in the leaderboard:", *verdicts])

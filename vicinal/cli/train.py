@@ -29,10 +29,10 @@ from vicinal.cli.options import (
     Steps,
     Validation,
     Weights,
-    asked_budget,
+    requested_budget,
     typed_settings,
 )
-from vicinal.cli.output import say_notes
+from vicinal.cli.output import print_scores, say_notes
 from vicinal.errors import InputError
 
 __all__ = ["train"]
@@ -41,9 +41,7 @@ __all__ = ["train"]
 def train(
     context: typer.Context,
     data: Data = None,
-    out: Annotated[Path, typer.Option(help="Folder of the run: recipe, log, checkpoints, record and model.")] = Path(
-        "runs/first"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/first"),
     recipe: Recipes = None,
     loss: Loss = None,
     mining: Mining = None,
@@ -55,25 +53,22 @@ def train(
     steps: Steps = None,
     learning_rate: LearningRate = None,
     freeze: Freeze = False,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the split and of training; 0 unless the recipe says.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="from the recipe, else 0")] = None,
     protocol: Protocol = None,
     fold: Fold = None,
     validation: Validation = None,
     option: Options = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder; its own recipe says how.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, with its own recipe.")] = False,
     workers: Annotated[int, typer.Option(help="Processes that decode images.")] = 0,
     skip_bad: SkipBad = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON, for scripts.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Print all scores.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
     progress: Progress = True,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Train an embedder and score it on the classes it has not seen."""
+    """Train an embedder and score it on classes that it was not trained on."""
     from vicinal.data import load
     from vicinal.runs import RunFiles
     from vicinal.runs._train import Bookkeeping
@@ -87,14 +82,14 @@ def train(
     trust = Trust.of(allow_code or ())
 
     changes = typed_settings(context.params)
-    allowed = asked_budget(budget, changes)
+    allowed = requested_budget(budget, changes)
     changes |= allowed.settings()
     started = RunFiles(out).recipe
     sources = [started] if resume and started.exists() and not recipe else recipe or []
     resumed = sources == [started]
     wanted = Recipe.read(*sources, trust=trust, **changes)
     if wanted.data is None:
-        raise InputError("What is to be trained on? Give a dataset's name or path: vicinal train photos/")
+        raise InputError("No dataset given. Pass one, or a recipe that names one: vicinal train photos/")
     whole = load(wanted.data, skip_bad=wanted.skip_bad, allow_code=trust.sources)
     if resumed and allowed.images is not None:
         wanted = seeing_images(wanted, wanted.split(whole).train, allowed.images)
@@ -118,6 +113,6 @@ def train(
     if as_json:
         typer.echo(run.scores.to_json(per_query=False))
         return
-    typer.echo(str(run.scores))
+    print_scores(run.scores, everything=everything)
     model = run.files.model
-    typer.echo(f"The model is in {model}; embed with it: vicinal embed {model} PHOTOS --out out.npz")
+    typer.echo(f"Model: {model}\nNext: vicinal embed {model} PHOTOS --out embeddings.npz")

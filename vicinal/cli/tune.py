@@ -32,7 +32,7 @@ from vicinal.cli.options import (
     SkipBad,
     Steps,
     Weights,
-    asked_budget,
+    requested_budget,
     typed_settings,
 )
 from vicinal.cli.output import prepare_figure, save_figure, say_notes
@@ -44,28 +44,29 @@ __all__ = ["tune"]
 def tune(
     context: typer.Context,
     data: Data = None,
-    trials: Annotated[int, typer.Option(help="Settings to try, those already in the storage included.")] = 30,
-    out: Annotated[Path, typer.Option(help="Where the best recipe goes.")] = Path("tuned.toml"),
-    plot: Annotated[Path | None, typer.Option(help="Draw the search to this file (.png, .svg, .pdf).")] = None,
-    sampler: Annotated[str, typer.Option(help="tpe, gp, random or grid.")] = "tpe",
+    trials: Annotated[int, typer.Option(help="Total number of trials.")] = 30,
+    out: Annotated[Path, typer.Option(help="Write the best recipe to this file.")] = Path("tuned.toml"),
+    plot: Annotated[Path | None, typer.Option(help="Plot the search to this file (.png, .svg or .pdf).")] = None,
+    sampler: Annotated[str, typer.Option(help="Sampler: tpe, gp, random or grid.")] = "tpe",
     storage: Annotated[
-        str | None, typer.Option(help="A file or the address of a database; the same command goes on from it.")
+        str | None, typer.Option(help="File or database URL to resume from and share trials in.")
     ] = None,
-    score: Annotated[str | None, typer.Option(help="What to raise: MAP@R (by default), P@R or P@1.")] = None,
-    space: Annotated[
-        str | None, typer.Option(help="Ranges and choices to search instead: a TOML file, or one of vicinal's by name.")
+    score: Annotated[
+        str | None, typer.Option(help="Score to maximise: MAP@R, P@R or P@1.", show_default="MAP@R")
     ] = None,
-    fix: Annotated[list[str] | None, typer.Option(help="Leave this setting as it is, such as learning_rate.")] = None,
+    space: Annotated[str | None, typer.Option(help="Search space: TOML file, or name of a built-in one.")] = None,
+    fix: Annotated[
+        list[str] | None, typer.Option(help="Setting to keep fixed, such as learning_rate; may be repeated.")
+    ] = None,
     rates: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Learning rates among the trials that are tried before the rest, which is searched near the best; 1 "
-            "searches the rate with the rest.",
-            show_default="a few",
+            help="Learning rates to try first; 1 to search them with the rest.",
+            show_default="3",
         ),
     ] = None,
-    prune: Annotated[bool, typer.Option(help="Give up trials that stay below the median.")] = True,
+    prune: Annotated[bool, typer.Option(help="Do not stop trials early that are below the median.")] = True,
     recipe: Recipes = None,
     loss: Loss = None,
     mining: Mining = None,
@@ -77,7 +78,7 @@ def tune(
     steps: Steps = None,
     learning_rate: LearningRate = None,
     freeze: Freeze = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of the search.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the split and the search.")] = 0,
     protocol: Protocol = None,
     fold: Fold = None,
     option: Options = None,
@@ -87,7 +88,7 @@ def tune(
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Search for the settings of a loss that score best on validation classes."""
+    """Search for the best settings of a loss, on validation classes."""
     from vicinal.data import load
     from vicinal.recipes import find_space
     from vicinal.runs.draft import settled_recipe
@@ -101,12 +102,12 @@ def tune(
     trust = Trust.of(allow_code or ())
 
     changes = typed_settings(context.params)
-    allowed = asked_budget(budget, changes)
+    allowed = requested_budget(budget, changes)
     changes |= allowed.settings()
     changes["seed"] = seed
     wanted = Recipe.read(*(recipe or []), trust=trust, **changes)
     if wanted.data is None:
-        raise InputError("What is to be searched on? Give a dataset's name or path: vicinal tune photos/ --trials 30")
+        raise InputError("No dataset given. Pass one, or a recipe that names one: vicinal tune photos/")
     whole = load(wanted.data, skip_bad=wanted.skip_bad, allow_code=trust.sources)
     wanted, notes = settled_recipe(whole, recipe or [], changes, allowed.images, trust)
     say_notes(notes)
@@ -135,5 +136,5 @@ def tune(
         return
     typer.echo(str(tuned))
     if plot is not None:
-        typer.echo(f"The search is drawn in {plot}.")
-    typer.echo(f"The best recipe is in {out}; train with it: vicinal train --recipe {out} --out runs/tuned")
+        typer.echo(f"Plot: {plot}")
+    typer.echo(f"Best recipe: {out}\nNext: vicinal train --recipe {out} --out runs/tuned")

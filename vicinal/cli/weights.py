@@ -18,21 +18,19 @@ __all__ = ["weights"]
 
 
 def weights(
-    loss: Annotated[list[str], typer.Argument(help="One or more losses; each gets a panel.")],
-    out: Annotated[Path, typer.Option(help="Where to draw the figure (.png, .svg, .pdf).")] = Path("weights.png"),
-    mining: Annotated[str | None, typer.Option(help="A miner that works before the loss.")] = None,
+    loss: Annotated[list[str], typer.Argument(help="Losses to plot, one panel each.")],
+    out: Annotated[Path, typer.Option(help="File to write (.png, .svg or .pdf).")] = Path("weights.png"),
+    mining: Annotated[str | None, typer.Option(help="Miner, such as semi_hard.")] = None,
     geometry: Annotated[
         str | None,
-        typer.Option(help="Draw losses on distances as if on this: cosine for the step of the pair-weighting view."),
+        typer.Option(help="Similarity on the x axis, such as cosine.", show_default="that of the loss"),
     ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="Option of the losses: name=value.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON, for scripts.")] = False,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", help="Option of the losses.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON.")] = False,
     quiet: Quiet = False,
     allow_code: AllowCode = None,
 ) -> None:
-    """Draw the weight of a pair over its similarity, and say which similarities it depends on."""
+    """Plot the weight that a loss gives to a pair, as a function of its similarity."""
     from vicinal.mining import MINERS, find_miner
     from vicinal.objectives import find_objective, options_of
     from vicinal.weights import plot_weights, similarity_types, weight_curves
@@ -41,7 +39,7 @@ def weights(
 
     miner = find_miner(mining, trust) if mining else None
     if miner in (MINERS["distance_weighted"], MINERS["random"]):
-        raise InputError(f"{mining} draws pairs at random, so the weight of a pair is not a curve: use another miner.")
+        raise InputError(f"{mining} samples pairs at random, so pair weights are not a curve; use another miner.")
     options: dict[str, Any] = parse_pairs(option or [], "--option")
     prepare_figure(out, "--out")
     curves, types = {}, {}
@@ -59,5 +57,5 @@ def weights(
     console = Console()
     for name, dependencies in types.items():
         ticks = ", ".join(f"{kind} {'yes' if does else 'no'}" for kind, does in dependencies.items())
-        console.print(f"{name}: depends on similarities: {ticks}", highlight=False, soft_wrap=True)
-    console.print(f"Drawn to {out}", highlight=False, soft_wrap=True)
+        console.print(f"{name} depends on similarities: {ticks}", highlight=False, soft_wrap=True)
+    console.print(f"Wrote {out}", highlight=False, soft_wrap=True)

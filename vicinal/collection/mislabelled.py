@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.sparse import coo_array
 from scipy.special import expit, logsumexp
 
 from vicinal.errors import InputError
@@ -180,7 +181,7 @@ def _log_softmax(scores: Float32[np.ndarray, "n c"]) -> Float32[np.ndarray, "n c
 # The probability that a label is wrong, from neighbours, class models and regressions.
 
 NEIGHBOURS = 50
-ROUNDS = 2  # rounds of reweighting labels by their probability of being right; a third changes nothing
+ROUNDS = 3  # rounds of reweighting labels by their probability of being right
 WIDTHS = (0.1, 0.3)  # widths of the voting kernels, in units of the distance between the first and last neighbour
 VOTES, MODEL, REGRESSION = [0, 1], 2, 4  # positions of the kinds of evidence; the last is optional
 SHRINKAGES = (0.02, 0.1, 0.3, 0.7)
@@ -189,7 +190,12 @@ RIVALS = 12  # other classes that an item is compared with: this many by votes, 
 STEPS = 50  # expectation-maximisation steps for the weights of opinions
 DRAWN = 8  # random classes that represent all classes that are not rivals
 UNSEEN = 0.05  # votes of a class that no neighbour has
-SHARE = (2.0, 40.0)  # Beta prior of the share of wrong labels: a few per cent, unless the data says otherwise
+CORE = 1 / 3  # share of the items predicted to be of a class that are its core: those most surely predicted
+SHARE = (8.0, 40.0)  # wrong and right labels that are added to those counted in the cores: a prior of few wrong ones
+HARD = 0.75  # share of the errors that the evidence expects in a core which is not counted as wrong labels
+POOLED = 8.0  # labels at the share of all classes that are added to those counted in the core of a class
+SPREAD = 1.0  # wrong labels of a class that are spread over all other classes, beside those counted
+MOST_WRONG = 0.45  # largest share of wrong labels of a class
 AFFORDABLE = 2e10  # items x dimensions x classes up to which regressions take a minute or two
 BLOCK = 1 << 22  # numbers in a block of fits to classes
 
@@ -200,7 +206,7 @@ class Suspect:
     """Item whose label is probably wrong.
 
     Attributes:
-        place: Index of the item.
+        index: Index of the item.
         label: Current label.
         proposed: Label that would agree with its neighbours.
         score: Probability, between 0 and 1, that the label is wrong.
@@ -208,7 +214,7 @@ class Suspect:
         other: Indices of its nearest neighbours with the proposed label.
     """
 
-    place: int
+    index: int
     label: Any
     proposed: Any
     score: float
@@ -218,7 +224,7 @@ class Suspect:
     def as_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
         return {
-            "place": self.place,
+            "index": self.index,
             "label": str(self.label),
             "proposed": str(self.proposed),
             "score": self.score,
@@ -275,7 +281,7 @@ def find_mislabelled(
         >>> labels = digits.target.copy()
         >>> labels[7] = 3
         >>> suspect = find_mislabelled(digits.data, labels, distance="euclidean")[0]
-        >>> suspect.place, suspect.label, suspect.proposed
+        >>> suspect.index, suspect.label, suspect.proposed
         (7, 3, 7)
     """
     items = as_embeddings(embeddings)
@@ -305,17 +311,20 @@ def doubt_labels(
 
     There are three kinds of evidence about an item, each computed without the item itself: its neighbours, which vote
     for their labels with a weight that decreases with distance; the classes as Gaussians with a shared covariance; and,
-    if items x dimensions x classes is at most 2e10, regressions on the other items. The weight of each, and the share
-    of wrong labels, are fitted to the labels, which may themselves be wrong:
-    p(label) = (1 - share) p(class) + share / (classes - 1) (1 - p(class)). Labels that are probably wrong count less in
-    the next round. The result is a mean of the probabilities from each kind of evidence alone and from all together,
-    weighted by how well each explains the labels.
+    if items x dimensions x classes is at most 2e10, regressions on the other items.
+
+    How often a class i is labelled j is counted in the core of class i: the third of the items predicted to be of class
+    i that are most surely so, whatever their labels. Hard items are rarely in a core, wrong labels are as frequent
+    there as elsewhere. The weight of each kind of evidence is then fitted to the labels, given these shares:
+    p(label j) = sum_i p(i) p(j labelled | i). Labels that are probably wrong count less in the next round. The result
+    is a mean of the probabilities from each kind of evidence alone and from all together, weighted by how well each
+    explains the labels.
 
     The label is compared with the single most likely other class, not with all others together: an item that could
     belong to any of ten classes is hard, but hard items are not mislabelled ones.
 
     Formula:
-        p(wrong) : p(right) = share / (classes - 1) max_i p(i) : (1 - share) p(label)
+        p(wrong) : p(right) = max_i p(i) p(label | i) : p(label) p(label | label)
 
     Args:
         embeddings: One row per item.
@@ -344,16 +353,101 @@ def doubt_labels(
     weights = np.array([0.5] * len(WIDTHS) + [0.1, 0.5])
     for _ in range(ROUNDS):
         rivals, evidence = _evidence(rows, codes, len(classes), neighbours, farness / unit, believed, judged)
-        weights, share = _fit(evidence[judged], weights, len(classes))
-        odds, proposed = _log_odds(rivals, evidence @ weights, share, len(classes))
+        candidates = Candidates(rivals, codes, judged, len(classes))
+        noise, _ = _noise(candidates, _log_probabilities(evidence @ weights, len(classes)), None)
+        weights = _fit(evidence[judged], noise[judged], weights, len(classes))
+        noise, _ = _noise(candidates, _log_probabilities(evidence @ weights, len(classes)), noise)
+        weights = _fit(evidence[judged], noise[judged], weights, len(classes))
+        odds, proposed = _log_odds(candidates, evidence @ weights, noise)
         believed = np.where(judged, expit(-odds), 1.0)
     if rows.size * len(classes) <= AFFORDABLE:
         regressed = np.take_along_axis(left_out_log_likelihoods(rows, codes, believed), rivals, axis=1)
         evidence = np.concatenate([evidence, regressed[:, :, None]], axis=2)
-    pooled, share = _pooled(evidence, judged, len(classes))
-    odds, proposed = _log_odds(rivals, pooled, share, len(classes))
+    pooled = _pooled(evidence, noise, judged, len(classes))
+    noise, share = _noise(candidates, pooled, noise)
+    odds, proposed = _log_odds(candidates, pooled, noise)
     odds[~judged] = -np.inf
     return LabelDoubts(tuple(classes), codes, expit(odds), odds, proposed, share)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Classes that each item may belong to.
+
+    Attributes:
+        rivals: Candidate classes of each item, its own first.
+        codes: Class of each item.
+        judged: Whether an item's class has others, so that there is evidence about it.
+        classes: Number of classes.
+    """
+
+    rivals: Int64[np.ndarray, "n r"]
+    codes: Int64[np.ndarray, " n"]
+    judged: Bool[np.ndarray, " n"]
+    classes: int
+
+    @property
+    def compared(self) -> int:
+        """Number of columns that are compared; those after them are drawn, and represent all other classes."""
+        return 1 + min(2 * RIVALS, self.classes - 1)
+
+
+def _noise(
+    candidates: Candidates, likely: Float64[np.ndarray, "n r"], before: Float64[np.ndarray, "n r"] | None
+) -> tuple[Float64[np.ndarray, "n r"], float]:
+    """Return the probability of each item's label if it is of each candidate class, and the share of wrong labels.
+
+    The share of wrong labels of a class is counted in its core. Which class they name is counted among the items that
+    are more likely than not of another class than their label's; pairs of classes are confused in both directions.
+
+    Args:
+        candidates: Candidate classes of each item.
+        likely: Log probability of each candidate class.
+        before: An earlier result; without one, items of the cores alone are counted.
+    """
+    rivals, codes, classes = candidates.rivals, candidates.codes, candidates.classes
+    core, predicted = _core(candidates, likely)
+    wrong = core[predicted[core] != codes[core]]
+    sizes = np.bincount(predicted[core], minlength=classes)
+    counts = np.bincount(predicted[wrong], minlength=classes).astype(np.float64)
+    expected = HARD * (1.0 - np.exp(likely[core, : candidates.compared].max(axis=1))).sum()
+    counts *= max(0.0, 1.0 - expected / max(len(wrong), 1))
+    share = float((counts.sum() + SHARE[0]) / (len(core) + sum(SHARE)))
+    shares = np.minimum((counts + POOLED * share) / (sizes + POOLED), MOST_WRONG)
+    if before is None:
+        pairs = coo_array((np.ones(len(wrong)), (predicted[wrong], codes[wrong])), shape=(classes, classes))
+    else:
+        joint = np.exp(likely + _standing_for(rivals.shape[1], classes)) * before
+        joint /= joint.sum(axis=1, keepdims=True)
+        item, column = np.nonzero((joint[:, 1:] > 0.5) & candidates.judged[:, None])
+        named = (rivals[item, column + 1], codes[item])
+        pairs = coo_array((joint[item, column + 1], named), shape=(classes, classes))
+    both = (pairs + 0.5 * pairs.T).tocsr()
+    totals = both.sum(axis=1) + SPREAD
+    own = np.repeat(codes, rivals.shape[1] - 1)
+    others = rivals[:, 1:]
+    named_own = np.asarray(both[others.ravel(), own]).reshape(others.shape)
+    noise = np.empty(rivals.shape)
+    noise[:, 0] = 1.0 - shares[codes]
+    noise[:, 1:] = shares[others] * (named_own + SPREAD / (classes - 1)) / totals[others]
+    return noise, share
+
+
+def _core(
+    candidates: Candidates, likely: Float64[np.ndarray, "n r"]
+) -> tuple[Int64[np.ndarray, " m"], Int64[np.ndarray, " n"]]:
+    """Return the items in the cores of the classes, and the class that is predicted for each item.
+
+    The core of a class is the third of the items predicted to be of it that are most surely so. Neither prediction nor
+    sureness depends on the item's own label.
+    """
+    compared = likely[:, : candidates.compared]
+    predicted = candidates.rivals[np.arange(len(likely)), compared.argmax(axis=1)]
+    order = np.lexsort((-compared.max(axis=1), predicted))
+    order = order[candidates.judged[order]]
+    ordered = predicted[order]
+    rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    return order[rank < np.ceil(CORE * np.bincount(ordered)[ordered])], predicted
 
 
 def _evidence(
@@ -399,9 +493,12 @@ def _evidence(
 
 
 def _pooled(
-    evidence: Float64[np.ndarray, "n r e"], judged: Bool[np.ndarray, " n"], classes: int
-) -> tuple[Float64[np.ndarray, "n r"], float]:
-    """Return the log probability of each rival in the mean of several opinions, and the share of wrong labels.
+    evidence: Float64[np.ndarray, "n r e"],
+    noise: Float64[np.ndarray, "n r"],
+    judged: Bool[np.ndarray, " n"],
+    classes: int,
+) -> Float64[np.ndarray, "n r"]:
+    """Return the log probability of each rival in the mean of several opinions.
 
     Each kind of evidence is an opinion, and all kinds together are one more. A product of opinions is dominated by the
     most extreme one, often the class models; in the mean, a label is doubted only if no opinion supports it. The weight
@@ -411,18 +508,21 @@ def _pooled(
     opinions = []
     for kinds in (VOTES, [MODEL], [kind for kind in everything if kind == REGRESSION], everything):
         if kinds:
-            weights, share = _fit(evidence[judged][:, :, kinds], np.full(len(kinds), 0.5), classes)
-            scores = evidence[:, :, kinds] @ weights
-            total = logsumexp(scores + _standing_for(evidence.shape[1], classes), axis=1, keepdims=True)
-            opinions.append(scores - total)
-    own = np.exp([opinion[judged, 0] for opinion in opinions])
-    seen = (1.0 - share) * own + share / (classes - 1) * (1.0 - own)  # share: that of the last opinion, by all together
+            weights = _fit(evidence[judged][:, :, kinds], noise[judged], np.full(len(kinds), 0.5), classes)
+            opinions.append(_log_probabilities(evidence[:, :, kinds] @ weights, classes))
+    stand = _standing_for(evidence.shape[1], classes)
+    seen = np.stack([(np.exp(opinion[judged] + stand) * noise[judged]).sum(axis=1) for opinion in opinions])
     parts = np.full((len(opinions), 1), 1.0 / len(opinions))
     for _ in range(STEPS):
         explained = parts * seen
         explained /= explained.sum(axis=0)
-        parts = (explained.sum(axis=1, keepdims=True) + 1.0) / (own.shape[1] + len(opinions))
-    return logsumexp(opinions, axis=0, b=parts[:, :, None]), share
+        parts = (explained.sum(axis=1, keepdims=True) + 1.0) / (seen.shape[1] + len(opinions))
+    return logsumexp(opinions, axis=0, b=parts[:, :, None])
+
+
+def _log_probabilities(scores: Float64[np.ndarray, "n r"], classes: int) -> Float64[np.ndarray, "n r"]:
+    """Return the log probability of each candidate class, from its score."""
+    return scores - logsumexp(scores + _standing_for(scores.shape[1], classes), axis=1, keepdims=True)
 
 
 def _standing_for(columns: int, classes: int) -> Float64[np.ndarray, " r"]:
@@ -456,45 +556,50 @@ def _surprise(fits: Float64[np.ndarray, "n c"], codes: Int64[np.ndarray, " n"]) 
 
 
 def _fit(
-    evidence: Float64[np.ndarray, "n r e"], start: Float64[np.ndarray, " e"], classes: int
-) -> tuple[Float64[np.ndarray, " e"], float]:
-    """Return the weights of the kinds of evidence and the share of wrong labels that explain the labels best."""
-    chosen = evidence[np.unique(np.linspace(0, len(evidence) - 1, FITTED_ON).round().astype(int))]
-    stand = _standing_for(evidence.shape[1], classes)
-    wrong, right = SHARE
+    evidence: Float64[np.ndarray, "n r e"],
+    noise: Float64[np.ndarray, "n r"],
+    start: Float64[np.ndarray, " e"],
+    classes: int,
+) -> Float64[np.ndarray, " e"]:
+    """Return the weights of the kinds of evidence that explain the labels best.
 
-    def surprise(values: Float64[np.ndarray, " v"]) -> tuple[float, Float64[np.ndarray, " v"]]:
-        weights, share = values[:-1], values[-1]
+    Args:
+        evidence: Evidence for each candidate class of each item.
+        noise: Probability of an item's label if it is of each candidate class.
+        start: Weights to start from.
+        classes: Number of classes.
+    """
+    fitted_on = np.unique(np.linspace(0, len(evidence) - 1, FITTED_ON).round().astype(int))
+    chosen, labelled = evidence[fitted_on], noise[fitted_on]
+    stand = _standing_for(evidence.shape[1], classes)
+
+    def surprise(weights: Float64[np.ndarray, " e"]) -> tuple[float, Float64[np.ndarray, " e"]]:
         scores = chosen @ weights + stand
         likely = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
-        own, elsewhere = likely[:, 0], share / (classes - 1)
-        seen = (1.0 - share) * own + elsewhere * (1.0 - own)
-        slope = own * (chosen[:, 0] - np.einsum("nr,nre->ne", likely, chosen)).T
-        by_weights = -((1.0 - share - elsewhere) / seen * slope).sum(axis=1)
-        by_share = -(((1.0 - own) / (classes - 1) - own) / seen).sum()
-        prior = -(wrong - 1.0) * np.log(share) - (right - 1.0) * np.log1p(-share) + 0.5 * np.square(weights).sum()
-        by_share += -(wrong - 1.0) / share + (right - 1.0) / (1.0 - share)
-        return float(-np.log(seen).sum() + prior), np.append(by_weights + weights, by_share)
+        joint = likely * labelled
+        seen = joint.sum(axis=1)
+        slope = -np.einsum("nr,nre->e", joint / seen[:, None] - likely, chosen)
+        return float(-np.log(seen).sum() + 0.5 * np.square(weights).sum()), slope + weights
 
-    bounds = [(0.0, 20.0)] * len(start) + [(1e-4, 0.5)]
-    solution = minimize(surprise, np.append(start, 0.03), jac=True, method="L-BFGS-B", bounds=bounds)
-    return solution.x[:-1], float(solution.x[-1])
+    solution = minimize(surprise, start, jac=True, method="L-BFGS-B", bounds=[(0.0, 20.0)] * len(start))
+    return np.asarray(solution.x)
 
 
 def _log_odds(
-    rivals: Int64[np.ndarray, "n r"], scores: Float64[np.ndarray, "n r"], share: float, classes: int
+    candidates: Candidates, scores: Float64[np.ndarray, "n r"], noise: Float64[np.ndarray, "n r"]
 ) -> tuple[Float64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
-    """Return the log odds of the most likely other class against the label's, and that class.
+    """Return the log odds of a wrong label, by the most likely other class, and the class to propose instead.
+
+    The class that is proposed is the one with the best score, however often it is labelled so.
 
     Args:
-        rivals: Candidate classes of each item, its own first.
+        candidates: Candidate classes of each item.
         scores: Score of each candidate class.
-        share: Share of wrong labels.
-        classes: Number of classes.
+        noise: Probability of an item's label if it is of each candidate class.
     """
-    here, best = np.arange(len(rivals)), 1 + scores[:, 1:].argmax(axis=1)
-    ratio = scores[here, best] - scores[:, 0]
-    return np.log(share / (1.0 - share) / (classes - 1)) + ratio, rivals[here, best]
+    joint = (scores + np.log(noise))[:, : candidates.compared]
+    best = 1 + scores[:, 1 : candidates.compared].argmax(axis=1)
+    return joint[:, 1:].max(axis=1) - joint[:, 0], candidates.rivals[np.arange(len(joint)), best]
 
 
 def _nearest_of(

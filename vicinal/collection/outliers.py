@@ -29,7 +29,7 @@ class Outlier:
     """Item that is far from all classes.
 
     Attributes:
-        place: Index of the item.
+        index: Index of the item.
         label: Label of the item; None without labels.
         score: Distance to the nearest class beyond the usual distance of its label, in robust standard deviations.
         distance: Distance to its k-th neighbour in the nearest class.
@@ -37,7 +37,7 @@ class Outlier:
         nearest: Indices of its k nearest neighbours of any class.
     """
 
-    place: int
+    index: int
     label: Any
     score: float
     distance: float
@@ -48,7 +48,7 @@ class Outlier:
         """Return all fields, for JSON."""
         label = None if self.label is None else str(self.label)
         return {
-            "place": self.place,
+            "index": self.index,
             "label": label,
             "score": self.score,
             "distance": self.distance,
@@ -80,7 +80,7 @@ def find_outliers(
         least: Smallest score that is listed.
 
     Example:
-        >>> find_outliers([[0.0], [0.1], [0.2], [0.3], [0.4], [9.0]], k=2, distance="euclidean")[0].place
+        >>> find_outliers([[0.0], [0.1], [0.2], [0.3], [0.4], [9.0]], k=2, distance="euclidean")[0].index
         5
     """
     items = as_embeddings(embeddings)

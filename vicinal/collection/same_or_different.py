@@ -1,7 +1,8 @@
-"""Same or different as a scikit-learn estimator: a threshold with a guarantee, fitted on embeddings and classes."""
+"""Same or different as a scikit-learn estimator: a threshold at a rate of false matches, fitted on embeddings."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from jaxtyping import Bool, Float64
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal.embedder._calibrate import calibration_of
+from vicinal.embedder.calibration import Calibration
 from vicinal.errors import InputError
-from vicinal.evaluation.threshold import promise_threshold
+from vicinal.evaluation.threshold import choose_threshold
 from vicinal.neighbours.inputs import as_embeddings
 from vicinal.neighbours.similarity import exact_pairs, readable, vectors
 
@@ -20,24 +21,25 @@ __all__ = ["SameOrDifferent"]
 
 
 class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
-    """Predicts whether two items belong to the same class, with a guarantee for unseen classes.
+    """Predicts whether two items belong to the same class, at a rate of false matches for unseen classes.
 
-    With the given confidence, over the choice of the classes that it is fitted on, at most a share `false_matches` of
-    the pairs of two new classes are called the same; see `vicinal.evaluation.threshold`. Fit it on classes that were
-    not used to train the embeddings.
+    What is known of this rate depends on the level, and the level on the number of classes; see
+    `vicinal.evaluation.threshold`. Fit it on classes that were not used to train the embeddings.
 
     It is fitted on items and predicts pairs: an array [n, 2, d], or a matrix [2 n, d] in which two consecutive rows are
     a pair, so that earlier steps of a Pipeline can transform them.
 
     Args:
-        false_matches: Guaranteed rate of false matches.
-        confidence: Confidence of the guarantee.
+        false_matches: Share of the pairs of items of two new classes that may be called the same.
+        level: "estimate", "bound", "average", "guarantee" or "auto".
+        per: "classes" if every pair of classes counts the same, "items" if every pair of items does.
+        confidence: Confidence of a bound, a guarantee or the interval of an estimate.
         distance: "cosine" or "euclidean".
         prior: Prior probability of "same", for `predict_proba`.
 
     Attributes:
         threshold_: Similarity from which two items are called the same: the cosine, or minus the distance.
-        true_matches_: Share of the pairs of a class that are recognised, mean over classes.
+        calibration_: The threshold with all that is known of it; `print(rule.calibration_)` says it in words.
         classes_: Different and same: False and True.
         n_features_in_: Dimension of the embeddings.
 
@@ -51,9 +53,16 @@ class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, false_matches: float = 0.01, confidence: float = 0.95, distance: str = "cosine", prior: float = 0.5
+        self,
+        false_matches: float = 0.01,
+        level: str = "auto",
+        per: str = "classes",
+        confidence: float = 0.95,
+        distance: str = "cosine",
+        prior: float = 0.5,
     ) -> None:
-        self.false_matches, self.confidence, self.distance, self.prior = false_matches, confidence, distance, prior
+        self.false_matches, self.level, self.per, self.confidence = false_matches, level, per, confidence
+        self.distance, self.prior = distance, prior
 
     def fit(self, X: Any, y: Any) -> SameOrDifferent:  # noqa: N803
         """Choose the threshold.
@@ -63,15 +72,21 @@ class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
             y: Class of each item.
 
         Raises:
-            InputError: If there are too few classes for the guarantee; the message says how many are needed.
+            InputError: If there are too few classes for the level; the message says how many are needed.
         """
         rows = as_embeddings(X)
-        promise = promise_threshold(
-            rows, y, false_matches=self.false_matches, confidence=self.confidence, distance=self.distance
+        chosen = choose_threshold(
+            rows,
+            y,
+            false_matches=self.false_matches,
+            level=self.level,
+            per=self.per,
+            confidence=self.confidence,
+            distance=self.distance,
         )
-        self.threshold_, self.true_matches_ = promise.threshold, promise.true_matches
+        self.calibration_ = Calibration(**asdict(chosen))
+        self.threshold_ = chosen.threshold
         self.classes_, self.n_features_in_ = np.array([False, True]), rows.shape[1]
-        self._rule = calibration_of(promise)
         return self
 
     def similarity(self, X: Any) -> Float64[np.ndarray, " n"]:  # noqa: N803
@@ -94,7 +109,7 @@ class SameOrDifferent(BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Float64[np.ndarray, "n 2"]:  # noqa: N803
         """Return the probabilities of different and same, by isotonic regression on the classes of the fit."""
         similarity = self.similarity(X)
-        same = self._rule.probability(similarity, prior=self.prior)
+        same = self.calibration_.probability(similarity, prior=self.prior)
         return np.column_stack([1 - same, same])
 
     def _sides(self, pairs: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,7 +20,7 @@ from vicinal._util.code import Trust
 from vicinal._util.files import write_atomically
 from vicinal._util.machine import cores
 from vicinal._util.reading import read_json
-from vicinal.comparing.baselines import UntrainedNetworks, run_baselines
+from vicinal.comparing.baselines import UntrainedNetworks, other_networks, run_baselines
 from vicinal.comparing.contestants import DEMANDS, OF_THE_LOSS
 from vicinal.comparing.executor import Processes
 from vicinal.comparing.features import compute_features
@@ -27,13 +28,16 @@ from vicinal.comparing.grid import (
     Execution,
     RunContestant,
     TuneContestant,
+    check_searched,
     climb_rates,
     get_ready,
     run_grid,
     rungs_of,
     say,
     search_settings,
+    try_twice_the_budget,
 )
+from vicinal.comparing.networks import choose_network
 from vicinal.comparing.plan import Access, Method, as_names, plan
 from vicinal.comparing.progress import opening_words
 from vicinal.embedder.folder import DESCRIPTION, FORMER_BEST
@@ -92,7 +96,7 @@ def comparison_folder(folder: Path, stated: dict[str, Any]) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise InputError(
-            f"Another process is at work on the comparison in {folder}: wait for it, or choose another --out."
+            f"Another process is using the comparison in {folder}; wait for it, or choose another --out."
         ) from None
     except OSError as error:
         raise DataError(
@@ -118,7 +122,7 @@ def _agree(folder: Path, stated: dict[str, Any]) -> None:
     if names:
         listed = "\n".join(f"  - {name} was {former.get(name)!r} and is now {stated.get(name)!r}" for name in names)
         raise InputError(
-            f"{folder} holds a comparison under other conditions:\n{listed}\nGive the same ones to go on with it "
+            f"{folder} holds a comparison under other conditions:\n{listed}\nUse the same settings to resume it "
             "(losses, dims, backbones and seeds may be added), or choose another --out."
         )
 
@@ -164,11 +168,11 @@ def compare(
     out: str | Path = "runs/comparison",
     recipe: Recipe | str | Path | Sequence[str | Path] | None = None,
     dims: Sequence[int] = (),
-    backbones: Sequence[str | Callable[..., Any]] = (),
-    seeds: int = 1,
+    backbones: Sequence[Any] = (),
+    seeds: int | None = None,
     budget: str | None = None,
     same_batches: bool = False,
-    rates: int = RUNGS,
+    rates: int | None = None,
     tune: int = 0,
     sampler: str = "tpe",
     jobs: int | None = None,
@@ -201,8 +205,9 @@ def compare(
         recipe: Shared conditions: a recipe, or its name or path; later ones of several override earlier ones. If
             neither this nor any loss is a recipe, network and budget are chosen by the data (`vicinal.runs.draft`).
         dims: Embedding dimensions to compare, by default the recipe's.
-        backbones: Networks to compare, by default the recipe's.
-        seeds: Number of seeds.
+        backbones: Networks to compare, by name or class, or as tuples of that and their options; by default the
+            recipe's, or of the pretrained networks on this machine the one that scores best on the training classes.
+        seeds: Number of seeds; by default 3 for heads on fixed features, which are trained in seconds, and otherwise 1.
         budget: Budget of each run, the same for all: "500" (steps), "64000images" or "64kimages" (each loss takes the
             number of steps that its own batches need), "90s", "5m" or "1h" (training time). The default is the steps
             of the recipe, or a number of images that suits the data. Without a recipe, a run of 20 or more evaluations
@@ -211,9 +216,8 @@ def compare(
             each loss has the batches of its paper, with the same number of images: losses on proxies need many classes
             with one item each, and fail with other batches.
         rates: Number of learning rates that each loss tries, half an order of magnitude apart around that of its
-            recipe. The best one on the validation classes of the first seed and fold is used for all seeds and folds.
-            1 uses the rates of the recipes; so do `learning_rate` among the changes and data without validation
-            classes.
+            recipe. The best one on validation classes is used for all seeds and folds. 1 uses the rates of the recipes;
+            so do `learning_rate` among the changes and data without validation classes.
         tune: Number of trials of the search for each loss's settings, the same for all and including the learning
             rates; 0 for no search. After the rates, it searches the composition of batches and the options of the
             loss, on the same validation classes.
@@ -241,17 +245,27 @@ def compare(
         >>> len(board.records), [entry.name for entry in board.baselines]
         (4, ['untrained', 'untrained, PCA to 8', 'chance'])
     """
-    if min(seeds, jobs or 1, rates) < 1 or tune < 0:
+    settings = flat(changes)
+    if "seed" in settings:
+        raise InputError("A comparison runs the seeds 0, 1, 2, ...: give their number with seeds= (--seeds).")
+    if rates is not None and rates > 1 and "learning_rate" in settings:
+        raise InputError(
+            f"rates = {rates} tries several learning rates, and learning_rate = {settings['learning_rate']} fixes one: "
+            "give one of them."
+        )
+    rates = RUNGS if rates is None else rates
+    if min(1 if seeds is None else seeds, 1 if jobs is None else jobs, rates) < 1 or tune < 0:
         raise InputError(
             f"seeds, jobs and rates must be at least 1 and tune at least 0; got {seeds}, {jobs}, {rates} and {tune}."
         )
-    if budget is not None and {"steps", "seconds"} & flat(changes).keys():
-        raise InputError("budget says how long runs train, and so do steps and seconds: give one of them.")
+    if budget is not None and {"steps", "seconds"} & settings.keys():
+        raise InputError("budget, steps and seconds set the same limit: give only one of them.")
     if tune:
         look_up("sampler", sampler, SAMPLERS)
     named = as_names(losses)
     typed = [name for name, loss in zip(named, losses or named, strict=True) if not isinstance(loss, Path)]
-    trust = Trust.of(allow_code) | Trust.typed([*typed, *backbones, *changes.values(), data])
+    names = [backbone[0] if isinstance(backbone, tuple) else backbone for backbone in backbones]
+    trust = Trust.of(allow_code) | Trust.typed([*typed, *names, *changes.values(), data])
     planned = plan(
         data,
         named,
@@ -262,7 +276,11 @@ def compare(
         same_batches=same_batches,
         budget=Budget() if budget is None else read_budget(budget),
         changes=changes,
-        access=Access(trust, check="looks" if progress else "content"),  # looks are needed for the note on leaks
+        access=Access(
+            trust,
+            check="looks" if progress else "content",  # looks are needed for the note on leaks
+            choose_network=partial(choose_network, cache=cache, workers=workers),
+        ),
     )
     whole, splits, grid = planned.data, planned.splits, planned.grid
     how = _execution(planned.stays_here, jobs, ray, retry_failed=retry_failed, progress=progress)
@@ -270,9 +288,10 @@ def compare(
         first = grid[0].recipe
         for line in opening_words(first, whole, splits.of(first), planned.notes, panel=losses is None):
             say(line)  # one by one: the search for duplicates across the split takes a while
-    if "learning_rate" in changes or not planned.can_choose:
+    if "learning_rate" in settings or not planned.can_choose:
         rates = 1
-    rungs = rungs_of(grid, min(rates, tune) if tune else rates) if rates > 1 else []
+    tries = rates > 1 or planned.shared.cross_validated
+    rungs = rungs_of(grid, min(rates, tune) if tune else rates) if tries else []
     folder, data_hash = Path(out), whole.hash()
     run = RunContestant(
         data=whole,
@@ -296,15 +315,23 @@ def compare(
         networks = UntrainedNetworks(whole, cache, workers)
         recipes = [contestant.recipe for contestant in grid]
         compute_features(recipes, whole, networks, splits, cache=cache, workers=workers, say=say if progress else None)
-        baselines = run_baselines(grid, run, networks, splits, journal, retry_failed=retry_failed, progress=progress)
+        untrained = [*grid, *other_networks(grid, planned.networks)]
+        baselines = run_baselines(
+            untrained, run, networks, splits, journal, retry_failed=retry_failed, progress=progress
+        )
         del networks  # its features are on disk, or no longer needed
         if rungs:
             grid = climb_rates(grid, rungs, run, how, journal)
         if any(contestant.tuning_trials < tune for contestant in grid):
             search = TuneContestant(data=whole, out=folder, trials=tune, sampler=sampler, cache=cache)
-            grid, broken = search_settings(grid, search, how)
+            before = grid
+            grid, broken = search_settings(before, search, how)
+            if planned.shared.cross_validated:
+                grid = check_searched(before, grid, run, how, journal)
             for contestant, reason in broken:
                 journal.append(run.failed(contestant, reason))
+        if planned.shared.cross_validated:
+            grid = try_twice_the_budget(grid, run, how, journal)
         tried = [record.key for record in journal.records if record.role == "rung"]
         run_grid("runs", grid, run, how, journal)
         for key in tried:  # rungs whose settings a search has changed
@@ -324,7 +351,7 @@ def _execution(
     """Return how to execute runs; functions that other processes cannot import require running in this one."""
     if stays_here and (ray is not None or (jobs or 1) > 1):
         raise InputError(
-            f"Other processes cannot import {', '.join(stays_here)}: put it into a file under a name of its own "
+            f"Other processes cannot import {', '.join(stays_here)}: define it in a file "
             "(def my_loss(...) in mine.py) and give mine.my_loss or 'mine.py:my_loss'; or compare with jobs=1."
         )
     if jobs is None:
@@ -349,7 +376,7 @@ def _stoppable(folder: Path) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, Interrupted):
         raise Interrupted(
-            f"The comparison was stopped. Finished runs are in {Journal(folder).path}: give the same command to go on."
+            f"The comparison was stopped. Finished runs are in {Journal(folder).path}: run the same command to resume."
         ) from None
     finally:
         if former is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from vicinal.runs.build import build_embedder
 from vicinal.runs.journal import OpenJournal
 from vicinal.runs.recipe import SCORES, Recipe
 from vicinal.runs.run import queries_by_class, recall_at, scores_by_class
+from vicinal.runs.validation import distractors_of, recorded, validation_scores
 from vicinal.training.frozen import FrozenEmbedder, Trainee
 
 __all__ = ["UntrainedNetworks", "run_baselines"]
@@ -81,9 +82,25 @@ def run_baselines(
     return list(wanted)
 
 
+def other_networks(grid: Sequence[Contestant], names: Sequence[str]) -> list[Contestant]:
+    """Return contestants that stand for other networks, which are scored without training.
+
+    Args:
+        grid: Runs of the comparison.
+        names: Pretrained networks.
+    """
+    return [
+        Contestant(UNTRAINED, contestant.recipe.changed(backbone=name), role="baseline")
+        for name in names
+        for contestant in grid
+    ]
+
+
 def _baselines(contestant: Contestant) -> list[Contestant]:
     """Return the baselines of a contestant."""
     dim = contestant.recipe.dim
+    if contestant.role == "baseline":  # of another network: chance is the same
+        return [_named(contestant, UNTRAINED, None)]
     shared = [_named(contestant, UNTRAINED, None), _named(contestant, CHANCE, None)]
     return shared if dim is None else [*shared, _named(contestant, reduced(dim), dim)]
 
@@ -108,18 +125,45 @@ def _record(
         dim = baseline.recipe.dim
         if dim is not None and dim >= network.length:
             return None
+        make = network.as_it_is if dim is None else lambda split: network.reduced(split, dim)
         return assess(
             baseline.recipe,
-            network.as_it_is if dim is None else lambda split: network.reduced(split, dim),
+            make,
             data=run.data,
             folder=Journal(run.out).run_folder(run.key(baseline)),
             keep_model=run.keep_models,
-            facts=run.facts(baseline),
+            facts={**run.facts(baseline), **_cross_validated(baseline.recipe, make, splits)},
         ).record
     except Interrupted:
         raise
     except Exception as error:  # the others continue in any case
         return run.failed(baseline, error)
+
+
+def _cross_validated(
+    recipe: Recipe, make: Callable[[Split], tuple[Embedder, Trainee]], splits: Splits
+) -> dict[str, Any]:
+    """Return the fields of a record that cross-validation determines; empty for other protocols."""
+    if not recipe.cross_validated:
+        return {}
+    names, queries, by_class, means = list[str](), list[int](), list[float | None](), list[dict[str, float]]()
+    for of_fold in recipe.by_fold():
+        split = splits.of(of_fold).without_test()
+        if split.validation is None:
+            return {}
+        model = make(split)[1]
+        validated = validation_scores(model, split.validation, recipe, distractors_of(split, recipe, cheap=True))
+        names += split.validation.class_names
+        queries += validated.queries
+        by_class += validated.by_class
+        means.append(validated.scores)
+    sizes = [len(splits.of(of_fold).validation or ()) for of_fold in recipe.by_fold()]
+    scores = {name: float(np.average([mean[name] for mean in means], weights=sizes)) for name in SCORES}
+    fields = recorded(names, queries, [by_class])
+    score = recipe.training.score
+    if fields:
+        scores[score] = float(np.average(fields["validation_per_class"], weights=fields["validation_queries"]))
+    return {"selected_on": "validation", "validation": scores, **fields, "class_curve": ()}
 
 
 @final
@@ -142,14 +186,14 @@ class UntrainedNetworks:
 
     def of(self, recipe: Recipe) -> _Network:
         """Return the network of a recipe, with the features that it has computed for earlier seeds and folds."""
-        network = self._kept.get(recipe.backbone)
+        network = self._kept.get(recipe.network)
         if network is None or network.seed != recipe.training.seed:
             embedder = _untrained(recipe, self._data)
             if network is not None and _same_weights(network.embedder, embedder):
                 network.seed = recipe.training.seed
             else:
                 network = _Network(recipe, embedder, self._cache, self._workers, lambda text: self.note(text))
-        self._kept[recipe.backbone] = network
+        self._kept[recipe.network] = network
         return network
 
 
@@ -171,7 +215,7 @@ class _Network:
             FrozenEmbedder(plain, cache=cache, workers=workers, progress=False) if is_frozen else plain
         )
         self._features: dict[str, npt.NDArray[np.float32]] = {}
-        self._axes: tuple[tuple[str, ...], PrincipalAxes] | None = None
+        self._axes: dict[tuple[tuple[str, ...], int], PrincipalAxes] = {}  # by training classes and dimension
 
     @property
     def length(self) -> int:
@@ -201,9 +245,10 @@ class _Network:
 
     def reduced(self, split: Split, dim: int) -> tuple[Embedder, FrozenEmbedder]:
         """Return the network with a head that projects onto the principal axes of the training classes' features."""
-        if self._axes is None or self._axes[0] != split.train.class_names:
-            self._axes = (split.train.class_names, principal_axes(self.features(_some_classes(split.train))))
-        head = principal_head(self._axes[1], dim, pooling=self.embedder.head.pooling)
+        wanted = split.train.class_names, dim
+        if wanted not in self._axes:
+            self._axes[wanted] = principal_axes(self.features(_some_classes(split.train)), dim)
+        head = principal_head(self._axes[wanted], dim, pooling=self.embedder.head.pooling)
         return self._known(_with_head(self.embedder, head))
 
     def _known(self, embedder: Embedder) -> tuple[Embedder, FrozenEmbedder]:
@@ -257,11 +302,13 @@ def _chance(baseline: Contestant, run: RunContestant, split: Split, untrained: R
     assert split.test is not None  # the untrained network was tested on it
     ks = recall_at(untrained.dataset)
     scores, classes = _by_chance(split.test, ks), len(split.test.class_names)
-    chosen = _by_chance(split.validation, ks) if untrained.validation and split.validation is not None else None
     return untrained.model_copy(
         update={
             **run.facts(baseline),
-            "validation": {} if chosen is None else {name: chosen[name] for name in SCORES},
+            "validation": {},
+            "validation_classes": (),
+            "validation_queries": (),
+            "validation_per_class": (),
             "test": dict(scores.overall),
             "per_class": {name: scores_by_class(scores, name, classes) for name in SCORES},
             "queries": queries_by_class(scores, classes),

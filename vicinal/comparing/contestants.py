@@ -14,6 +14,7 @@ from vicinal.objectives import ALIASES, OBJECTIVES, find_objective, without_alia
 from vicinal.recipes import expand
 from vicinal.runs.paper_settings import BATCHES, TERMS, USUAL
 from vicinal.runs.recipe import Recipe, flat, laid_over, read_tables, without_choice_on_test
+from vicinal.runs.record import Record
 
 __all__ = ["Contestant", "Draft", "demands_after_search", "described", "drafts", "is_recipe", "memory_of", "needs"]
 
@@ -111,6 +112,8 @@ class Contestant:
         tuning_images: Number of images seen in those trials, without its own.
         rates: Validation score of each learning rate that was tried; None for one that failed.
         curve: Validation scores of its recipe by step, if it was already tried.
+        validated: Fields of its record that cross-validation determined before the run.
+        folds: Records of the cross-validation of its settings.
         chosen: Names of the settings that the user chose, as in `Draft`.
     """
 
@@ -122,13 +125,16 @@ class Contestant:
     tuning_images: int = 0
     rates: Mapping[float, float | None] = field(default_factory=dict)
     curve: Mapping[int, float] = field(default_factory=dict)
+    validated: Mapping[str, Any] = field(default_factory=dict)
+    folds: tuple[Record, ...] = ()
     chosen: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         recipe = self.recipe
         fold = "" if recipe.fold is None else f", fold {recipe.fold}"
         rate = f", rate {recipe.training.learning_rate:g}" if self.role == "rung" else ""
-        return f"{self.name} ({recipe.backbone}-{recipe.dim}, seed {recipe.training.seed}{fold}{rate})"
+        dim = "" if recipe.dim is None else f"-{recipe.dim}"
+        return f"{self.name} ({recipe.network}{dim}, seed {recipe.training.seed}{fold}{rate})"
 
 
 def drafts(
@@ -150,7 +156,7 @@ def drafts(
 
     Example:
         >>> [draft.name for draft in drafts(["triplet+semi_hard", "proxy_anchor"])]
-        ['triplet + semi_hard', 'proxy_anchor']
+        ['triplet+semi_hard', 'proxy_anchor']
     """
     if not losses:
         raise InputError("A comparison needs at least one loss: see `vicinal losses`.")
@@ -178,7 +184,7 @@ def drafts(
             made.append(replace(draft, chosen=draft.chosen | stated))
     mistakes += [f"{name} is listed twice" for name in dict.fromkeys(names) if names.count(name) > 1]
     if mistakes:
-        raise InputError("The comparison has mistakes:\n" + "\n".join(f"  - {line}" for line in mistakes))
+        raise InputError("The comparison has errors:\n" + "\n".join(f"  - {line}" for line in mistakes))
     return made
 
 
@@ -257,7 +263,7 @@ def described(text: str) -> tuple[str, dict[str, Any]]:
                 own["mining"] = known_name("miner", extra, MINERS)
             except UnknownName:
                 raise UnknownName(f"addition to {loss}", extra, [*EXTRAS, *MINERS]) from None
-    return " + ".join(map(short_name, [loss, *extras])), own
+    return "+".join(map(short_name, [loss, *extras])), own
 
 
 def _attempt(values: Mapping[str, Any], mistakes: list[str], trust: Trust) -> Recipe | None:
@@ -284,18 +290,18 @@ def needs(recipe: Recipe) -> list[str]:
     """Describe what a loss requires: its miner, memory or proxies."""
     words = []
     if recipe.mining is not None:
-        words.append(f"miner {recipe.mining}")
+        words.append(f"the {recipe.mining} miner")
     if recipe.memory:
-        words.append(f"memory of {recipe.memory} past embeddings")
+        words.append(f"a memory of {recipe.memory} past embeddings")
     if recipe.cover:
-        words.append(f"cover of {recipe.cover} items per class")
+        words.append(f"a cover of {recipe.cover} items per class")
     if recipe.hierarchy:
         words.append(f"{recipe.hierarchy} groups of classes")
     if recipe.ccp is not None:
         words.append(f"chance-constrained proxies, {recipe.ccp.proxies_per_class} per class")
     elif recipe.traits.usual == "proxies":
         rate = recipe.proxy_multiplier * recipe.training.learning_rate
-        words.append(f"proxies, {recipe.proxies_per_class} per class, at a learning rate of {rate:.3g}")
+        words.append(f"proxies, {recipe.proxies_per_class} per class, with learning rate {rate:.3g}")
     return words
 
 
@@ -306,7 +312,7 @@ def demands_after_search(contestant: Contestant, best: Recipe) -> tuple[str, ...
     if best.batch != own.batch:
         words_left = [words for words in words_left if not words.startswith(BATCHES)]
         shape = f"{best.classes_per_batch} classes x {best.samples_per_class}"
-        words_left.append(f"{BATCHES} {shape}, which the search found better than {own.batch.replace('x', ' x ')}")
+        words_left.append(f"{BATCHES} {shape}, which scored better in the search than {own.batch.replace('x', ' x ')}")
     return (*needs(best), *words_left)
 
 

@@ -44,7 +44,7 @@ def compute_features(
         workers: Number of processes that decode images.
         say: Callback that receives the time estimate; None shows no progress.
     """
-    for recipe in {recipe.backbone: recipe for recipe in reversed(recipes) if recipe.freeze}.values():
+    for recipe in {recipe.network: recipe for recipe in reversed(recipes) if recipe.freeze}.values():
         network = networks.of(recipe)
         transform = train_transform(recipe, network.embedder)
         if transform is None:

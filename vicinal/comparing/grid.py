@@ -26,7 +26,9 @@ from vicinal.runs import Journal, Record, RunFiles
 from vicinal.runs._train import Bookkeeping, train
 from vicinal.runs.draft import images_per_step
 from vicinal.runs.journal import OpenJournal
+from vicinal.runs.recipe import Recipe
 from vicinal.runs.record import search_name
+from vicinal.runs.validation import choose_by_folds, gain_over_folds
 from vicinal.training.log import TIME_USED
 from vicinal.training.processes import import_fabric
 from vicinal.training.state import Hook, TrainingState
@@ -39,6 +41,7 @@ __all__ = [
     "RunContestant",
     "TrialLog",
     "TuneContestant",
+    "check_searched",
     "chosen_rates",
     "climb_rates",
     "get_ready",
@@ -46,6 +49,7 @@ __all__ = [
     "rungs_of",
     "say",
     "search_settings",
+    "try_twice_the_budget",
 ]
 
 
@@ -138,12 +142,15 @@ class RunContestant:
         A rung is trained but not tested. Its checkpoint is kept: if it is chosen, its run continues from there.
         """
         files = RunFiles(Journal(self.out).run_folder(self.key(contestant)))
+        recipe = contestant.recipe
+        # A head is trained in less time than its checkpoints take to write.
+        quick = contestant.role == "rung" and recipe.cross_validated and recipe.trains_head_only
         try:
             run = train(
-                contestant.recipe,
+                recipe,
                 data=self.data,
-                folder=files.folder,
-                resume=True,
+                folder=None if quick else files.folder,
+                resume=not quick,
                 workers=self.workers,
                 cache=self.cache,
                 progress=False,
@@ -173,14 +180,16 @@ class RunContestant:
                 write_atomically(files.error, "".join(traceback.format_exception(error)))
                 text += f" The traceback is in {files.folder.name}/{files.error.name}."
         recipe = contestant.recipe
-        return Record(
+        selected_on = "test" if recipe.select_on_test else "last" if recipe.protocol == "default" else "validation"
+        values = {
+            "selected_on": selected_on,
             **self.facts(contestant),
-            status="failed",
-            error=text,
-            recipe=recipe.model_dump(mode="json"),
-            selected_on="test" if recipe.select_on_test else "last" if recipe.protocol == "default" else "validation",
-            finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
+            "status": "failed",
+            "error": text,
+            "recipe": recipe.model_dump(mode="json"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        return Record(**values)
 
     def again(self, contestant: Contestant, record: Record) -> Record:
         """Return the record of a failed rung as the record of a run."""
@@ -202,6 +211,7 @@ class RunContestant:
             "rates": contestant.rates,
             "command": self.command,
             "notes": self.notes,
+            **contestant.validated,
         }
 
 
@@ -226,25 +236,25 @@ class TuneContestant:
 
     def log_of(self, contestant: Contestant) -> Path:
         """Return the progress file of a contestant's search."""
-        name = search_name(contestant.name, contestant.recipe.backbone, contestant.recipe.dim)
+        name = search_name(contestant.name, contestant.recipe.network, contestant.recipe.dim)
         return self.out / "tuning" / f"{name}.progress.jsonl"
 
     def __call__(self, contestant: Contestant) -> Tuned | str:
         """Return the result of the search, or the reason why there is none."""
         recipe = contestant.recipe
-        split = recipe.split(self.data).without_test()
-        log, name = self.log_of(contestant), search_name(contestant.name, recipe.backbone, recipe.dim)
+        splits = [at_fold.split(self.data).without_test() for at_fold in recipe.by_fold()]
+        log, name = self.log_of(contestant), search_name(contestant.name, recipe.network, recipe.dim)
         folder = log.parent
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            need_validation(split)
+            need_validation(splits[0])
             trials, spread = self.trials - contestant.tuning_trials, FAR
             if contestant.curve:  # the winning rung is the first trial of the search and is not rerun
                 trials, spread = trials + 1, NEAR
             tuned = run_study(
-                split,
+                splits,
                 recipe,
-                search_space(recipe, classes=len(split.train.classes), spread=spread),
+                search_space(recipe, classes=min(len(split.train.classes) for split in splits), spread=spread),
                 Trials(trials, self.sampler),
                 TrialRuns(folder / f"{name}.db", progress=False, cache=self.cache, watch=partial(TrialLog, log)),
                 start_curve=contestant.curve,
@@ -257,7 +267,7 @@ class TuneContestant:
             log.unlink(missing_ok=True)
         write_atomically(folder / f"{name}.txt", f"{tuned}\n")
         write_atomically(folder / f"{name}.toml", tuned.to_toml())
-        network = {"backbone": recipe.backbone, "dim": recipe.dim}
+        network = {"backbone": recipe.network, "dim": recipe.dim}
         tuned.summary(contestant.name).model_copy(update=network).write(self.out)
         return tuned
 
@@ -266,12 +276,22 @@ class TuneContestant:
 
 
 def rungs_of(grid: Sequence[Contestant], rungs: int) -> list[Contestant]:
-    """Return the runs to try: every loss at every rate with each network, on the first seed and fold."""
+    """Return the runs to try: every loss at every rate with each network, on the first seed.
+
+    Under cross-validation these are the runs of all folds, otherwise the run of the first fold.
+    """
     return [
-        replace(first, recipe=at_rate(first.recipe, rate, multiplier_stays=_multiplier_stays(first)), role="rung")
+        rung
         for first in first_of_each(grid)
         for rate in ladder(first.recipe.training.learning_rate, rungs)
+        for rung in fold_runs(replace(first, recipe=_at_rate(first, rate)))
     ]
+
+
+def fold_runs(contestant: Contestant) -> list[Contestant]:
+    """Return the runs that try the settings of a contestant: those of all folds under cross-validation."""
+    tried = replace(contestant, role="rung", validated={}, folds=())
+    return [replace(tried, recipe=recipe) for recipe in contestant.recipe.by_fold()]
 
 
 def chosen_rates(grid: Sequence[Contestant], tried: Sequence[tuple[Contestant, Record]]) -> list[Contestant]:
@@ -291,14 +311,21 @@ def chosen_rates(grid: Sequence[Contestant], tried: Sequence[tuple[Contestant, R
 
 
 def _at_best_rate(contestant: Contestant, records: Sequence[Record]) -> Contestant:
-    of_rate = {float(record.recipe["training"]["learning_rate"]): record for record in records}
+    of_rate: dict[float, list[Record]] = {}
+    for record in records:
+        of_rate.setdefault(float(record.recipe["training"]["learning_rate"]), []).append(record)
+    if contestant.recipe.cross_validated:
+        own = contestant.recipe.training.learning_rate
+        rates = sorted(of_rate, key=lambda rate: (rate != own, rate))
+        return by_cross_validation(contestant, [(_at_rate(contestant, rate), of_rate[rate]) for rate in rates])
+    only = {rate: of_this_rate[0] for rate, of_this_rate in of_rate.items()}
     climbed = climb(
         contestant.recipe,
-        list(of_rate),
-        lambda rungs: {rate: of_rate[rate].validation.get(of_rate[rate].score) for rate in rungs},
+        list(only),
+        lambda rungs: {rate: only[rate].validation.get(only[rate].score) for rate in rungs},
         multiplier_stays=_multiplier_stays(contestant),
     )
-    winner = None if climbed.best is None else of_rate[climbed.best]
+    winner = None if climbed.best is None else only[climbed.best]
     return replace(
         contestant,
         recipe=climbed.recipe,
@@ -307,6 +334,38 @@ def _at_best_rate(contestant: Contestant, records: Sequence[Record]) -> Contesta
         tuning_images=sum(record.images for record in records if record is not winner),
         rates=climbed.scores,
     )
+
+
+def by_cross_validation(contestant: Contestant, tried: Sequence[tuple[Recipe, Sequence[Record]]]) -> Contestant:
+    """Return a contestant with the settings that score best over all folds.
+
+    Args:
+        contestant: Run of any seed.
+        tried: Recipes that were tried, each with the records of all folds; the first one is preferred.
+    """
+    chosen = choose_by_folds(dict(enumerate(records for _, records in tried)), contestant.recipe.training.score)
+    scores = {} if chosen is None else chosen.scores
+    rates = {recipe.training.learning_rate: scores.get(index) for index, (recipe, _) in enumerate(tried)}
+    spent = replace(
+        contestant,
+        tuning_trials=len(tried) if len(tried) > 1 else 0,
+        tuning_images=sum(record.images for _, records in tried for record in records),
+        rates=dict(sorted(rates.items())) if len(rates) > 1 else {},
+    )
+    if chosen is None:
+        return spent
+    recipe, records = tried[chosen.setting]
+    return replace(
+        spent,
+        recipe=recipe.changed(seed=contestant.recipe.training.seed),
+        curve=_by_step(records[0].model_copy(update={"curve": chosen.facts["curve"]})),
+        validated=chosen.facts,
+        folds=tuple(records),
+    )
+
+
+def _at_rate(contestant: Contestant, rate: float) -> Recipe:
+    return at_rate(contestant.recipe, rate, multiplier_stays=_multiplier_stays(contestant))
 
 
 def _by_step(record: Record) -> dict[int, float]:
@@ -328,7 +387,7 @@ def first_of_each(grid: Sequence[Contestant]) -> list[Contestant]:
 
 def searched_apart(contestant: Contestant) -> tuple[str, str, int | None]:
     """Return the key of a separate ladder and search: loss and network, since rates and settings depend on both."""
-    return contestant.name, contestant.recipe.backbone, contestant.recipe.dim
+    return contestant.name, contestant.recipe.network, contestant.recipe.dim
 
 
 Result = TypeVar("Result")
@@ -398,6 +457,42 @@ def climb_rates(
     return chosen
 
 
+def try_twice_the_budget(
+    grid: Sequence[Contestant], run: RunContestant, how: Execution, journal: OpenJournal
+) -> list[Contestant]:
+    """Measure by cross-validation what twice the budget would gain, and return the runs with that result.
+
+    The end of a run does not show it: its learning rate falls to zero, and all scores level off.
+
+    Args:
+        grid: All runs, with the records of their folds.
+        run: Function that runs a contestant.
+        how: How runs are executed.
+        journal: Journal of the comparison.
+    """
+    tested = {
+        searched_apart(contestant): fold_runs(
+            replace(contestant, recipe=contestant.recipe.changed(steps=2 * contestant.recipe.training.steps))
+        )
+        for contestant in first_of_each(grid)
+        if contestant.folds and contestant.recipe.training.steps is not None
+    }
+    tried = run_grid("twice the budget", [rung for runs in tested.values() for rung in runs], run, how, journal)
+    gains = {
+        searched_apart(contestant): gain_over_folds(
+            [tried[run.key(rung)] for rung in tested[searched_apart(contestant)]], contestant.folds
+        )
+        for contestant in first_of_each(grid)
+        if searched_apart(contestant) in tested
+    }
+    return [
+        replace(
+            contestant, validated={**contestant.validated, "twice_the_budget": gains.get(searched_apart(contestant))}
+        )
+        for contestant in grid
+    ]
+
+
 def search_settings(
     grid: Sequence[Contestant], search: TuneContestant, how: Execution
 ) -> tuple[list[Contestant], list[tuple[Contestant, str]]]:
@@ -421,12 +516,52 @@ def search_settings(
             broken.append((contestant, f"The search for its settings failed: {outcome}"))
             continue
         best = outcome.recipe
-        recipe = best.changed(seed=own.training.seed, fold=own.fold, backbone=own.backbone, dim=own.dim)
+        recipe = best.changed(seed=own.training.seed, fold=own.fold, dim=own.dim)
         spent = contestant.tuning_images + outcome.steps * images_per_step(own)
         trials = search.trials
         demands = demands_after_search(contestant, best)
         ready.append(replace(contestant, recipe=recipe, demands=demands, tuning_trials=trials, tuning_images=spent))
     return ready, broken
+
+
+def check_searched(
+    before: Sequence[Contestant],
+    searched: Sequence[Contestant],
+    run: RunContestant,
+    how: Execution,
+    journal: OpenJournal,
+) -> list[Contestant]:
+    """Return the runs with the searched settings where cross-validation finds them better than those before.
+
+    Args:
+        before: Runs before the search, with the records of their folds.
+        searched: The same runs after the search.
+        run: Function that runs a contestant.
+        how: How runs are executed.
+        journal: Journal of the comparison.
+    """
+    former = {searched_apart(contestant): contestant for contestant in first_of_each(before)}
+    rungs = {searched_apart(contestant): fold_runs(contestant) for contestant in first_of_each(searched)}
+    tried = run_grid("searched settings", [rung for runs in rungs.values() for rung in runs], run, how, journal)
+    checked = []
+    for contestant in searched:
+        apart = searched_apart(contestant)
+        settings = [
+            (former[apart].recipe, former[apart].folds),
+            (contestant.recipe, tuple(tried[run.key(rung)] for rung in rungs[apart])),
+        ]
+        chosen = by_cross_validation(contestant, settings)
+        demands = contestant.demands if chosen.folds != former[apart].folds else former[apart].demands
+        checked.append(
+            replace(
+                chosen,
+                demands=demands,
+                rates=former[apart].rates,
+                tuning_trials=contestant.tuning_trials,
+                tuning_images=contestant.tuning_images,
+            )
+        )
+    return checked
 
 
 def run_grid(

@@ -11,16 +11,17 @@ from typing import Any, NamedTuple, final
 
 from vicinal._util.code import NO_TRUST, Trust, handed_over, name_of, works_elsewhere
 from vicinal.comparing.contestants import Contestant, Draft, drafts, is_recipe, memory_of
-from vicinal.data import PROTOCOLS, READERS, Dataset, Split, is_foreign, load, of
+from vicinal.data import PROTOCOLS, READERS, Dataset, Split, as_dataset, is_foreign, load
 from vicinal.data._load import reader_of
 from vicinal.data.dataset import need_one_label
+from vicinal.data.splits import CHOOSING_FOLDS, CROSS_VALIDATION
 from vicinal.errors import InputError, VicinalError
 from vicinal.mining import MINERS
 from vicinal.objectives import OBJECTIVES
 from vicinal.runs.build import build_criterion, build_sampler, groups_that_fit, with_fitting_batches
 from vicinal.runs.draft import Budget, budgeted, evaluation_interval, images_per_step, steps_that_see, suited_settings
 from vicinal.runs.notes import batch_note, miner_note
-from vicinal.runs.paper_settings import TERMS, on_own_terms
+from vicinal.runs.paper_settings import TERMS, paper_settings_of
 from vicinal.runs.recipe import Recipe, flat, read_tables
 
 __all__ = [
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 
+SEEDS_OF_HEADS = 3  # default number of seeds of heads on fixed features
+
 # Default losses of a comparison: a few of different kinds.
 
 
@@ -55,27 +58,27 @@ PANEL: tuple[PanelMethod, ...] = (
     PanelMethod(
         "contrastive",
         "pairs",
-        "the oldest and simplest; well tuned it is hardly behind any later loss (Musgrave et al. 2020).",
+        "the oldest and simplest; when tuned, close to later losses (Musgrave et al. 2020).",
     ),
     PanelMethod(
         "triplet+semi_hard",
         "triplets",
-        "the customary choice since FaceNet (Schroff et al. 2015); sensitive to its learning rate.",
+        "the usual choice since FaceNet (Schroff et al. 2015); sensitive to the learning rate.",
     ),
     PanelMethod(
         "multi_similarity+valid_triplets",
-        "all pairs, weighed",
-        "weighs pairs by their neighbours (Wang et al. 2019); among the best of the losses on pairs.",
+        "weighted pairs",
+        "weights pairs by their neighbours (Wang et al. 2019); among the best pair losses.",
     ),
     PanelMethod(
         "proxy_anchor",
         "proxies",
-        "a learned vector for each class (Kim et al. 2020); learns fast, and wants many classes in a batch.",
+        "one learned vector per class (Kim et al. 2020); learns fast, needs many classes per batch.",
     ),
     PanelMethod(
         "normalised_softmax",
         "classification",
-        "a classifier whose weights are class vectors (Zhai and Wu 2019); a strong baseline that needs no mining.",
+        "a normalised classifier (Zhai and Wu 2019); a strong baseline without mining.",
     ),
 )
 
@@ -107,6 +110,38 @@ def with_settings_of_the_data(draft: Draft, suited: Mapping[str, Any], chosen: M
     return fitted
 
 
+def with_cross_validation(drafts: Sequence[Draft], data: Dataset, splits: Splits, *, usual: bool) -> list[Draft]:
+    """Return drafts that choose settings by cross-validation if that is cheap, with a number of folds that fits.
+
+    Chance-constrained proxies need validation classes in every run, so they exclude it.
+
+    Args:
+        drafts: One of each loss.
+        data: The whole dataset.
+        splits: Its splits.
+        usual: Whether the protocol is the default one, because the user chose none.
+    """
+    first = drafts[0].recipe
+    alternating = any(draft.recipe.ccp is not None for draft in drafts)
+    if usual and first.trains_head_only and not first.select_on_test and not alternating and not data.has_sets:
+        drafts = [draft.changed(protocol=CROSS_VALIDATION) for draft in drafts]
+    if not drafts[0].recipe.cross_validated:
+        return list(drafts)
+    if alternating:
+        raise InputError(
+            f"Protocol {CROSS_VALIDATION!r} fits the model on all training classes, and chance-constrained proxies "
+            "need validation classes in every run: choose protocol 'fixed-validation' or 'reality-check'."
+        )
+    pool = len(splits.of(drafts[0].recipe).train.classes)
+    folds = drafts[0].recipe.folds or min(CHOOSING_FOLDS, pool)
+    return [draft.changed(folds=folds) for draft in drafts]
+
+
+def usual_seeds(recipe: Recipe) -> int:
+    """Return the default number of seeds: several where only heads are trained."""
+    return SEEDS_OF_HEADS if recipe.cross_validated and recipe.trains_head_only else 1
+
+
 def with_groups_that_fit(draft: Draft, sets: Sequence[Dataset]) -> Draft:
     """Return a draft with no more groups of classes than the classes of every seed and fold allow."""
     if not draft.recipe.hierarchy:
@@ -133,7 +168,7 @@ def with_default_budget(draft: Draft, chosen: Mapping[str, Any], train: Dataset)
 
 def with_paper_settings(draft: Draft, train: Dataset) -> Draft:
     """Return a draft with the settings from the paper where the user chose none, and the same number of images."""
-    own = on_own_terms(draft.recipe, train, draft.chosen)
+    own = paper_settings_of(draft.recipe, train, draft.chosen)
     return replace(draft, recipe=own.recipe, differences=(*draft.differences, *own.words))
 
 
@@ -251,6 +286,7 @@ class Plan:
         shared: Recipe of one of them, to read the shared settings.
         notes: Notes that apply to all scores.
         splits: Splits of all seeds and folds.
+        networks: Other pretrained networks, which are scored without training.
     """
 
     data: Dataset
@@ -258,12 +294,13 @@ class Plan:
     shared: Recipe
     notes: tuple[str, ...]
     splits: Splits
+    networks: tuple[str, ...] = ()
 
     @property
     def can_choose(self) -> bool:
         """Whether there are validation classes, separate from the test classes, to choose learning rates by."""
         first = self.grid[0].recipe
-        return not first.select_on_test and self.splits.of(first).chooser is not None
+        return not first.select_on_test and self.splits.of(first.by_fold()[0]).usable_validation is not None
 
     @property
     def stays_here(self) -> list[str]:
@@ -296,10 +333,13 @@ class Access:
     Attributes:
         trust: Code that may be imported.
         check: Information to store about image files when they are read, as in `vicinal.data.checks`.
+        choose_network: Function from data, splits, suited settings and chosen settings to the network to use; None for
+            the usual one.
     """
 
     trust: Trust = NO_TRUST
     check: str = "content"
+    choose_network: Callable[..., Any] | None = None
 
 
 def plan(
@@ -309,7 +349,7 @@ def plan(
     recipe: Recipe | str | Path | Sequence[str | Path] | None,
     dims: Sequence[int],
     backbones: Sequence[Any],
-    seeds: int,
+    seeds: int | None,
     same_batches: bool,
     budget: Budget,
     changes: Mapping[str, Any],
@@ -322,8 +362,8 @@ def plan(
     """
     access = access or Access()
     trust = access.trust | (recipe.trust if isinstance(recipe, Recipe) else Trust.none())
-    data = of(data) if is_foreign(data) else data
-    backbones = [Recipe.of({"backbone": backbone}).backbone for backbone in backbones]  # as names
+    data = as_dataset(data) if is_foreign(data) else data
+    networks = [network_settings(backbone, flat(changes)) for backbone in backbones]
     base = _tables(recipe)
     changes = {**changes, **budget.settings()}
     if "seconds" in flat(changes) and "steps" not in flat(changes):  # time is the only budget, whatever a recipe says
@@ -337,19 +377,21 @@ def plan(
     need_one_label(whole, "A comparison")
     wishes = Wishes(
         chosen=flat(changes),
-        backbone=backbones[0] if backbones else None,
+        network=networks[0] if networks else {},
         images=budget.images,
         seeds=seeds,
         follow_data=not states_conditions(base, ways),
         same_batches=same_batches,
+        choose_network=access.choose_network,
     )
     splits = Splits(whole)
-    completed, notes = complete(first, whole, splits, wishes)
-    grid = _grid([draft.contestant() for draft in completed], dims, backbones, seeds)
+    completed, notes, others = complete(first, whole, splits, wishes)
+    seeds = usual_seeds(completed[0].recipe) if seeds is None else seeds
+    grid = _grid([draft.contestant() for draft in completed], dims, networks, seeds)
     ours = handed_over(_code_names(grid))  # code that other processes have to import
     grid = [replace(contestant, recipe=contestant.recipe.trusting(ours)) for contestant in grid]
     _check(grid, splits)
-    return Plan(whole, grid, completed[0].recipe, (*notes, *notes_on_names(ways, completed)), splits)
+    return Plan(whole, grid, completed[0].recipe, (*notes, *notes_on_names(ways, completed)), splits, others)
 
 
 @final
@@ -359,23 +401,30 @@ class Wishes:
 
     Attributes:
         chosen: Settings that override those of all recipes.
-        backbone: First network to compare; None for that of the recipes or the default for the data.
+        network: Settings of the first network to compare; empty for that of the recipes or the default for the data.
         images: Budget of each run in images; None for a budget in steps or time.
-        seeds: Number of seeds.
+        seeds: Number of seeds; None for the usual one.
         follow_data: Whether network and budget follow the data, because no recipe states conditions.
         same_batches: Whether all losses use the same composition of batches.
+        choose_network: Function that chooses the network, as in `Access`.
     """
 
     chosen: Mapping[str, Any]
-    backbone: str | None
+    network: Mapping[str, Any]
     images: int | None
-    seeds: int
+    seeds: int | None
     follow_data: bool
     same_batches: bool
+    choose_network: Callable[..., Any] | None = None
 
 
-def complete(first: Sequence[Draft], data: Dataset, splits: Splits, wishes: Wishes) -> tuple[list[Draft], list[str]]:
-    """Fill in the settings that the user did not choose; return complete drafts, and notes on what shrank.
+def complete(
+    first: Sequence[Draft], data: Dataset, splits: Splits, wishes: Wishes
+) -> tuple[list[Draft], list[str], tuple[str, ...]]:
+    """Fill in the settings that the user did not choose.
+
+    Returns:
+        Complete drafts, notes on the network and on batches that shrank, and other networks to score without training.
 
     Args:
         first: Draft of each loss.
@@ -384,26 +433,56 @@ def complete(first: Sequence[Draft], data: Dataset, splits: Splits, wishes: Wish
         wishes: Settings of the caller for all losses.
     """
     ready = list(first)
+    others: tuple[str, ...] = ()
+    network_notes: list[str] = []
     # 1. Network and training settings.
     if wishes.follow_data:
-        named = {} if wishes.backbone is None else {"backbone": wishes.backbone}
-        suited = suited_settings(data, {**wishes.chosen, **named})
+        suited = suited_settings(data, {**wishes.chosen, **wishes.network})
+        if wishes.choose_network is not None and not wishes.network:
+            network = wishes.choose_network(data, splits, suited, wishes.chosen)
+            if network is not None:
+                suited, others = suited | network.settings, network.others
+                network_notes.append(network.note)
         ready = [with_settings_of_the_data(draft, suited, wishes.chosen) for draft in ready]
-    # 2. Groups and batches that the training items of every seed and fold can fill.
-    cells = [splits.of(cell.recipe).train for cell in _grid([ready[0].contestant()], (), (), wishes.seeds)]
+    ready = [draft.changed(**wishes.network) for draft in ready]
+    # 2. How settings are chosen.
+    ready = with_cross_validation(ready, data, splits, usual=wishes.follow_data and "protocol" not in wishes.chosen)
+    # 3. Groups and batches that the training items of every seed and fold can fill.
+    seeds = usual_seeds(ready[0].recipe) if wishes.seeds is None else wishes.seeds
+    tried = [recipe for cell in _grid([ready[0].contestant()], (), (), seeds) for recipe in cell.recipe.by_fold()]
+    cells = [splits.of(recipe).train for recipe in tried]
     fitted = [with_batches_that_fit(with_groups_that_fit(draft, cells), cells) for draft in ready]
     ready = [draft for draft, _ in fitted]
-    notes = list(dict.fromkeys(note for _, note in fitted if note is not None))
-    # 3. The budget: images that suit the data, the same number for all losses, and the same patience.
+    notes = network_notes + list(dict.fromkeys(note for _, note in fitted if note is not None))
+    # 4. The budget: images that suit the data, the same number for all losses, and the same patience.
     if wishes.follow_data:
         ready = [with_default_budget(draft, wishes.chosen, cells[0]) for draft in ready]
     ready = with_equal_images(ready, wishes.images, wishes.chosen if wishes.follow_data else None)
     if wishes.follow_data and "patience" not in wishes.chosen:
         ready = with_patience(ready)
-    # 4. Settings from the paper of each loss.
+    # 5. Settings from the paper of each loss.
     if not wishes.same_batches:
         ready = [with_paper_settings(draft, cells[0]) for draft in ready]
-    return ready, notes
+    return ready, notes, others
+
+
+def network_settings(backbone: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a network to compare.
+
+    Args:
+        backbone: Its name or class, or a tuple of that and its options.
+        chosen: Settings for all networks; its options apply to a network without its own.
+
+    Example:
+        >>> network_settings(("timm", {"model": "vit_small_patch16_224"}), {})
+        {'backbone': 'timm', 'backbone_options': {'model': 'vit_small_patch16_224'}}
+        >>> network_settings("transformers", {"backbone_options.model": "dinov2-small"})
+        {'backbone': 'transformers', 'backbone_options.model': 'dinov2-small'}
+    """
+    backbone, options = backbone if isinstance(backbone, tuple) else (backbone, {})
+    name = Recipe.of({"backbone": backbone}).backbone
+    shared = {setting: value for setting, value in chosen.items() if setting.partition(".")[0] == "backbone_options"}
+    return {"backbone": name, **({"backbone_options": dict(options)} if options else shared)}
 
 
 def _tables(recipe: Recipe | str | Path | Sequence[str | Path] | None) -> Mapping[str, Any]:
@@ -420,7 +499,7 @@ def _name(data: str | Path | Dataset | Callable[..., Dataset]) -> str:
 
 def _load(recipe: Recipe, check: str) -> Dataset:
     if recipe.data is None:
-        raise InputError("No dataset is given. Pass one, its name or its path, or a recipe that names one.")
+        raise InputError("No dataset given. Pass one, by name or path, or a recipe that names one.")
     reader = reader_of(recipe.data, recipe.trust)
     checks: dict[str, Any] = {}
     if "check" in inspect.signature(reader).parameters:  # a reader of files
@@ -435,17 +514,19 @@ def _code_names(grid: Sequence[Contestant]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _grid(entries: Sequence[Contestant], dims: Sequence[int], backbones: Sequence[str], seeds: int) -> list[Contestant]:
+def _grid(
+    entries: Sequence[Contestant], dims: Sequence[int], networks: Sequence[Mapping[str, Any]], seeds: int
+) -> list[Contestant]:
     """Return all runs, ordered such that every loss has its first result before any has its second."""
     first = entries[0].recipe
-    count = first.folds or PROTOCOLS[first.protocol]
+    count = None if first.cross_validated else first.folds or PROTOCOLS[first.protocol]
     folds: Sequence[int | None] = [None] if count is None else range(count)
     sizes: Sequence[int | None] = dims or [first.dim]
     return [
-        replace(entry, recipe=entry.recipe.changed(seed=seed, fold=fold, backbone=backbone, dim=dim))
+        replace(entry, recipe=entry.recipe.changed(network, seed=seed, fold=fold, dim=dim))
         for seed in range(seeds)
         for fold in folds
-        for backbone in backbones or [first.backbone]
+        for network in networks or [{}]
         for dim in sizes
         for entry in entries
     ]
@@ -456,10 +537,10 @@ def _check(grid: Sequence[Contestant], splits: Splits) -> None:
     first = grid[0].recipe
     if first.select_on_test and first.protocol != "default":
         raise InputError(
-            f"Choosing steps by the test classes goes with protocol 'default', not {first.protocol!r}, which has "
+            f"Selecting steps on test classes needs protocol 'default', not {first.protocol!r}, which has "
             "validation classes for it."
         )
-    train = splits.of(first).train
+    train = splits.of(first.by_fold()[0]).train
     wrong: dict[str, None] = {}
     for contestant in {contestant.name: contestant for contestant in grid}.values():
         try:
@@ -468,4 +549,4 @@ def _check(grid: Sequence[Contestant], splits: Splits) -> None:
         except VicinalError as error:
             wrong[f"{contestant.name}: {error}"] = None
     if wrong:
-        raise InputError("The comparison has mistakes:\n" + "\n".join(f"  - {line}" for line in wrong))
+        raise InputError("The comparison has errors:\n" + "\n".join(f"  - {line}" for line in wrong))

@@ -189,12 +189,12 @@ def opening_words(first: Recipe, data: Dataset, split: Split, notes: Sequence[st
         panel: Whether the losses are the default panel.
     """
     training = first.training
-    sides = {"train": split.train, "validate": split.chooser, "test": split.test}
+    sides = {"training": split.train, "validation": split.usable_validation, "test": split.test}
     divided = ", ".join(f"{len(view.classes)} {side}" for side, view in sides.items() if view is not None)
-    yield f"{data.name}: {counted(len(data), 'item')} of {counted(len(data.classes), 'class')}; of these {divided}."
+    yield f"Data: {data.name}, {counted(len(data), 'item')} in {counted(len(data.classes), 'class')} ({divided})."
     yield f"Network: {_network(first)}."
     if panel:
-        yield f"No loss is named: {len(PANEL)} are compared that differ in kind."
+        yield f"Comparing {len(PANEL)} losses of different types:"
         yield from (f"  {line}" for line in panel_in_words())
     yield _budget(first)
     own_notes = [
@@ -213,7 +213,7 @@ def opening_words(first: Recipe, data: Dataset, split: Split, notes: Sequence[st
 
 def features_in_words(seconds: float) -> str:
     """Describe how long it takes to compute the features first."""
-    return f"The network's features are computed first, in {_about(seconds)}, and kept for the next time."
+    return f"Computing features first ({_about(seconds)}); they are cached for later runs."
 
 
 def _budget(recipe: Recipe) -> str:
@@ -221,18 +221,18 @@ def _budget(recipe: Recipe) -> str:
     training, batch = recipe.training, images_per_step(recipe)
     limit = "" if training.seconds is None else f" for {duration(training.seconds)}"
     if training.steps is None:
-        text = f"Each run trains{limit}, in steps of {batch} images"
+        text = f"Budget per run:{limit.removeprefix(' for')}, in steps of {batch} images"
     else:
-        text = f"Each run sees {training.steps * batch:,} images in {counted(training.steps, 'step')} of {batch}"
-        text += f", or trains{limit} if that is shorter" if limit else ""
+        text = f"Budget per run: {training.steps * batch:,} images in {counted(training.steps, 'step')} of {batch}"
+        text += f", or {limit.removeprefix(' for ')} if that is shorter" if limit else ""
     if training.patience is not None:
-        text += f", and ends early where {counted(training.patience, 'evaluation')} in a row bring nothing"
+        text += f"; stops early after {counted(training.patience, 'evaluation')} without improvement"
     return f"{text}."
 
 
 def _network(recipe: Recipe) -> str:
     weights = "pretrained weights" if recipe.pretrained else "random weights"
-    trained = "; it stands still, and a head on its features is trained" if recipe.freeze is True else ""
+    trained = "; it is frozen, only a head is trained" if recipe.freeze is True else ""
     return f"{recipe.backbone} with {weights}{trained}"
 
 

@@ -5,7 +5,7 @@
 
 from vicinal.data._load import READERS, load, recognise
 from vicinal.data.dataset import Dataset
-from vicinal.data.foreign import is_foreign, of
+from vicinal.data.foreign import as_dataset, is_foreign
 from vicinal.data.images import PIXELS, Looks, in_memory, in_memory_once, looks_of, to_tensor
 from vicinal.data.loader import ItemBatch, batches
 from vicinal.data.lookalikes import Lookalikes, find_leaks, find_lookalikes, leak_note
@@ -60,6 +60,7 @@ __all__ = [
     "Split",
     "Transform",
     "arrays",
+    "as_dataset",
     "as_transform",
     "batches",
     "cars196",
@@ -80,7 +81,6 @@ __all__ = [
     "load",
     "looks_of",
     "mnist",
-    "of",
     "omniglot",
     "pipeline",
     "recognise",

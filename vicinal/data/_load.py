@@ -89,6 +89,8 @@ def reader_of(name_or_path: str | Path, trust: Trust = NO_TRUST) -> Callable[...
     by_path = os.path.exists(name) and name not in READERS and not is_code(name)
     if by_path:
         return READERS[recognise(name)]
+    if os.sep in name and not is_code(name):
+        raise DataError(f"{name} does not exist.", hint="Give a path that exists, or the name of a dataset.")
     reader: Callable[..., Dataset] = find("dataset", name, READERS, trust)
     return reader
 

@@ -100,7 +100,7 @@ def dataset_from(
         raise DataError(
             f"{name}: {len(problems):,} problem{'s' if len(problems) > 1 else ''} with the data.",
             problems,
-            "Mend them, or pass skip_bad=True (--skip-bad) to go on without the bad images"
+            "Fix them, or pass skip_bad=True (--skip-bad) to skip the bad images"
             + (", or strict=False to accept other counts." if official else "."),
         )
     if problems:

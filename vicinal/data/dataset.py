@@ -181,7 +181,7 @@ class Dataset:
             have, torn = inside.any(axis=1), inside.sum(axis=1) < self.labels.sum(axis=1)
             if cut := int((have & torn).sum()):
                 raise InputError(
-                    f"Labels among {', '.join(names[:5])}{', ...' if len(names) > 5 else ''} and others beside them: "
+                    f"Labels among {', '.join(names[:5])}{', ...' if len(names) > 5 else ''} and others: "
                     f"{counted(cut, 'item')}. Choose the others too, or choose items by `subset`."
                 )
             return replace(self.subset(np.flatnonzero(have)), labels=inside[have], class_names=names)
@@ -198,7 +198,7 @@ class Dataset:
     def with_role(self, *roles: str) -> Dataset:
         """Return the items that have one of the roles, with the same labels and class names."""
         if self.roles is None:
-            raise InputError(f"{self.name} has no roles; it was asked for {', '.join(roles)}.")
+            raise InputError(f"{self.name} has no roles; requested: {', '.join(roles)}.")
         return self.subset(np.flatnonzero(np.isin(self.roles, roles)))
 
     def hash(self) -> str:
@@ -211,7 +211,7 @@ class Dataset:
             try:
                 _add(total, "paths", map_files(digest, self.items))
             except OSError as error:
-                raise DataError(f"{self.name}: a file was taken away or changed: {printable(error)}.") from None
+                raise DataError(f"{self.name}: a file was removed or changed: {printable(error)}.") from None
         else:
             _add(total, "items", _array_bytes(self.items))
         _add(total, "labels", _array_bytes(self.labels))

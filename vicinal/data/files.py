@@ -107,8 +107,7 @@ def check_pixels(image: Image.Image) -> None:
     """Raise an error if an image is not yet decoded and would take too much memory."""
     if getattr(image, "tile", None) and image.width * image.height > MOST_PIXELS:
         raise Image.DecompressionBombError(
-            f"its header promises {image.width:,} x {image.height:,} pixels, and {MOST_PIXELS:,} are decoded at most; "
-            "scale it down"
+            f"it has {image.width:,} x {image.height:,} pixels, more than the {MOST_PIXELS:,} allowed; scale it down"
         )
 
 
@@ -148,7 +147,7 @@ def decoding(path: object) -> Iterator[None]:
     except IMAGE_ERRORS as error:
         raise DataError(
             f"{printable(path)} cannot be read as an image: {fault_of_image(error)}",
-            hint="Mend it, or leave it out with skip_bad=True (--skip-bad).",
+            hint="Fix it, or skip it with skip_bad=True (--skip-bad).",
         ) from error
 
 

@@ -12,13 +12,13 @@ from PIL import Image
 from vicinal.data.dataset import Dataset
 from vicinal.errors import DataError, InputError
 
-__all__ = ["is_foreign", "of"]
+__all__ = ["as_dataset", "is_foreign"]
 
 Pair = tuple[Any, Any]
 ARRAYS = ("Sequence", "List", "Array2D", "Array3D")  # types of columns that hold numbers
 
 
-def of(data: Any, *, size: int | None = None, name: str = "") -> Dataset:
+def as_dataset(data: Any, *, size: int | None = None, name: str = "") -> Dataset:
     """Convert another library's dataset to a `Dataset`; all items are loaded into memory.
 
     Args:
@@ -35,7 +35,7 @@ def of(data: Any, *, size: int | None = None, name: str = "") -> Dataset:
     Example:
         >>> import torch
         >>> pairs = torch.utils.data.TensorDataset(torch.randn(6, 4), torch.tensor([5, 5, 7, 7, 9, 9]))
-        >>> of(pairs)
+        >>> as_dataset(pairs)
         Dataset('TensorDataset': 6 vectors, 3 classes)
     """
     if isinstance(data, Dataset):
@@ -127,8 +127,8 @@ def _item(value: Any, size: int | None, number: int) -> npt.NDArray[Any]:
         low, high = float(array.min()), float(array.max())
         if low < 0 or high > 1:
             raise InputError(
-                f"Item {number} is an image of numbers from {low:.3g} to {high:.3g}; 0 to 1 is wanted: leave out the "
-                "normalisation of its transform, since the embedder has its own."
+                f"Item {number} is an image of numbers from {low:.3g} to {high:.3g}; expected 0 to 1: remove the "
+                "normalisation from its transform, since the embedder has its own."
             )
         array = np.round(255 * array).astype(np.uint8)
     if array.dtype != np.uint8 or not (array.ndim == 2 or array.shape[2:] == (3,)):

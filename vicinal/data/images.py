@@ -173,7 +173,12 @@ class Looks(NamedTuple):
     @property
     def photographs(self) -> bool:
         """Whether they are too large for small networks, and not drawings in one ink."""
-        return self.side > SMALL and (self.colour or self.shaded)
+        return self.large and (self.colour or self.shaded)
+
+    @property
+    def large(self) -> bool:
+        """Whether they are too large for small networks."""
+        return self.side > SMALL
 
 
 def looks_of(data: Dataset) -> Looks | None:
@@ -244,7 +249,7 @@ def in_memory(dataset: Dataset, size: int, *, mode: str = "L") -> Dataset:
         raise DataError(
             f"{dataset.name}: {len(bad)} of {len(dataset)} images cannot be read.",
             bad,
-            "Mend them, or open the data with skip_bad=True (--skip-bad), which leaves them out.",
+            "Fix them, or skip them with skip_bad=True (--skip-bad).",
         )
     return replace(dataset, items=images, boxes=None)
 

@@ -186,7 +186,7 @@ def _outliving_workers(
     """
     left, ahead = iter(keys), deque[list[_Key]]()  # not requested yet; requested, but not yielded yet
 
-    def asked(plan: Iterable[list[_Key]]) -> Iterator[list[_Key]]:
+    def requested(plan: Iterable[list[_Key]]) -> Iterator[list[_Key]]:
         for batch in plan:
             ahead.append(batch)
             yield batch
@@ -194,7 +194,7 @@ def _outliving_workers(
     losses = again = 0
     while True:
         fetched = _iterator(
-            started(asked(itertools.islice(left, again)), 1) if again else started(asked(left), workers)
+            started(requested(itertools.islice(left, again)), 1) if again else started(requested(left), workers)
         )
         try:
             for batch in fetched:
@@ -210,8 +210,8 @@ def _outliving_workers(
                 raise DataError(
                     f"{dataset.name}: the processes that read images were killed {losses} times over the same batch.",
                     due,
-                    "Most often there is too little memory: give fewer workers. Or one of these files ends its reader: "
-                    "find it with `vicinal data`.",
+                    "The usual cause is too little memory: use fewer workers. Or one of these files crashes the "
+                    "reader: find it with `vicinal data`.",
                 ) from error
         else:
             if not again:
@@ -310,7 +310,7 @@ def _report(dataset: Dataset, bad: list[_Bad], skip_bad: bool) -> None:
         raise DataError(
             f"{dataset.name}: {len(bad)} item{'s' if len(bad) > 1 else ''} of a batch cannot be read.",
             problems,
-            "Mend them, or pass skip_bad=True (--skip-bad) to leave them out.",
+            "Fix them, or pass skip_bad=True (--skip-bad) to skip them.",
         )
     for problem in problems:
-        warn_caller(f"{dataset.name}: left out {problem}")
+        warn_caller(f"{dataset.name}: skipped {problem}")

@@ -14,21 +14,25 @@ import numpy.typing as npt
 from vicinal._util.html import html_page, html_table
 from vicinal._util.text import counted
 from vicinal.data.dataset import Dataset, first_of_each_label
-from vicinal.data.foreign import of
+from vicinal.data.foreign import as_dataset
 from vicinal.errors import InputError, look_up
 
 # Default number of folds of each protocol; None for protocols without folds.
 PROTOCOLS: dict[str, int | None] = {
     "default": None,
     "fixed-validation": None,
+    "cross-validation": None,
     "k-fold": 10,
     "reality-check": 4,
     "query-gallery": None,
 }
+CROSS_VALIDATION = "cross-validation"
+CHOOSING_FOLDS = 4  # default number of folds that choose the settings under "cross-validation"
 
 # With fewer validation classes, the result is mostly chance: no step, rate or loss is chosen by them.
 FEWEST_VALIDATION = 3
 USUAL_SHARE = 0.1  # share of the training classes that are held out for validation
+USUAL_FEWEST = 6  # validation classes that are held out even if the share is less, of at least twice as many
 
 Classes = npt.NDArray[np.int64]
 
@@ -103,23 +107,38 @@ class Split:
         return self.test is not None and self.test.has_gallery
 
     @property
-    def chooser(self) -> Dataset | None:
+    def usable_validation(self) -> Dataset | None:
         """Validation data for choosing steps and settings; None if it has fewer than three classes.
 
-        All folds are treated alike: if the smallest has fewer than three classes, none of them is used.
+        All folds are treated alike: if the smallest has fewer than three classes, none of them is used. Under
+        "cross-validation" scores are averaged over all folds, so that all training classes count.
 
         Example:
             >>> from vicinal.data import digits
-            >>> split(digits(), "k-fold", fold=0, folds=2).chooser is None  # folds of three and of two classes
+            >>> split(digits(), "k-fold", fold=0, folds=2).usable_validation is None  # folds of 3 and 2 classes
             True
         """
         return self.validation if self.held_out >= FEWEST_VALIDATION else None
 
     @property
+    def distractors(self) -> Dataset | None:
+        """Training data that validation queries are searched among, together with the validation data.
+
+        Validation classes are few. Among themselves they are an easier task than the test, which ranks methods
+        differently. None for "reality-check", whose paper scores validation classes alone, for "default", and for items
+        with sets of labels, which may share labels with the queries.
+        """
+        alone = self.protocol in ("default", "reality-check") or self.train.has_sets
+        return None if self.usable_validation is None or alone else self.train
+
+    @property
     def held_out(self) -> int:
-        """Number of validation classes; for folds, of the smallest fold."""
+        """Number of validation classes; for folds, of the smallest fold; for cross-validation, of all folds."""
         count = 0 if self.validation is None else len(self.validation.classes)
-        return count if self.folds is None else (count + len(self.train.classes)) // self.folds
+        if self.folds is None or self.validation is None:
+            return count
+        every = count + len(self.train.classes)
+        return every if self.protocol == CROSS_VALIDATION else every // self.folds
 
     def without_test(self) -> Split:
         """Return the same split without the test classes, for tuning."""
@@ -148,15 +167,17 @@ def split(
     folds: int | None = None,
     validation: float = USUAL_SHARE,
 ) -> Split:
-    """Split a Dataset (or anything `vicinal.data.of` converts to one) by classes, according to a protocol.
+    """Split a Dataset (or anything `vicinal.data.as_dataset` converts to one) by classes, according to a protocol.
 
     The first half of the classes (rounded up) is for training and the second half for testing, unless the data
     has official roles. Of the training classes
 
     - "default" (Oh Song et al. 2016) holds out none;
     - "fixed-validation" holds out a share `validation`, at random by `seed`, or the official
-      validation classes if there are any; if the share is less than three classes it holds out three, and
-      if that would leave fewer than three to train on, none;
+      validation classes if there are any; at least six classes, or half of them if there are fewer than twelve, and
+      none if there are fewer than six;
+    - "cross-validation" divides them into `folds` (4) at random by `seed`, and holds out number `fold` to choose
+      settings; without a `fold` it holds out none, for the model that is fitted with the chosen settings;
     - "k-fold" divides them into `folds` (10) at random by `seed`, and holds out number `fold`;
     - "reality-check" (Musgrave et al. 2020) divides them into `folds` (4) contiguous runs, and holds out
       number `fold`;
@@ -170,7 +191,7 @@ def split(
         data: Data to split.
         protocol: One of `PROTOCOLS`.
         seed: Seed of the random choice of classes.
-        fold: Index of the validation fold, from 0; for "k-fold" and "reality-check".
+        fold: Index of the validation fold, from 0; for "k-fold", "reality-check" and "cross-validation".
         folds: Number of folds; by default that of the protocol.
         validation: Share of the training classes to hold out for validation; for "fixed-validation" and
             "query-gallery", if the data has no official validation classes.
@@ -181,21 +202,22 @@ def split(
         >>> halves.train.class_names, halves.test.class_names
         (('0', '1', '2', '3', '4'), ('5', '6', '7', '8', '9'))
     """
-    data = of(data)
+    data = as_dataset(data)
     usual = look_up("protocol", protocol, PROTOCOLS)
-    if usual is None and (fold is not None or folds is not None):
+    has_folds = usual is not None or protocol == CROSS_VALIDATION
+    if not has_folds and (fold is not None or folds is not None):
         raise InputError(f"protocol {protocol!r} has no folds; got fold={fold}, folds={folds}.")
     first = first_of_each_label(data)
     train, held_out, test = _official_sides(data, first) if data.roles is not None else _halves(data, first)
     if protocol == "query-gallery":
         _need_query_and_gallery(data)
-    if usual is not None:
-        folds = usual if folds is None else folds
-        pool = np.sort(np.concatenate([train, held_out]))
+    pool = np.sort(np.concatenate([train, held_out]))
+    if protocol == "default" or (protocol == CROSS_VALIDATION and fold is None):
+        train, held_out = pool, held_out[:0]
+    elif has_folds:
+        folds = folds or usual or min(CHOOSING_FOLDS, len(pool))
         held_out = _fold_of(pool, protocol, seed, fold, folds)
         train = np.setdiff1d(pool, held_out)
-    elif protocol == "default":
-        train, held_out = np.sort(np.concatenate([train, held_out])), held_out[:0]
     elif not len(held_out):
         held_out = _random_share(train, validation, seed)
         train = np.setdiff1d(train, held_out)
@@ -230,8 +252,8 @@ def _sets_hint(data: Dataset) -> str:
     if not data.has_sets:
         return ""
     return (
-        " Labels that hang together by items with several count as one class. To train on items whose labels others "
-        "share, divide the items yourself: fit(Split(data.subset(...), None, None)), and evaluate on the rest."
+        " Labels that share an item count as one class. To train on items that share labels with others, "
+        "split the items yourself: fit(Split(data.subset(...), None, None)), and evaluate on the rest."
     )
 
 
@@ -265,9 +287,9 @@ def _need_query_and_gallery(data: Dataset) -> None:
 
 
 def _random_share(classes: Classes, share: float, seed: int) -> Classes:
-    count = round(share * len(classes))
+    count = max(round(share * len(classes)), min(USUAL_FEWEST, len(classes) // 2))
     if count < FEWEST_VALIDATION:
-        count = FEWEST_VALIDATION if len(classes) >= 2 * FEWEST_VALIDATION else 0
+        count = 0
     if not 0 < share < 1 or count >= len(classes):
         raise InputError(
             f"validation must be a share in (0, 1) that leaves a class to train on; got {share} of "
@@ -281,6 +303,6 @@ def _fold_of(classes: Classes, protocol: str, seed: int, fold: int | None, folds
         raise InputError(f"folds must lie in 2..{len(classes)} (the training classes); got {folds}.")
     if fold is None or not 0 <= fold < folds:
         raise InputError(f"protocol {protocol!r} needs fold in 0..{folds - 1}; got {fold}.")
-    if protocol == "k-fold":
+    if protocol != "reality-check":
         classes = np.random.default_rng(seed).permutation(classes)
     return np.sort(np.array_split(classes, folds)[fold])

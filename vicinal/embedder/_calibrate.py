@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,61 +12,54 @@ from vicinal.data import Dataset
 from vicinal.data.dataset import need_one_label
 from vicinal.embedder.calibration import Calibration
 from vicinal.errors import InputError
-from vicinal.evaluation.threshold import Promise, check_promise, promise_threshold
+from vicinal.evaluation.threshold import Target, choose_threshold
+from vicinal.neighbours.inputs import ArrayLike, Labels
 
 if TYPE_CHECKING:
     from vicinal.embedder.embedder import Embedder
 
-__all__ = ["calibrate", "calibration_of", "unseen_classes"]
+__all__ = ["calibrate", "calibration_on", "unseen_classes"]
 
 
 def calibrate(
     embedder: Embedder,
     data: Dataset,
     *,
-    false_matches: float = 0.001,
+    false_matches: float = 0.01,
+    level: str = "auto",
+    per: str = "classes",
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Calibration:
-    """Choose the threshold of an embedder, with a guarantee on the rate of false matches for new classes.
+    """Choose the threshold of an embedder for a rate of false matches on new classes.
 
-    The guarantee and its proof are in `vicinal.evaluation.threshold`. To keep the result:
+    The levels and their proofs are in `vicinal.evaluation.threshold`. To keep the result:
     `embedder.calibration = calibrate(embedder, data)`, then `embedder.save(folder)`.
 
     Args:
         embedder: Embedder to calibrate.
         data: Items of classes that it was not trained on; those that it was trained on are left out with a warning.
-        false_matches: Rate to guarantee: share of the pairs of items of two new classes that are called the same.
-        confidence: Probability, over the classes of the data, that the guarantee holds.
+        false_matches: Share of the pairs of items of two new classes that may reach the threshold.
+        level: Strength of the statement about this rate: "estimate", "bound", "average" or "guarantee"; "auto" takes
+            the strongest useful one that the number of classes supports.
+        per: "classes" if every pair of classes counts the same, "items" if every pair of items does.
+        confidence: Confidence of a bound, a guarantee or the interval of an estimate.
         progress: Whether to show a bar on standard error.
 
     Raises:
-        InputError: If there are too few classes for the guarantee; the message says how many are needed.
+        InputError: If there are too few classes for the level; the message says how many are needed.
     """
     need_one_label(data, "A threshold")
+    target = Target(false_matches, level, per, confidence)
     unseen = unseen_classes(embedder, data)
-    check_promise(len(unseen.classes), false_matches, confidence)  # before anything is embedded
-    promise = promise_threshold(
-        embedder.encode(unseen, progress=progress),
-        unseen.labels,
-        false_matches=false_matches,
-        confidence=confidence,
-        distance=embedder.distance,
-    )
-    return calibration_of(promise, embedder.identity())
+    target.level_for(np.unique(unseen.labels, return_counts=True)[1])  # before anything is embedded
+    return calibration_on(embedder, embedder.encode(unseen, progress=progress), unseen.labels, target)
 
 
-def calibration_of(promise: Promise, embedder: str = "") -> Calibration:
-    """Return the calibration of a threshold, with the identity of the embedder that the similarities are from."""
-    return Calibration(
-        promise.threshold,
-        promise.false_matches,
-        promise.confidence,
-        promise.classes,
-        promise.similarities,
-        promise.probabilities,
-        embedder,
-    )
+def calibration_on(embedder: Embedder, embeddings: ArrayLike, labels: Labels, target: Target) -> Calibration:
+    """Choose the threshold of an embedder on embeddings that it has made."""
+    chosen = choose_threshold(embeddings, labels, **asdict(target), distance=embedder.distance)
+    return Calibration(**asdict(chosen), embedder=embedder.identity())
 
 
 def unseen_classes(embedder: Embedder, data: Dataset) -> Dataset:

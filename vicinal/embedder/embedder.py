@@ -31,7 +31,7 @@ from vicinal.backbones import (
     offline_options,
     rebuilt_by,
 )
-from vicinal.data import is_foreign, of
+from vicinal.data import as_dataset, is_foreign
 from vicinal.embedder.calibration import Calibration, Sameness
 from vicinal.embedder.encode import BatchOptions, Precision, embed_each, embed_in_batches
 from vicinal.embedder.engines import Choice, EngineName
@@ -67,7 +67,8 @@ class Embedder(nn.Module):
         backbone: Name in `vicinal.backbones.BACKBONES`, or a custom network: any `torch.nn.Module` from images or
             vectors to features, or the class or function that builds it. It can be saved if it can be imported by
             name; a module that is already built must also equal what its class builds without arguments.
-        dim: Length of the embeddings; None gives the pooled features of the backbone.
+        dim: Length of the embeddings, made by a head that has to be trained; None for the pooled features of the
+            backbone as they are.
         pooling: "average", "max", or "both" for the sum of the two.
         normalisation: "sphere" (length 1), "ball" (length at most 1), "softmax" (class probabilities) or "none".
         bias: Whether the head's linear map has a bias.
@@ -90,7 +91,7 @@ class Embedder(nn.Module):
         self,
         backbone: str | nn.Module | Callable[..., nn.Module],
         *,
-        dim: int | None = 128,
+        dim: int | None = None,
         pooling: Pooling = "average",
         normalisation: Normalisation = "sphere",
         bias: bool = True,
@@ -103,11 +104,12 @@ class Embedder(nn.Module):
         super().__init__()
         self.name: str | None = None
         self.options = dict(options or {})
+        pretrained = weights is not None
         if not isinstance(backbone, nn.Module):
             self.name = name_of("backbone", backbone, {})
             backbone = build_backbone(self.name, weights, allow_code=allow_code, **self.options)
             if isinstance(backbone, Fetched):  # so that it is not fetched again
-                self.options = dict(backbone.options)
+                self.options, pretrained = dict(backbone.options), True
         elif weights is not None or options:
             raise InputError("weights and options are for a backbone given by name; this one is built already.")
         backbone = as_backbone(backbone)
@@ -118,6 +120,7 @@ class Embedder(nn.Module):
             backbone.channels, dim, pooling=pooling, normalisation=normalisation, bias=bias, kaiming=kaiming
         )
         self.transform = transform or default_transform(backbone.input)
+        self.random_head = pretrained and dim is not None  # until it is trained, or has its weights loaded
         self.card = Card()  # content of the saved folder's README
         self.frozen: tuple[str, ...] = ()
         self.rounding: Rounding | None = None  # rounding of embeddings to fewer bytes; see `shortened`
@@ -147,6 +150,7 @@ class Embedder(nn.Module):
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Return the embeddings of transformed images [n, c, h, w] or vectors [n, c]."""
+        self.random_head &= not (self.training and torch.is_grad_enabled())
         return self.head(self.backbone(channels_last(inputs)))
 
     def unnormalised(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
@@ -210,7 +214,7 @@ class Embedder(nn.Module):
         Args:
             inputs: A path, a PIL image, a uint8 image array [h, w] or [h, w, 3], a float vector, a
                 tensor that is already transformed; a sequence or stack of those; a `Dataset`, or anything
-                `vicinal.data.of` converts to one: a torch dataset of (x, y), a DataLoader, a Hugging Face dataset.
+                `vicinal.data.as_dataset` converts: a torch dataset of (x, y), a DataLoader, a Hugging Face dataset.
             batch_size: Maximum number of items per forward pass.
             workers: Number of threads that open items and run the network; 0 for the calling thread only, None for
                 one per core.
@@ -223,6 +227,11 @@ class Embedder(nn.Module):
                 them, and `skipped` holds their positions.
             progress: Whether to show a progress bar on standard error.
         """
+        if self.random_head:
+            warn_caller(
+                f"The head of this embedder is random: its {self.dim} numbers are a random projection of the network's "
+                "features. Train it with vicinal.fit, or leave dim out to use the features as they are."
+            )
         options = BatchOptions(batch_size, workers, engine, precision, progress)
         count, item = reader(inputs, self.backbone.input)
         embeddings = np.empty((count, self.dim), dtype=np.float32)
@@ -236,7 +245,7 @@ class Embedder(nn.Module):
         self.skipped = tuple(unreadable)
         if unreadable:
             listed = "\n".join(f"  - {unreadable[position]}" for position in self.skipped[:20])
-            warn_caller(f"{len(unreadable)} of {count} items are left out:\n{listed}")
+            warn_caller(f"{len(unreadable)} of {count} items were skipped:\n{listed}")
             return np.delete(embeddings, list(self.skipped), axis=0)
         return embeddings
 
@@ -264,11 +273,11 @@ class Embedder(nn.Module):
             (8, 'int8')
         """
         if self.rounding is not None:
-            raise InputError(f"The embeddings are rounded to {self.numbers} already; shorten the embedder they are of.")
+            raise InputError(f"The embeddings are already rounded to {self.numbers}; shorten the original embedder.")
         if self.head.normalisation == "softmax":
-            raise InputError("Probabilities of classes are no vectors to be shortened; give another normalisation.")
+            raise InputError("Class probabilities cannot be shortened; use another normalisation.")
         if middle is not None and numbers != "bits":
-            raise InputError(f"A middle is for bits; got numbers={numbers!r}.")
+            raise InputError(f"middle needs numbers='bits'; got numbers={numbers!r}.")
         check_numbers(numbers, self.distance)
         short = copy.deepcopy(merged(self))
         short.calibration = None
@@ -282,28 +291,28 @@ class Embedder(nn.Module):
 
     def labelled(self, data: Any) -> Any:
         """Convert a dataset of another library to one that this embedder can be scored on."""
-        return of(data) if is_foreign(data) else data
+        return as_dataset(data) if is_foreign(data) else data
 
     def _note(self, choice: Choice) -> None:
         self.encoded_by = f"{choice.engine.name} ({choice.note})" if choice.note else choice.engine.name
 
-    def same(self, one: Inputs, other: Inputs) -> Sameness:
+    def same(self, first: Inputs, second: Inputs) -> Sameness:
         """Decide whether two items are of one class, by the calibration.
 
         Args:
-            one: First item, of any kind that `encode` accepts: a path, an image, a vector.
-            other: Second item.
+            first: Item of any kind that `encode` accepts: a path, an image, a vector.
+            second: Item to compare it with.
         """
         if self.calibration is None:
             raise InputError(
-                "This embedder has no threshold yet: calibrate it on classes that it was not trained on "
-                "(vicinal calibrate MODEL DATA)."
+                "This embedder has no similarity threshold. Calibrate it on classes that it was not trained on: "
+                "vicinal calibrate MODEL DATA"
             )
         # Each item separately, as an index embeds its queries: the result does not depend on earlier calls.
-        first, second = (torch.from_numpy(embed_queries(self, item)) for item in (one, other))
-        if len(first) != 1 or len(second) != 1:
-            raise InputError(f"same() compares one item with one other; got {len(first)} and {len(second)}.")
-        left, right = vectors(first, second, distance=self.distance)
+        rows, others = (torch.from_numpy(embed_queries(self, item)) for item in (first, second))
+        if len(rows) != 1 or len(others) != 1:
+            raise InputError(f"same() compares two single items; got {len(rows)} and {len(others)}.")
+        left, right = vectors(rows, others, distance=self.distance)
         only = torch.zeros(1, dtype=torch.int64)
         value = float(readable(exact_pairs(left, only, right, only[:, None]), right))
         return Sameness.on(value if self.distance == "cosine" else -value, self.calibration)
@@ -380,6 +389,7 @@ class Embedder(nn.Module):
             embedder = build()
         _require_fit(embedder, state, folder)
         embedder.load_state_dict(state)
+        embedder.random_head = False  # it has the saved weights
         embedder.card = config.card
         embedder.rounding = config.rounding
         _require_rounding(embedder, folder)
@@ -410,9 +420,7 @@ class Embedder(nn.Module):
 
 def _checked(rows: Float[np.ndarray, "n d"], dim: int) -> Float[np.ndarray, "n d"]:
     if rows.ndim != 2 or not len(rows) or rows.shape[1] != dim:
-        raise InputError(
-            f"The middle is that of embeddings by this embedder, rows of {dim} numbers; got {list(rows.shape)}."
-        )
+        raise InputError(f"middle must be embeddings of this embedder, rows of {dim} numbers; got {list(rows.shape)}.")
     return rows
 
 

@@ -110,7 +110,7 @@ def card_markdown(card: Card, facts: Mapping[str, Any], same: str = "") -> str:
         _table("fact", "value", facts),
     ]
     if same:
-        parts += ["## Same or different", f"{plain_markdown(same[0].upper() + same[1:])}."]
+        parts += ["## Same or different", plain_markdown(same)]
     if card.scores:
         shown = {name: "undefined" if value is None else f"{value:.4f}" for name, value in card.scores.items()}
         parts += ["## Scores", _table("score", "value", shown)]
@@ -207,7 +207,7 @@ def write_folder(
     config, weights = sealed(config, state)
     if calibration is not None and calibration.embedder != identity(config):
         raise InputError(
-            "The calibration is that of other weights: calibrate anew (vicinal calibrate), or take it away "
+            "The calibration belongs to other weights: calibrate again (vicinal calibrate), or remove it "
             "(embedder.calibration = None)."
         )
     (folder / CALIBRATION).unlink(missing_ok=True)  # from an embedder that was saved here before
@@ -268,11 +268,11 @@ def read_calibration(folder: Path, embedder: str) -> Calibration | None:
     try:
         calibration = Calibration.of(read_json(path))
     except DataError as error:
-        raise DataError(f"{path}: {error}", hint="Delete it and calibrate anew: vicinal calibrate.") from None
+        raise DataError(f"{path}: {error}", hint="Delete it and calibrate again: vicinal calibrate.") from None
     if calibration.embedder != embedder:
         raise DataError(
-            f"{path} belongs to another embedder than the one beside it.",
-            hint="Delete it and calibrate anew: vicinal calibrate.",
+            f"{path} belongs to another embedder.",
+            hint="Delete it and calibrate again: vicinal calibrate.",
         )
     return calibration
 
@@ -292,7 +292,7 @@ def _read_config(path: Path) -> Config:
         raise DataError(f"{path} does not describe an embedder.", problems) from None
     if config.checksum not in ("", _checksum(config)):
         raise DataError(
-            f"{path} is damaged or was changed: its content is not what its checksum says.",
+            f"{path} is corrupted: its checksum does not match.",
             hint="Copy or save the folder again.",
         )
     return config

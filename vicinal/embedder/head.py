@@ -138,7 +138,7 @@ def first_numbers(head: Head, dim: int) -> Head:
         [[0.6000000238418579, 0.800000011920929]]
     """
     if not 1 <= dim <= head.dim:
-        raise InputError(f"Of {head.dim} numbers the first 1 to {head.dim} can be kept; got dim={dim}.")
+        raise InputError(f"dim must be from 1 to {head.dim}; got {dim}.")
     if dim == head.dim:
         return head
     whole = head.linear
@@ -167,48 +167,69 @@ class PrincipalAxes(NamedTuple):
     """
 
     mean: Float64[np.ndarray, " c"]
-    axes: Float64[np.ndarray, "c c"]
+    axes: Float64[np.ndarray, "k c"]
 
 
-def principal_axes(features: Float[np.ndarray, "n c"]) -> PrincipalAxes:
-    """Return the principal axes of features; with fewer rows than axes, the last axes are arbitrary.
+def principal_axes(features: Float[np.ndarray, "n c"], count: int | None = None) -> PrincipalAxes:
+    """Return the first principal axes of features.
+
+    Beyond the number of rows features do not vary: further axes are random directions orthogonal to the others.
+
+    Args:
+        features: Features of items, one row each.
+        count: Number of axes; None for all.
 
     Example:
-        >>> found = principal_axes(np.array([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]], np.float32))
-        >>> found.mean.tolist(), found.axes[0].tolist()
+        >>> principal = principal_axes(np.array([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]], np.float32))
+        >>> principal.mean.tolist(), principal.axes[0].tolist()
         ([2.0, 1.0], [1.0, 0.0])
     """
     if not len(features):
         raise InputError("Principal axes need at least one row of features, got none.")
     mean = features.mean(axis=0, dtype=np.float64)
-    scatter = np.zeros((len(mean), len(mean)))
-    for start in range(0, len(features), ROWS):
-        rows = features[start : start + ROWS] - mean
-        scatter += rows.T @ rows
-    axes = np.linalg.eigh(scatter)[1][:, ::-1].T
+    count = len(mean) if count is None else count
+    if len(features) < len(mean):
+        axes = _completed(np.linalg.svd(features - mean, full_matrices=False)[2][: len(features) - 1], count)
+    else:
+        scatter = np.zeros((len(mean), len(mean)))
+        for start in range(0, len(features), ROWS):
+            rows = features[start : start + ROWS] - mean
+            scatter += rows.T @ rows
+        axes = np.linalg.eigh(scatter)[1][:, ::-1].T[:count]
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
     return PrincipalAxes(mean, axes * np.where(largest < 0, -1.0, 1.0))  # fix the sign, which is arbitrary
 
 
-def principal_head(found: PrincipalAxes, dim: int, *, pooling: Pooling = "average") -> Head:
+def _completed(axes: Float64[np.ndarray, "r c"], count: int) -> Float64[np.ndarray, "k c"]:
+    """Return `count` orthonormal rows: the given ones, followed by random directions if there are fewer."""
+    if len(axes) >= count:
+        return axes[:count]
+    drawn = np.random.default_rng(0).standard_normal((count - len(axes), axes.shape[1]))
+    for _ in range(2):  # the second time removes what rounding has left
+        drawn -= (drawn @ axes.T) @ axes
+        drawn = np.linalg.qr(drawn.T)[0].T
+    return np.concatenate([axes, drawn])
+
+
+def principal_head(principal: PrincipalAxes, dim: int, *, pooling: Pooling = "average") -> Head:
     """Return a head that centres features, projects them onto the first principal axes, and normalises to the sphere.
 
     Args:
-        found: Principal axes of the features that the head will be applied to.
+        principal: Principal axes of the features that the head will be applied to.
         dim: Number of axes to keep.
         pooling: Pooling of the feature maps.
 
     Example:
-        >>> found = principal_axes(np.array([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]], np.float32))
-        >>> principal_head(found, 1).unnormalised(torch.tensor([[5.0, 7.0]])).tolist()
+        >>> principal = principal_axes(np.array([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]], np.float32))
+        >>> principal_head(principal, 1).unnormalised(torch.tensor([[5.0, 7.0]])).tolist()
         [[3.0]]
     """
-    if not 1 <= dim <= len(found.mean):
-        raise InputError(f"There are 1 to {len(found.mean)} axes to keep; got dim={dim}.")
-    head = Head(len(found.mean), dim, pooling=pooling)
+    if not 1 <= dim <= len(principal.axes):
+        raise InputError(f"dim must be from 1 to {len(principal.axes)} axes; got {dim}.")
+    head = Head(len(principal.mean), dim, pooling=pooling)
     assert head.linear is not None
-    axes = found.axes[:dim]
+    axes = principal.axes[:dim]
     with torch.no_grad():
         head.linear.weight.copy_(torch.from_numpy(axes.copy()))
-        head.linear.bias.copy_(torch.from_numpy(-axes @ found.mean))
+        head.linear.bias.copy_(torch.from_numpy(-axes @ principal.mean))
     return head

@@ -18,7 +18,7 @@ from vicinal._util.reading import printable
 from vicinal.backbones.backbone import Input
 from vicinal.data.dataset import Dataset
 from vicinal.data.files import IMAGE_ERRORS, check_pixels, fault_of_image
-from vicinal.data.foreign import is_foreign, of
+from vicinal.data.foreign import as_dataset, is_foreign
 from vicinal.data.images import open_image
 from vicinal.data.transforms import CentreCrop, Fit, describe, restore
 from vicinal.errors import DataError, InputError, look_up
@@ -36,7 +36,7 @@ def reader(inputs: Inputs, expects: Input) -> tuple[int, Callable[[int], Item]]:
     A single path, image or vector counts as one item. An array [n, d] holds n vectors; for an
     image backbone, [n, h, w, c] and [n, h, w] hold n images, [h, w] and [h, w, 1 or 3] one.
     """
-    items: Any = of(inputs) if is_foreign(inputs) else inputs
+    items: Any = as_dataset(inputs) if is_foreign(inputs) else inputs
     if isinstance(items, Dataset):
         return len(items), items.item if items.boxes is None else partial(_boxed, items)
     if isinstance(items, str | os.PathLike | Image.Image):
@@ -150,7 +150,7 @@ def describe_transform(transform: object) -> dict[str, Any] | None:
         return None
     if not isinstance(transform, CentreCrop | Fit):
         raise InputError(
-            f"The transform {transform!r} cannot be written down as a name and numbers; only those of the kinds "
+            f"The transform {transform!r} cannot be saved; only those of the types "
             f"{' and '.join(SAVED)} can. Set embedder.transform to one of them before you save or export."
         )
     return describe(transform)
@@ -164,5 +164,5 @@ def restore_transform(description: dict[str, Any] | None) -> CentreCrop | Fit | 
     try:
         transform = restore(description)
     except TypeError as error:
-        raise InputError(f"No transform can be made of {description}: {error}.") from None
+        raise InputError(f"Cannot build a transform from {description}: {error}.") from None
     return transform if isinstance(transform, CentreCrop | Fit) else None

@@ -41,8 +41,8 @@ def add_lora(backbone: Backbone, rank: int) -> None:
     ]
     if not linear:
         raise InputError(
-            f"{type(backbone).__name__} has no linear maps that are trained, and lora_rank puts its matrices beside "
-            "those: use a transformer (backbone = 'transformers' or 'timm'), or train_stages for this network."
+            f"{type(backbone).__name__} has no trainable linear layers, which lora_rank needs: "
+            "use a transformer (backbone = 'transformers' or 'timm'), or train_stages for this network."
         )
     backbone.requires_grad_(False)
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=SCALE * rank, target_modules=linear), backbone)

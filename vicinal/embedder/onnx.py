@@ -57,7 +57,7 @@ def export_onnx(network: nn.Module, sample: Float[Tensor, "n ..."], path: Path, 
         raise DataError(
             f"The exported graph differs from the network by {difference:.2g}, more than {TOLERANCE:g}; "
             f"{path} was not written.",
-            hint="Report it with the versions of torch, onnx and onnxscript.",
+            hint="Please report it with the versions of torch, onnx and onnxscript.",
         )
     with replacing(path) as file:
         file.write(content)

@@ -22,6 +22,7 @@ from vicinal.evaluation.geometry import (
 from vicinal.evaluation.identification import FewShot, Identification, few_shot_accuracy, identify
 from vicinal.evaluation.items import GroundTruth
 from vicinal.evaluation.scores import Scores, chance_scores
+from vicinal.evaluation.shift import Shift, check_shift
 from vicinal.evaluation.sizes import SizeScores, concatenate, score_sizes
 from vicinal.evaluation.verification import Verification, verify
 from vicinal.stats.intervals import Bootstrap
@@ -33,10 +34,12 @@ __all__ = [
     "Identification",
     "Neighbourhood",
     "Scores",
+    "Shift",
     "SizeScores",
     "Verification",
     "alignment",
     "chance_scores",
+    "check_shift",
     "class_distances",
     "cluster_scores",
     "collapse_warning",

@@ -35,7 +35,7 @@ from vicinal.neighbours.reranking import (
     expand_queries,
 )
 from vicinal.neighbours.similarity import vectors
-from vicinal.stats.intervals import NO_INTERVALS, USUAL_INTERVALS, Bootstrap, Interval, class_bootstrap, class_sums
+from vicinal.stats.intervals import NO_INTERVALS, USUAL_INTERVALS, Bootstrap, Interval, class_interval, class_sums
 
 __all__ = ["Neighbourhood", "evaluate", "ranks_by_default"]
 
@@ -69,7 +69,7 @@ class Neighbourhood:
         if min(self.augment, self.expand) < 0:
             raise InputError(f"augment and expand must not be negative; got {self.augment} and {self.expand}.")
         if self.reranking is not None and (self.augment or self.expand):
-            raise InputError("Re-ranking orders the nearest alone: it goes without expand and augment.")
+            raise InputError("Re-ranking cannot be combined with expand or augment.")
 
     @property
     def reranking(self) -> Reranking | None:
@@ -118,7 +118,7 @@ def improved_items(scored: ScoredItems, neighbours: Neighbourhood) -> ScoredItem
 def reranked_neighbours(scored: ScoredItems, many: int, rerank: Reranking) -> Neighbours:
     """Return at least `many` neighbours of every query, with each shortlist re-ranked by shared neighbours."""
     if scored.ignored.queries is not None:
-        raise InputError("Re-ranking looks at all neighbours; it does not know of sequences.")
+        raise InputError("Re-ranking does not support sequences.")
     enough = min(max(many, rerank.shortlist), len(scored.references))
     nearest = collect(scored.queries, scored.references, scored.ignored, enough)
     reranker = Reranker(scored.references.rows, scored.references.distance, settings=rerank)
@@ -129,9 +129,9 @@ def reranked_neighbours(scored: ScoredItems, many: int, rerank: Reranking) -> Ne
 
 def _check_drawing(scored: ScoredItems, distance: str) -> None:
     if distance != "cosine":
-        raise InputError("Vectors are drawn towards their neighbours on the sphere: expand and augment need cosines.")
+        raise InputError("expand and augment need the cosine distance.")
     if scored.ignored.queries is not None:
-        raise InputError("Expansion looks at all neighbours; it does not know of sequences.")
+        raise InputError("expand does not support sequences.")
 
 
 Report: TypeAlias = Callable[[str, float], None]
@@ -187,22 +187,22 @@ def evaluate(
         scores: Custom scores: functions of (hits, relevant) or of (ranks) as those in `vicinal.evaluation.retrieval`,
             which return a number for each query; or "my_module:my_score".
         neighbours: Improvement of neighbours: whitening, augmentation, expansion, re-ranking.
-        intervals: Resamples, confidence and seed of the intervals; None for no intervals.
+        intervals: Confidence level, resamples and seed of the intervals; None for no intervals.
         progress: Callback, called with the stage and the fraction of it that is done.
 
     Example:
         >>> scores = evaluate([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]], ["a", "a", "b", "b"], k=[1])
         >>> print(scores)
         score      value    95 % interval over classes
-        P@1       1.0000              1.0000 to 1.0000
-        R@1       1.0000              1.0000 to 1.0000
-        P@R       1.0000              1.0000 to 1.0000
-        MAP@R     1.0000              1.0000 to 1.0000
-        mAP       1.0000              1.0000 to 1.0000
-        MRR       1.0000              1.0000 to 1.0000
-        nDCG      1.0000              1.0000 to 1.0000
+        P@1       1.0000              0.0122 to 1.0000
+        R@1       1.0000              0.0122 to 1.0000
+        P@R       1.0000              0.0122 to 1.0000
+        MAP@R     1.0000              0.0122 to 1.0000
+        mAP       1.0000              0.0122 to 1.0000
+        MRR       1.0000              0.0122 to 1.0000
+        nDCG      1.0000              0.0122 to 1.0000
         <BLANKLINE>
-        4 of 4 queries scored against 4 references, 2 classes; none left out.
+        4 queries scored against 4 references, 2 classes.
     """
     neighbours = neighbours or Neighbourhood()
     extras = None if also is None else _checked_extras(also)
@@ -287,9 +287,11 @@ def _check_combination(scored: ScoredItems, extras: _Extras, neighbours: Neighbo
             "have none."
         )
     if neighbours.reranking is not None and "ranking" in extras.names:
-        raise InputError('Re-ranking orders the nearest alone: it goes without a full ranking (also=["ranking"]).')
+        raise InputError(
+            'Re-ranking orders only the nearest items; it cannot be combined with a full ranking (also=["ranking"]).'
+        )
     if neighbours.reranking is not None and "identification" in extras.names:
-        raise InputError("Identification goes by similarities: it goes without re-ranking.")
+        raise InputError("Identification uses similarities; it cannot be combined with re-ranking.")
 
 
 def _further_scores(
@@ -311,7 +313,7 @@ def _further_scores(
         progress("geometry", 1.0)
     if "verification" in extras.names:
         verified = verify_items(scored, intervals=bootstrap, progress=lambda done: progress("pairs", done))
-        yield verified.overall, verified.intervals, verified.notes
+        yield verified.overall, verified.intervals, (verified.thresholds_in_words(), *verified.notes)
     if "identification" in extras.names:
         progress("identification", 0.0)
         named = identify_items(scored, intervals=bootstrap)
@@ -424,5 +426,5 @@ def _overall(
     means = dict(zip(per_query, (sums.sum(axis=0) / counts.sum()).tolist(), strict=True))
     if not bootstrap.draws:
         return means, {}
-    ends = class_bootstrap(sums, counts, **asdict(bootstrap))
+    ends = class_interval(sums, counts, confidence=bootstrap.confidence)
     return means, dict(zip(per_query, ends, strict=True))

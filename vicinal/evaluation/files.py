@@ -77,14 +77,14 @@ def read_table(path: Path, labels: Path | None = None) -> Table:
     }
     arrays = look_up("kind of embedding file", path.suffix.lower(), readers)(path)
     if "embeddings" not in arrays:
-        raise DataError(f"{path} has no array 'embeddings'.", [f"it holds: {', '.join(arrays) or 'nothing'}"])
+        raise DataError(f"{path} has no array 'embeddings'.", [f"it contains: {', '.join(arrays) or 'nothing'}"])
     if labels is not None:
         arrays["labels"] = read_labels(labels)
     if "labels" not in arrays:
         raise DataError(
             f"{path} has no labels.",
-            [f"it holds: {', '.join(arrays)}"],
-            "Give them in a file of their own with --labels (or --gallery-labels).",
+            [f"it contains: {', '.join(arrays)}"],
+            "Give them in a separate file with --labels (or --gallery-labels).",
         )
     distance = checked_distance(path, text_in(arrays, DISTANCE))
     return Table(arrays["embeddings"], arrays["labels"], arrays.get("sequences"), distance)
@@ -131,39 +131,39 @@ def packed_arrays(rows: NDArray[np.float32], numbers: Numbers) -> dict[str, NDAr
     }
 
 
-def unpacked(path: Path, rows: NDArray[Any], said: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+def unpacked(path: Path, rows: NDArray[Any], metadata: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """Return the embeddings of a file as rows of numbers, whatever their number format.
 
     Raises:
         DataError: If the array does not match the format that the file records.
     """
-    numbers = checked_numbers(path, text_in(said, NUMBERS))
+    numbers = checked_numbers(path, text_in(metadata, NUMBERS))
     if numbers == "float32":
         return rows
-    dim = said.get(DIM, np.array(0))
+    dim = metadata.get(DIM, np.array(0))
     whole = int(dim) if dim.ndim == 0 and dim.dtype.kind == "i" else 0
     kind, width = row_shape(numbers, whole)
     if whole < 1 or rows.ndim != 2 or rows.dtype != kind or rows.shape[1] != width:
         raise DataError(
-            f"{printable(path)} says that its embeddings have {whole} numbers in {numbers}, which are {width} entries "
-            f"of {kind} a row; got {rows.dtype} {list(rows.shape)}.",
+            f"{printable(path)} should have rows of {width} entries of {kind}, for {whole} numbers in {numbers}; "
+            f"got {rows.dtype} {list(rows.shape)}.",
             hint="Write it again with vicinal embed.",
         )
     return unpack_rows(rows, numbers, whole)
 
 
-def checked_numbers(path: Path, said: str) -> Numbers:
+def checked_numbers(path: Path, name: str) -> Numbers:
     """Return the number format that a file records; float32, which needs no unpacking, if it records none.
 
     Raises:
         DataError: If there is no such format.
     """
-    if said and said not in get_args(Numbers):
+    if name and name not in get_args(Numbers):
         raise DataError(
-            f"{printable(path)} says that its numbers are kept in {said!r}.",
-            hint=f"There is: {', '.join(get_args(Numbers))}.",
+            f"{printable(path)} has embeddings in the unknown number format {name!r}.",
+            hint=f"Known formats: {', '.join(get_args(Numbers))}.",
         )
-    return cast(Numbers, said or "float32")
+    return cast(Numbers, name or "float32")
 
 
 def text_in(arrays: Mapping[str, NDArray[Any]], name: str) -> str:
@@ -172,18 +172,18 @@ def text_in(arrays: Mapping[str, NDArray[Any]], name: str) -> str:
     return str(array) if array is not None and array.ndim == 0 and array.dtype.kind == "U" else ""
 
 
-def checked_distance(path: Path, said: str) -> str:
+def checked_distance(path: Path, name: str) -> str:
     """Return the distance that a file records for its vectors, which may be empty.
 
     Raises:
         DataError: If there is no such distance.
     """
-    if said and said not in DISTANCES:
+    if name and name not in DISTANCES:
         raise DataError(
-            f"{printable(path)} says that its vectors are compared by {said!r}.",
-            hint=f"There is: {', '.join(DISTANCES)}.",
+            f"{printable(path)} names the unknown distance {name!r}.",
+            hint=f"Known distances: {', '.join(DISTANCES)}.",
         )
-    return said
+    return name
 
 
 def named_labels(path: Path, labels: NDArray[np.generic], names: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -198,7 +198,7 @@ def named_labels(path: Path, labels: NDArray[np.generic], names: NDArray[np.gene
         or labels.dtype.kind not in "iu"
         or (len(labels) and not 0 <= labels.min() <= labels.max() < len(names))
     ):
-        raise DataError(f"{path}: labels must be positions among the {names.size} class_names.")
+        raise DataError(f"{path}: labels must be indices into the {names.size} class_names.")
     return names[labels] if len(set(names.tolist())) == len(names) else labels
 
 
@@ -228,7 +228,7 @@ def _from_parquet(path: Path) -> dict[str, NDArray[np.generic]]:
     table = read_parquet(path, names)
     if "embedding" not in table.column_names:
         raise DataError(
-            f"{path} has no column 'embedding'.", [f"it holds: {', '.join(read_parquet(path).column_names)}"]
+            f"{path} has no column 'embedding'.", [f"it contains: {', '.join(read_parquet(path).column_names)}"]
         )
     with reading(path, "a table of embeddings (.parquet)"):
         return _from_arrow(path, table, names)

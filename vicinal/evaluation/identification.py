@@ -16,15 +16,24 @@ from vicinal.errors import InputError, look_up
 from vicinal.evaluation.items import Gallery, ScoredItems, as_scored_items
 from vicinal.neighbours.inputs import ArrayLike, Exclusion, Labels
 from vicinal.neighbours.nearest import collect
-from vicinal.stats.intervals import NO_INTERVALS, USUAL_INTERVALS, Bootstrap, Interval, times_drawn
+from vicinal.stats.intervals import (
+    NO_INTERVALS,
+    USUAL_INTERVALS,
+    Bootstrap,
+    Interval,
+    class_interval,
+    class_sums,
+    percentile_tail,
+    times_drawn,
+)
 
 __all__ = ["FewShot", "Identification", "few_shot_accuracy", "identify", "identify_items"]
 
 
 RATES = (0.1, 0.01, 0.001)
-ASKED_TWICE = (
-    "Identification: without a gallery every item is asked for twice, among all other items and, as a stranger, among "
-    "those of other classes alone."
+QUERIED_TWICE = (
+    "Identification: without a gallery every item is a query twice, among all other items and, as a stranger, only "
+    "among those of other classes."
 )
 
 
@@ -84,8 +93,9 @@ def identify(
     Without a gallery every item is a query twice: among all other items, and, as a stranger, only among those of other
     classes.
 
-    Intervals come from a bootstrap over classes, each with all its queries; classes in the gallery and classes that it
-    lacks are resampled separately. The gallery stays fixed; thresholds are chosen again in every draw.
+    Intervals are over classes, each with all its queries. That of rank-1 is the interval of P@1. Those of DIR come from
+    a bootstrap, in which classes in the gallery and classes that it lacks are resampled separately; the gallery stays
+    fixed, and thresholds are chosen again in every draw.
 
     Args:
         queries: One row per query.
@@ -96,9 +106,9 @@ def identify(
         intervals: Resamples, confidence and seed of the intervals; None for no intervals.
 
     Example:
-        >>> gallery, asked = [[1.0, 0.1], [0.1, 1.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
-        >>> found = identify(asked, ["a", "b", "z"], gallery=(gallery, ["a", "b"]))
-        >>> found["rank-1"], found.strangers
+        >>> gallery, queries = [[1.0, 0.1], [0.1, 1.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+        >>> result = identify(queries, ["a", "b", "z"], gallery=(gallery, ["a", "b"]))
+        >>> result["rank-1"], result.strangers
         (1.0, 1)
     """
     items = as_scored_items(queries, labels, gallery=gallery, distance=distance)
@@ -112,10 +122,10 @@ def identify_items(
     bootstrap = intervals or NO_INTERVALS
     itself = items.ignored.itself
     if itself and items.ignored.queries is not None:
-        raise InputError("Identification without a gallery does not know of sequences; give a gallery.")
+        raise InputError("Identification with sequences needs a gallery.")
     has_class = items.relevance.count(items.ignored).numpy() > 0
     if not has_class.any():
-        raise InputError("No query is of a class in the gallery; there is nobody to identify.")
+        raise InputError("No query has a class of the gallery, so there is nothing to identify.")
     classes, similarity = _nearest(items)
     codes = items.codes.numpy()
     right = (classes == codes)[has_class]
@@ -127,7 +137,7 @@ def identify_items(
         strange = ~has_class
         strangers = similarity[strange]
     detection_rates, thresholds = _rates_of_detection(similarity[has_class], right, np.sort(strangers), rates)
-    notes = [ASKED_TWICE] if itself else []
+    notes = [QUERIED_TWICE] if itself else []
     lacking = [f"{rate:g}" for rate in rates if f"DIR@FAR={rate:g}" not in detection_rates]
     if lacking:
         needed = int(np.ceil(1 / float(lacking[0])))
@@ -137,7 +147,7 @@ def identify_items(
     overall = {"rank-1": float(right.mean())} | detection_rates
     ends: dict[str, Interval] = {}
     if bootstrap.draws:
-        queries = _Asked(similarity[has_class], right, codes[has_class], strangers, codes[strange])
+        queries = _Queries(similarity[has_class], right, codes[has_class], strangers, codes[strange])
         wanted = {name: rate for rate in rates if (name := f"DIR@FAR={rate:g}") in detection_rates}
         ends = _intervals(queries, wanted, bootstrap)
     known_queries = int(has_class.sum())
@@ -172,7 +182,7 @@ def _rates_of_detection(
     return overall, thresholds
 
 
-class _Asked(NamedTuple):
+class _Queries(NamedTuple):
     """Known queries and strangers: their highest similarities and classes, and which were identified correctly."""
 
     similarity: Float64[np.ndarray, " n"]
@@ -182,21 +192,21 @@ class _Asked(NamedTuple):
     stranger_codes: Int64[np.ndarray, " m"]
 
 
-def _intervals(asked: _Asked, rates: Mapping[str, float], bootstrap: Bootstrap) -> dict[str, Interval]:
-    """Return percentile intervals of rank-1 and of each DIR, from classes drawn with replacement.
+def _intervals(queries: _Queries, rates: Mapping[str, float], bootstrap: Bootstrap) -> dict[str, Interval]:
+    """Return the interval of rank-1, a mean over queries, and percentile intervals of each DIR from resampled classes.
 
     Classes in the gallery and classes that it lacks are drawn separately, so that the number of each stays the same; a
     class of both kinds is drawn once for both.
     """
-    classes = 1 + max(int(asked.codes.max()), int(asked.stranger_codes.max(initial=-1)))
-    known_classes = np.unique(asked.codes)
-    kinds = [known_classes, np.setdiff1d(asked.stranger_codes, known_classes)]
+    classes = 1 + max(int(queries.codes.max()), int(queries.stranger_codes.max(initial=-1)))
+    known_classes = np.unique(queries.codes)
+    kinds = [known_classes, np.setdiff1d(queries.stranger_codes, known_classes)]
     # Nearest first: the weight above a similarity is then a running sum.
-    order, strange_order = np.argsort(-asked.similarity), np.argsort(-asked.strangers)
-    similarity, codes, right = asked.similarity[order], asked.codes[order], asked.right[order]
-    strangers, stranger_codes = asked.strangers[strange_order], asked.stranger_codes[strange_order]
+    order, strange_order = np.argsort(-queries.similarity), np.argsort(-queries.strangers)
+    similarity, codes, right = queries.similarity[order], queries.codes[order], queries.right[order]
+    strangers, stranger_codes = queries.strangers[strange_order], queries.stranger_codes[strange_order]
     generator = np.random.default_rng(bootstrap.seed)
-    values = np.full((bootstrap.draws, 1 + len(rates)), np.nan)
+    values = np.full((bootstrap.draws, len(rates)), np.nan)
     for draw in range(bootstrap.draws):
         weights = np.zeros(classes)
         for kind in kinds:
@@ -204,18 +214,19 @@ def _intervals(asked: _Asked, rates: Mapping[str, float], bootstrap: Bootstrap) 
         of_known = weights[codes]
         named = np.concatenate([[0.0], np.cumsum(of_known * right)])
         total = of_known.sum()
-        values[draw, 0] = named[-1] / total
         among = np.cumsum(weights[stranger_codes])
         if not len(among) or not among[-1]:
             continue  # no stranger was drawn
-        for column, rate in enumerate(rates.values(), start=1):
+        for column, rate in enumerate(rates.values()):
             index = int(np.searchsorted(among, rate * among[-1] * (1 + 1e-12), side="right"))
             barred = strangers[index] if index < len(strangers) else -np.inf
             values[draw, column] = named[np.searchsorted(-similarity, -barred, side="left")] / total
-    tail = (1 - bootstrap.confidence) / 2
+    tail = percentile_tail(bootstrap.confidence, len(known_classes))
     ends = np.nanquantile(values, [tail, 1 - tail], axis=0)
-    return {
-        name: Interval(float(low), float(high)) for name, (low, high) in zip(["rank-1", *rates], ends.T, strict=True)
+    sums, counts = class_sums(queries.right.astype(np.float64), queries.codes, classes)
+    (rank_1,) = class_interval(sums[:, None], counts, confidence=bootstrap.confidence)
+    return {"rank-1": rank_1} | {
+        name: Interval(float(low), float(high)) for name, (low, high) in zip(rates, ends.T, strict=True)
     }
 
 

@@ -336,7 +336,7 @@ def _checked_gallery(gallery: Any, truth: GroundTruth) -> tuple[Tensor | None, G
         raise InputError("A gallery needs labels, one per reference: gallery=(embeddings, labels).")
     others = labels if isinstance(labels, GroundTruth) else GroundTruth(labels)
     if others.overlap:
-        raise InputError("overlap is given with the labels of the queries, not with those of the gallery.")
+        raise InputError("Pass overlap with the labels of the queries, not with those of the gallery.")
     if (others.sequences is None) != (truth.sequences is None):
         raise InputError(
             "Queries and gallery need sequences alike: evaluate(embeddings, GroundTruth(labels, sequences), "

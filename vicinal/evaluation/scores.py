@@ -66,13 +66,22 @@ class Scores:
         return look_up("score", name, self.overall)
 
     def __str__(self) -> str:
+        return self.table()
+
+    def table(self, names: Sequence[str] | None = None) -> str:
+        """Return scores as a table of text, with the number of queries and all notes.
+
+        Args:
+            names: Scores to show; by default all.
+        """
+        shown = list(self.overall if names is None else names)
         confidence = float(self.settings.get("confidence") or 0.95)
-        wide = max([len(name) for name in self.overall], default=0)
+        wide = max([len(name) for name in shown], default=0)
         lines = [f"{'score':<{wide}}  {'value':>9}  {f'{100 * confidence:g} % interval over classes':>28}"]
-        for name, value in self.overall.items():
+        for name in shown:
             ends = self.intervals.get(name)
             between = f"{ends.low:.4f} to {ends.high:.4f}" if ends else ""
-            lines.append(f"{name:<{wide}}  {value:>9.4f}  {between:>28}".rstrip())
+            lines.append(f"{name:<{wide}}  {self.overall[name]:>9.4f}  {between:>28}".rstrip())
         lines += ["", self.summary(), *(f"Note: {note}" for note in self.notes)]
         return "\n".join(lines)
 
@@ -102,7 +111,7 @@ class Scores:
         try:
             import pandas as pd
         except ImportError:
-            raise InputError("A table of pandas needs pandas: pip install pandas") from None
+            raise InputError("to_pandas needs pandas: pip install pandas") from None
         rows = [
             {
                 "score": name,
@@ -133,11 +142,10 @@ class Scores:
     def summary(self) -> str:
         """Return the numbers of queries, references and classes, and of queries without a score, as a sentence."""
         left = self.left_out
-        out = f"; {left:,} left out because no reference has their class" if left else "; none left out"
-        scored = self.queries - left
+        out = f" {left:,} of {self.queries:,} queries left out: no reference has their class." if left else ""
         return (
-            f"{scored:,} of {counted(self.queries, 'query', 'queries')} scored against "
-            f"{counted(self.references, 'reference')}, {counted(len(self.classes), 'class')}{out}."
+            f"{counted(self.queries - left, 'query', 'queries')} scored against "
+            f"{counted(self.references, 'reference')}, {counted(len(self.classes), 'class')}.{out}"
         )
 
     def per_class(self, name: str) -> dict[int | str, float]:
@@ -229,7 +237,7 @@ class Scores:
         """
         record: dict[str, Any] = json.loads(text)
         if record.get("schema") != SCHEMA:
-            raise DataError(f"These are no scores: the schema is {record.get('schema')!r}, expected {SCHEMA!r}.")
+            raise DataError(f"Not a file of scores: the schema is {record.get('schema')!r}, expected {SCHEMA!r}.")
         if "per query" not in record:
             raise DataError("These scores were written without their queries; write them with per_query=True.")
         return cls(

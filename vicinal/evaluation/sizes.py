@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int8
+from jaxtyping import Float32, Int8, Int64
 from torch import Tensor
 
 from vicinal.errors import InputError
 from vicinal.evaluation import retrieval
-from vicinal.neighbours.inputs import ArrayLike, Labels, as_codes, as_embeddings
-from vicinal.neighbours.nearest import Neighbours, find_neighbours
+from vicinal.neighbours.exact import search
+from vicinal.neighbours.inputs import ArrayLike, Exclusion, Labels, as_codes, as_embeddings
 from vicinal.neighbours.rounding import as_bits, as_int8, middle_of
 from vicinal.neighbours.similarity import vectors
+from vicinal.neighbours.threads import side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,6 +27,7 @@ __all__ = ["SizeScores", "concatenate", "draw_sizes", "score_sizes", "sizes_in_w
 
 SMALLEST = 16  # dimensions of the shortest prefix that is tried by default
 SHORTLIST = 4  # number of candidates found by bits and rescored by 8-bit integers, per wanted neighbour
+PRODUCTS = 1 << 21  # numbers of an intermediate array, so that it stays in the cache
 KINDS = ("float32", "int8", "bits, rescored by int8", "bits")
 
 
@@ -87,17 +89,17 @@ def score_sizes(embeddings: ArrayLike, labels: Labels, *, dims: Sequence[int] | 
     relevant = torch.bincount(codes)[codes] - 1
     count = int(relevant.max())
     if count < 1:
-        raise InputError("No label has two items, so that none can be found.")
+        raise InputError("No label has two items: no item has a neighbour of its own class to find.")
     results = []
     for dim in chosen:
         rows = torch.nn.functional.normalize(items[:, :dim].double()).numpy()
         small, bits = as_int8(rows), as_bits(rows, middle_of(rows))
-        by_bits = find_neighbours(bits.astype(np.float32), min(SHORTLIST * count, len(items) - 1))
+        by_bits = _nearest_by_bits(bits, min(SHORTLIST * count, len(items) - 1))
         answers = {
-            "float32": (4.0 * dim, 4.0 * dim, find_neighbours(rows, count).indices),
-            "int8": (float(dim), float(dim), find_neighbours(small.astype(np.float32), count).indices),
+            "float32": (4.0 * dim, 4.0 * dim, _nearest(rows, count)),
+            "int8": (float(dim), float(dim), _nearest(small.astype(np.float32), count)),
             "bits, rescored by int8": (dim / 8, dim / 8 + dim, _rescored(small, by_bits)),
-            "bits": (dim / 8, dim / 8, by_bits.indices),
+            "bits": (dim / 8, dim / 8, by_bits),
         }
         for kind, (searched, stored, indices) in answers.items():
             results.append(SizeScores(dim, kind, searched, stored, _scores(indices[:, :count], codes, relevant)))
@@ -143,16 +145,50 @@ def _halves(whole: int) -> list[int]:
     return dims
 
 
-def _rescored(codes: Int8[np.ndarray, "n d"], found: Neighbours) -> Tensor:
+def _nearest(rows: ArrayLike, k: int) -> Int64[Tensor, "n k"]:
+    """Find the k nearest rows of each row like `find_neighbours`, but without computing their exact similarities."""
+    items, _ = vectors(as_embeddings(rows))
+    neighbours = torch.empty((len(items), k), dtype=torch.int64)
+
+    def consume(queries: Tensor, columns: Tensor) -> None:
+        neighbours[queries] = columns
+
+    search(items, items, Exclusion(itself=True), k, consume)
+    return neighbours
+
+
+def _nearest_by_bits(bits: Int8[np.ndarray, "n d"], k: int) -> Int64[Tensor, "n k"]:
+    """Find the k nearest rows of 1 and -1 of each row, ties by index, as `find_neighbours` does.
+
+    Products of bits are integers of few different values, so that most neighbours are tied. A general search compares
+    all tied pairs again in exact arithmetic. Here one float64 key has both the product and the index, without rounding.
+    """
+    rows = torch.from_numpy(bits.astype(np.float32))  # sums of up to 2^24 products of 1 and -1 are exact
+    columns = torch.arange(len(rows), dtype=torch.float64)
+    neighbours = torch.empty((len(rows), k), dtype=torch.int64)
+
+    def work(block: Tensor) -> None:
+        keys = (rows[block] @ rows.T).double().mul_(len(rows)).sub_(columns)
+        keys[torch.arange(len(block)), block] = -torch.inf  # an item is not its own neighbour
+        neighbours[block] = keys.topk(k).indices
+
+    side_by_side(work, torch.split(torch.arange(len(rows)), max(1, PRODUCTS // len(rows))))
+    return neighbours
+
+
+def _rescored(codes: Int8[np.ndarray, "n d"], candidates: Int64[Tensor, "n k"]) -> Int64[Tensor, "n k"]:
     """Order the candidates that bits found by the cosines of 8-bit integers."""
     rows = torch.nn.functional.normalize(torch.from_numpy(codes.astype(np.float32)))
-    indices = torch.empty_like(found.indices)
-    for start in range(0, len(rows), 256):
-        block = slice(start, start + 256)
-        cosines = torch.einsum("nd,nkd->nk", rows[block], rows[found.indices[block]])
+    ordered = torch.empty_like(candidates)
+
+    def work(block: Tensor) -> None:
+        cosines = torch.einsum("nd,nkd->nk", rows[block], rows[candidates[block]])
         order = cosines.argsort(dim=1, descending=True, stable=True)
-        indices[block] = found.indices[block].gather(1, order)
-    return indices
+        ordered[block] = candidates[block].gather(1, order)
+
+    size = max(1, PRODUCTS // (candidates.shape[1] * rows.shape[1]))
+    side_by_side(work, torch.split(torch.arange(len(rows)), size))
+    return ordered
 
 
 def _scores(indices: Tensor, codes: Tensor, relevant: Tensor) -> dict[str, float]:

@@ -18,12 +18,12 @@ from vicinal.errors import look_up
 from vicinal.evaluation.items import Encoder, Gallery, GroundTruth, LabelledItems, ScoredItems, as_scored_items
 from vicinal.evaluation.pairs import GroupCounts, PairCounts, count_pairs
 from vicinal.neighbours.inputs import ArrayLike, Labels
-from vicinal.stats.intervals import NO_INTERVALS, USUAL_INTERVALS, Bootstrap, Interval, times_drawn
+from vicinal.stats.intervals import NO_INTERVALS, USUAL_INTERVALS, Bootstrap, Interval, percentile_tail, times_drawn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Verification", "verify", "verify_items"]
+__all__ = ["Verification", "rates_at", "verify", "verify_items"]
 
 
 # Rates of a similarity threshold: the ROC and DET curves, the area under ROC, and operating points.
@@ -183,6 +183,10 @@ class Verification:
         """DET curve: the rates of false accepts and of false rejects."""
         return self.curve.false_accepts, 1 - self.curve.true_accepts
 
+    def thresholds_in_words(self) -> str:
+        """Return the threshold of each score in one line."""
+        return "Thresholds: " + ", ".join(f"{name} {value:.4f}" for name, value in self.thresholds.items()) + "."
+
     def per_class(self, name: str) -> dict[int | str, float]:
         """Return the share of each class's pairs that the threshold of a score accepts, worst class first."""
         return dict(sorted(look_up("score per class", name, self.by_class).items(), key=lambda entry: entry[1]))
@@ -255,6 +259,26 @@ def verify(
     """
     items = as_scored_items(embeddings, labels, gallery=gallery, distance=distance)
     return verify_items(items, exact=exact, intervals=intervals, progress=progress)
+
+
+def rates_at(
+    threshold: float,
+    embeddings: ArrayLike,
+    labels: Labels | GroundTruth,
+    *,
+    gallery: Gallery | None = None,
+    distance: str | None = None,
+) -> tuple[float, float]:
+    """Return FAR and TAR of a threshold: the accepted shares of the pairs of two classes, and of one class.
+
+    Example:
+        >>> rates_at(0.9, [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]], ["a", "a", "b", "b"])
+        (0.0, 1.0)
+    """
+    counts, _ = count_pairs(as_scored_items(embeddings, labels, gallery=gallery, distance=distance))
+    reached = counts.values >= threshold
+    false, true = (pairs[reached].sum() / pairs.sum() for pairs in (counts.negatives, counts.positives))
+    return float(false), float(true)
 
 
 def verify_items(
@@ -342,7 +366,7 @@ def _intervals(groups: GroupCounts, overall: Mapping[str, float], bootstrap: Boo
     for group in range(count):
         negatives += times[:, group, None] * (times @ between[group])
     scores = _coarse_scores(times @ groups.positives, negatives, overall)
-    tail = (1 - bootstrap.confidence) / 2
+    tail = percentile_tail(bootstrap.confidence, count)
     intervals = {}
     for name, values in scores.items():
         shift = values[1:] - values[0]

@@ -81,8 +81,8 @@ def naming_rule(index: Index, threshold: float | None, where: Where | None) -> t
     if threshold is None:
         if index.calibration is None:
             raise InputError(
-                f"{index.path} does not know how near is near enough: calibrate its embedder (vicinal calibrate) and "
-                "index again, or give a threshold."
+                f"{index.path} has no similarity threshold: calibrate its model (vicinal calibrate) and index again, "
+                "or give a threshold."
             )
         threshold = index.calibration.threshold
     else:
@@ -90,7 +90,7 @@ def naming_rule(index: Index, threshold: float | None, where: Where | None) -> t
     labelled: Condition = Not(Null("label"))
     condition = labelled if where is None else And((labelled, as_condition(where)))
     if not index.count(condition):
-        raise InputError(f"No item of {index.path} that passes the filter has a label: there is nothing to name by.")
+        raise InputError(f"No item of {index.path} that passes the filter has a label, so images cannot be classified.")
     return threshold, condition
 
 

@@ -44,7 +44,7 @@ __all__ = ["RemoteIndex", "connect", "form_body"]
 
 
 @final
-class KeptConnections:
+class ConnectionPool:
     """Pool of connections to one server.
 
     Args:
@@ -68,7 +68,7 @@ class KeptConnections:
             return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=ssl.create_default_context())
         return http.client.HTTPConnection(host, port, timeout=self._timeout)
 
-    def give_back(self, connection: http.client.HTTPConnection) -> None:
+    def release(self, connection: http.client.HTTPConnection) -> None:
         """Return a connection to the pool after its reply was read; close it if the pool is full."""
         with self._lock:
             if len(self._idle) < self._most:
@@ -92,7 +92,7 @@ def pictures_of(query: Any) -> tuple[list[Any], bool]:
     if isinstance(query, str | os.PathLike) and Path(query).is_dir():
         files = list(images_below(Path(query)))
         if not files:
-            raise InputError("That folder has no images to search for.")
+            raise InputError("The folder contains no images.")
         return files, False
     if isinstance(query, str | os.PathLike | bytes | Image.Image):
         return [query], True
@@ -176,7 +176,7 @@ class RemoteIndex:
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._timeout = timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._connections = KeptConnections(parts, timeout, SIDE_BY_SIDE)
+        self._connections = ConnectionPool(parts, timeout, SIDE_BY_SIDE)
         try:
             self._info()
         except BaseException:
@@ -326,7 +326,7 @@ class RemoteIndex:
             if len({reply["generation"] for reply in replies}) == 1:
                 break
         else:
-            raise DataError(f"{self.url} changes faster than it can be read.", hint="Try again when it is at rest.")
+            raise DataError(f"{self.url} kept changing while it was read.", hint="Try again when no one is writing.")
         listed = [item for reply in replies for item in reply["items"]]
         rows = [item["vector"] for item in listed] if vectors else []
         return [_item(item) for item in listed], np.array(rows, dtype=np.float32).reshape(len(rows), self.dim)
@@ -335,17 +335,17 @@ class RemoteIndex:
         """Return the number of items that pass a filter."""
         return self._asked("GET", "/items", {**_filter(where), "limit": 0})["count"]
 
-    def same(self, one: Any, other: Any) -> Sameness:
+    def same(self, first: Any, second: Any) -> Sameness:
         """Return whether two pictures are of the same class, by the embedder's calibration; see `Embedder.same`.
 
         Args:
-            one: A path, the bytes of an image file, an image or a uint8 array.
-            other: The picture to compare with, in any of these forms.
+            first: A path, the bytes of an image file, an image or a uint8 array.
+            second: The picture to compare with, in any of these forms.
         """
-        kind, body = form_body({}, {"a": file_content(one), "b": file_content(other)})
+        kind, body = form_body({}, {"a": file_content(first), "b": file_content(second)})
         reply = self._asked("POST", "/same", body=body, kind=kind)
         if reply["same"] is None:
-            raise InputError(f"{self.url}: the index's embedder has no threshold yet; calibrate it there.")
+            raise InputError(f"{self.url}: the index's model has no similarity threshold; calibrate it there.")
         return Sameness(**reply)
 
     def add(
@@ -373,7 +373,7 @@ class RemoteIndex:
         contents: list[Any] = pictures_of(items)[0] if vectors is None else checked_rows(vectors, "vectors").tolist()
         if ids is None:
             if vectors is not None or not all(isinstance(item, str | os.PathLike) for item in contents):
-                raise InputError("What is not a file needs ids, by which it can be found and removed again.")
+                raise InputError("Items that are not files need ids.")
             ids = [os.path.abspath(item) for item in contents]
         columns: dict[str, Sequence[Any] | NDArray[Any]] = {"id": ids, **(metadata or {})} | (
             {} if labels is None else {"label": labels}
@@ -489,7 +489,7 @@ class RemoteIndex:
             reply = connection.getresponse()
             content = reply.read()
             wait = reply.headers.get("Retry-After", "1")
-            self._connections.give_back(connection)
+            self._connections.release(connection)
             return reply.status, float(wait) if wait.isdecimal() else 1.0, content
         except (http.client.HTTPException, OSError) as error:
             connection.close()
@@ -498,8 +498,8 @@ class RemoteIndex:
             if dropped and not fresh:
                 return self._sent(method, target, body, headers)
             raise DataError(
-                f"{self.url} cannot be asked: {error or type(error).__name__}.",
-                hint="Is the server there? Start it with: vicinal serve FOLDER.",
+                f"{self.url} does not answer: {error or type(error).__name__}.",
+                hint="Is the server running? Start it with: vicinal serve FOLDER",
             ) from None
 
 

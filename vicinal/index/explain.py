@@ -80,10 +80,10 @@ def loss_on_card(card: Card) -> TrainedLoss | str:
         >>> loss_on_card(Card(recipe='loss = "triplet"\\n[loss_options]\\nmargin = 0.1')).options
         {'margin': 0.1}
         >>> loss_on_card(Card())
-        'The model does not say which loss it was trained with.'
+        'The model card does not name the loss that the model was trained with.'
     """
     if not card.recipe:
-        return "The model does not say which loss it was trained with."
+        return "The model card does not name the loss that the model was trained with."
     try:
         recipe = tomllib.loads(card.recipe)
     except tomllib.TOMLDecodeError:
@@ -91,7 +91,7 @@ def loss_on_card(card: Card) -> TrainedLoss | str:
     name = str(recipe.get("loss", "multi_similarity"))
     function = OBJECTIVES.get(without_alias(name))
     if function is None:
-        return f"The model was trained with {name}, a loss of somebody's own, which is not run here."
+        return f"The model was trained with {name}, a custom loss, which is not executed here."
     accepted = options_of(function)
     options = {key: _start(value) for key, value in dict(recipe.get("loss_options", {})).items() if key in accepted}
     traits = traits_of(function)
@@ -102,7 +102,7 @@ def loss_on_card(card: Card) -> TrainedLoss | str:
 def trace_loss(loss: TrainedLoss) -> TracedLoss | str:
     """Trace the weight curves of a loss, or return a sentence that says why there are none."""
     if loss.mining in RANDOM:
-        return f"{loss.name} was trained on pairs drawn at random ({loss.mining}), so a pair's weight is not a curve."
+        return f"{loss.name} was trained on randomly drawn pairs ({loss.mining}), so there is no curve of pair weights."
     function = OBJECTIVES[without_alias(loss.name)]
     try:
         curves = weight_curves(function, mining=MINERS.get(loss.mining or ""), points=POINTS, **loss.options)
@@ -153,7 +153,7 @@ class PairExplanation:
         threshold: Lowest similarity that the model calls "same"; None if it is not calibrated.
         same: Verdict of the model.
         probability: Probability of being the same, with equal priors.
-        false_matches: Share of different pairs that pass the threshold, as calibrated.
+        claim: Sentence about the false matches at the threshold, as calibrated.
     """
 
     similarity: float
@@ -166,7 +166,7 @@ class PairExplanation:
     threshold: float | None = None
     same: bool | None = None
     probability: float | None = None
-    false_matches: float | None = None
+    claim: str | None = None
 
 
 def class_centres(
@@ -240,7 +240,7 @@ def explain_pair(
         threshold=None if calibration is None else float(calibration.threshold),
         same=None if calibration is None else bool(calibration.same(similarity)),
         probability=None if calibration is None else float(calibration.probability(similarity)),
-        false_matches=None if calibration is None else float(calibration.false_matches),
+        claim=None if calibration is None else calibration.claim(),
     )
 
 
@@ -255,9 +255,8 @@ def loss_sentence(traced: TracedLoss, similarity: float, together: bool | None) 
     pull, push = traced.at(similarity)
     name = traced.loss.name
     if together is None:
-        return (
-            f"If both were of one class, {name} would {_words(pull, 'pull')}; if not, it would {_words(push, 'push')}."
-        )
+        same, different = _words(pull, "pull"), _words(push, "push")
+        return f"If both have the same class, {name} would {same}; if not, it would {different}."
     if together:
         return f"Both have the same label: {name} would {_words(pull, 'pull')}."
     return f"The labels differ: {name} would {_words(push, 'push')}."
@@ -266,7 +265,7 @@ def loss_sentence(traced: TracedLoss, similarity: float, together: bool | None) 
 def _words(strength: float, verb: str) -> str:
     end = "together" if verb == "pull" else "apart"
     if abs(strength) < LITTLE:
-        return "leave the pair alone"
+        return "not change the pair"
     if strength < 0:
         other, direction = ("push", "apart") if verb == "pull" else ("pull", "together")
         return f"{other} the pair {direction}, against its label"

@@ -167,7 +167,7 @@ class _Parser:
             match = TOKEN.match(text, position)
             if match is None or match.lastgroup is None:
                 start = position + len(text[position:]) - len(text[position:].lstrip())
-                raise self._error("has something that it does not know", start)
+                raise self._error("has an unknown symbol", start)
             self.tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
             position = match.end()
 
@@ -192,7 +192,7 @@ class _Parser:
     def _unless(self) -> Condition:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise InputError(f"The filter is nested more than {DEEPEST} deep; write it flatter.")
+            raise InputError(f"The filter is nested more than {DEEPEST} deep; simplify it.")
         try:
             if self._took("not"):
                 return Not(self._unless())
@@ -395,7 +395,7 @@ def plain_value(value: Any, column: str) -> Value | None:
         except UnicodeEncodeError:
             raise InputError(f"Column {column!r}: {value!r} is not valid Unicode; rename it.") from None
         if "\0" in value:
-            raise InputError(f"Column {column!r}: {value!r} holds a zero character, which no store keeps.")
+            raise InputError(f"Column {column!r}: {value!r} contains a NUL character, which stores do not support.")
         return value
     raise InputError(
         f"Column {column!r} holds texts, numbers, true or false, or nothing; got {type(value).__name__} {value!r}. "

@@ -78,32 +78,32 @@ class IndexFolder:
             except Timeout:
                 raise BeingWritten(
                     f"{self.path} is being written by another process; an index has one writer at a time. Wait until "
-                    "that one is done (searching is possible meanwhile)."
+                    "it has finished; searching is still possible."
                 ) from None
             except OSError as error:
                 raise DataError(
                     f"{self.path} cannot be written: {error.strerror or error}.",
-                    hint="Choose another place, or ask who may write there; searching needs no such permission.",
+                    hint="Choose another folder, or get write permission; searching does not need it.",
                 ) from None
             try:
                 yield
             except OSError as error:
                 raise DataError(
                     f"{self.path} could not be written: {error.strerror or error}.",
-                    hint="Free some space or mend the disk; what was there before is untouched.",
+                    hint="Free some space or check the disk. The previous state is unchanged.",
                 ) from error
             finally:
                 self._lock.release()
 
-    def building(self, name: str, *, anew: bool = False) -> Path:
+    def building(self, name: str, *, fresh: bool = False) -> Path:
         """Return the folder of an unfinished generation.
 
         Args:
             name: Name of the work, by which it can be resumed.
-            anew: Whether to start from scratch; otherwise the folder keeps what was written before an interruption.
+            fresh: Whether to start from scratch; otherwise the folder keeps what was written before an interruption.
         """
         path = self.path / f"{BUILDING}{name}"
-        if anew and path.is_dir():
+        if fresh and path.is_dir():
             discard_store(path)  # a server that cannot be reached keeps an orphaned table
             shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ class IndexFolder:
         """Swap the current and the previous generation; doing so twice changes nothing."""
         before = self.previous()
         if before is None:
-            raise InputError(f"{self.path} has no generation before this one; there is nothing to go back to.")
+            raise InputError(f"{self.path} has no earlier generation to roll back to.")
         self._point(before.name, self.current().name)
         return before
 
@@ -155,7 +155,7 @@ class IndexFolder:
         if not is_index(self.path) and fault_of_file(pointer) in ("missing", "unreadable (Not a directory)"):
             raise DataError(
                 f"{self.path} is not an index.",
-                hint="Make one: vicinal index MODEL PHOTOS --out FOLDER, or Index.build, Index.of_vectors in Python.",
+                hint="Build one: vicinal index MODEL PHOTOS --out FOLDER, or Index.build in Python.",
             )
         hint = f'It should be like {{"generation": "{DONE}1", "previous": ""}} and name the latest folder.'
         with reading(pointer, "the name of a generation", hint):
@@ -166,7 +166,7 @@ class IndexFolder:
             raise DataError(f"{pointer} is damaged: it does not name two generations.", hint=hint)
         if not GENERATION.fullmatch(current) or not (self.path / current).is_dir():
             raise DataError(
-                f"{pointer} names the generation {current!r}, which is not there.",
+                f"{pointer} names the generation {current!r}, which does not exist.",
                 hint=f"There are: {', '.join(sorted(path.name for path in self._generations())) or 'none'}.",
             )
         return current, previous if GENERATION.fullmatch(previous) else ""

@@ -169,8 +169,7 @@ def _again(items: list[Item], data: Any, trust: Trust) -> Source:
     lost = [item.id for item in items if item.path is None or item.id != item.path]
     if lost:
         raise InputError(
-            f"Not whole files: {counted(len(lost), 'item')}, such as {lost[0]!r}; to embed them anew, give the data "
-            "that they came from."
+            f"{counted(len(lost), 'item')} (such as {lost[0]!r}) are not files; pass data= to re-embed them."
         )
     paths = [str(item.path) for item in items]
     return Source(paths, paths, paths)
@@ -202,7 +201,7 @@ def make_index(
     """
     folder = IndexFolder(path)
     with folder.writing():
-        building = folder.building("new", anew=True)  # an interrupted build may have had other items
+        building = folder.building("new", fresh=True)  # an interrupted build may have had other items
         keep_model(building, header.embedder, model)
         with closing(begin_store(building, header, store, name_in_server(folder.path))) as begun:
             if source is not None and rows is not None:

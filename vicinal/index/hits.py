@@ -68,7 +68,7 @@ class Hits(Sequence[Hit]):
         measured: UTC time of that measurement; empty if the answer is exact.
         improved: Transformation of the vectors before search (`Index.improve`). The hits are then the nearest by the
             transformed vectors; similarities are those of the original vectors.
-        expanded: Number of items that the query was drawn towards before the search. The hits are then the nearest to
+        expanded: Number of items that the query was averaged with before the search. The hits are then the nearest to
             the expanded query. Similarities and same/other verdicts are those of the original query, so similarities
             need not decrease.
         reranked: Whether the hits are ordered by shared neighbours; similarities then need not decrease.
@@ -92,8 +92,8 @@ class Hits(Sequence[Hit]):
         parts = [
             "exact" if self.exact else f"fast, recall {self.recall:.4f} (measured {self.measured})",
             self.improved,
-            f"query drawn towards {counted(self.expanded, 'item')}" if self.expanded else "",
-            "in the order of shared neighbours" if self.reranked else "",
+            f"query expanded with {counted(self.expanded, 'item')}" if self.expanded else "",
+            "re-ranked by shared neighbours" if self.reranked else "",
         ]
         return ", ".join(part for part in parts if part)
 
@@ -119,7 +119,7 @@ def as_hits(answer: Answer, rule: Calibration | None, *, expanded: int = 0, rera
     Args:
         answer: Answer of a store, with the similarities of the original vectors, to which the rule applies.
         rule: Calibration of the embedder, if it has one.
-        expanded: Number of items that queries were drawn towards.
+        expanded: Number of items that queries were averaged with.
         reranked: Whether the answer is ordered by shared neighbours.
     """
     results = []

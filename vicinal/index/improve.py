@@ -37,7 +37,7 @@ class Improvement:
 
     Attributes:
         whitening: Whitening of queries and items, applied first; None for none.
-        augment: Number of nearest items that each item is then drawn towards; 0 for none.
+        augment: Number of nearest items that each item is then averaged with; 0 for none.
     """
 
     whitening: Whitening | None = None
@@ -78,7 +78,7 @@ def as_improvement(whiten: Any, augment: int, dim: int, distance: str) -> Improv
 
     Args:
         whiten: A whitening, or the vectors to learn one from; None for none.
-        augment: Number of neighbours that each item is drawn towards.
+        augment: Number of neighbours that each item is averaged with.
         dim: Dimension of the index's vectors.
         distance: Distance of the index.
 
@@ -93,7 +93,7 @@ def as_improvement(whiten: Any, augment: int, dim: int, distance: str) -> Improv
     if whitening is not None and len(whitening.mean) != dim:
         raise InputError(f"The whitening was learned from {len(whitening.mean)} dimensions; the index has {dim}.")
     if whitening is None and distance != "cosine":
-        raise InputError("Items are drawn towards their neighbours on the sphere: augment needs cosines, or whiten.")
+        raise InputError("augment needs the cosine distance, or whiten.")
     return Improvement(whitening, augment)
 
 
@@ -104,7 +104,7 @@ def carry_over(generation: Path, building: Path) -> None:
 
 
 @final
-class KeptImprovement:
+class CachedImprovement:
     """Caches the improvement of the current generation; reads it again after another process has written it."""
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ class ImprovedStores:
     """Caches the improved vectors of the current state, in memory and next to the store."""
 
     def __init__(self) -> None:
-        self.improvement = KeptImprovement()
+        self.improvement = CachedImprovement()
         self._lock = Lock()
         self._kept: ImprovedStore | None = None
 
@@ -267,7 +267,7 @@ class ImprovedStores:
                     _write(generation, state, rows)
                     self._kept = ImprovedStore(store, current[0], state, version, [item.id for item in items], rows)
                 return self._kept
-        raise InputError("The index changes faster than its vectors can be improved; search when it is at rest.")
+        raise InputError("The index kept changing while its vectors were improved; retry when no one is writing.")
 
 
 def _read(folder: Path, state: str) -> NDArray[np.float32] | None:

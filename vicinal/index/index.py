@@ -34,9 +34,9 @@ from vicinal.index.hits import Changes, Hits, as_hits
 from vicinal.index.improve import Improvement, as_improvement, carry_over
 from vicinal.index.item import Id, Item
 from vicinal.index.measurement import Measurement, measure_store
-from vicinal.index.model import KeptModel, has_model, header_for, keep_model
+from vicinal.index.model import CachedModel, has_model, header_for, keep_model
 from vicinal.index.refresh import check_file, follow_source, plain_values, put_rows, put_values, take_in, to_remove
-from vicinal.index.search import KeptForSearch, embedded, find_nearest, vector_of
+from vicinal.index.search import SearchCache, embedded, find_nearest, vector_of
 from vicinal.index.sources import Source, as_rows, as_source, check_directions, checked_rows, source_of_rows
 from vicinal.index.stores.store import Store
 from vicinal.neighbours.inputs import as_array, checked_count
@@ -77,8 +77,8 @@ class Index:
     def __init__(self, path: str | Path, *, follow: bool = True, allow_code: Sequence[str] = ()) -> None:
         self.trust = Trust.of(allow_code)
         self._generations = Generations(path, follow)
-        self._model = KeptModel(self.path, self.trust)
-        self._kept = KeptForSearch()
+        self._model = CachedModel(self.path, self.trust)
+        self._kept = SearchCache()
         self.changes = Changes()
 
     @classmethod
@@ -173,7 +173,7 @@ class Index:
             store: URL of the store for items and vectors; see `build`.
         """
         if is_index(path):
-            raise InputError(f"{path} is an index already; open it with Index.open and add to it.")
+            raise InputError(f"{path} is already an index; open it with Index.open and add to it.")
         look_up("distance", distance, dict.fromkeys(DISTANCES))
         rows = checked_rows(vectors, "vectors")
         source = source_of_rows(rows, ids, labels, metadata)
@@ -329,7 +329,7 @@ class Index:
         Args:
             whiten: Vectors of other items (for example of the training classes) to learn a whitening from, or a
                 `Whitening`.
-            augment: Number of neighbours that each item is drawn towards.
+            augment: Number of neighbours that each item is averaged with.
             embedder: Embedder that made the vectors in `whiten`, or its hash; any other than the index's own is
                 refused.
         """
@@ -390,7 +390,7 @@ class Index:
             embedder: Embedder that made the vector, or its hash; any other than the index's own is refused.
             fast: Whether to search by faiss codes: a few milliseconds for a million items, with nearly the same
                 results. The `recall` of the answer says how nearly. Without it every answer is exact.
-            expand: Number of items that a query is drawn towards before the search; costs a second search. The
+            expand: Number of items that a query is averaged with before the search; costs a second search. The
                 similarities of hits and the same/other verdicts stay those of the original query.
             rerank: Whether to order the hits by shared neighbours: with the settings from the paper (True), or with
                 your own; costs one search of all items among all items.
@@ -492,11 +492,11 @@ class Index:
                 keys = None if ids is None else list(ids)
                 source = as_source(items, ids=keys, labels=labels, metadata=metadata, trust=self.trust)
                 if ids is None and len(source) and not source.paths:
-                    raise InputError("Items that are not files need ids, by which they can be found and removed again.")
+                    raise InputError("Items that are not files need ids.")
                 return take_in(generation.store, model, replace(source, name=None), progress)
         rows = checked_rows(vectors, "vectors")
         if ids is None:
-            raise InputError("Vectors need ids, by which they can be found and removed again.")
+            raise InputError("Vectors need ids.")
         source = source_of_rows(rows, ids, labels, metadata)
         return self._add_rows(source, rows, {} if paths is None else {"path": list(paths)}, embedder)
 
@@ -594,8 +594,10 @@ class Index:
             store = generation.store
             dead = store.dead()
             if dead is None:
-                raise InputError(f"The items of {self.path} are kept by a server, which looks after them itself.")
-            building = self._generations.index.building("compact", anew=True)
+                raise InputError(
+                    f"The items of {self.path} are stored on a database server, which maintains them itself."
+                )
+            building = self._generations.index.building("compact", fresh=True)
             write_compacted(store, building)
             self._model.carry_over(generation.folder, generation.embedder, building)
             carry_over(generation.folder, building)
@@ -618,7 +620,7 @@ class Index:
         model, identity = embedder, embedder.identity()
         with self._generations.writing() as generation:
             if identity == generation.embedder:
-                raise InputError(f"{self.path} has this embedder already; there is nothing to embed anew.")
+                raise InputError(f"{self.path} already has this model; there is nothing to re-embed.")
             building = self._generations.index.building(identity[:16])
             changes = write_reembedded(generation.store, building, self.path, model, data, progress, self.trust)
             keep_model(building, identity, model)
@@ -649,8 +651,8 @@ class Index:
 def _check_settled(index: Index, store: str, distance: str | None = None) -> None:
     """Refuse a store or a distance other than that of an existing index."""
     if store and store != index.store.url:
-        raise InputError(f"{index.path} exists already, and its store cannot be changed; leave out store= (--store).")
+        raise InputError(f"{index.path} already exists and its store cannot be changed; drop store= (--store).")
     if distance is not None and distance != index.distance:
         raise InputError(
-            f"{index.path} exists already and compares vectors by {index.distance}; leave out distance= (--distance)."
+            f"{index.path} already exists and uses the {index.distance} distance; drop distance= (--distance)."
         )

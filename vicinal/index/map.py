@@ -42,12 +42,12 @@ class MapLayout:
     """Positions of items on the map.
 
     Attributes:
-        places: Coordinates between -1 and 1, one row per item.
+        positions: Coordinates between -1 and 1, one row per item.
         method: "t-SNE" or "PCA".
         landmarks: Number of items placed by t-SNE itself; the others are placed between the nearest of them.
     """
 
-    places: Float32[np.ndarray, "n 2"]
+    positions: Float32[np.ndarray, "n 2"]
     method: str
     landmarks: int = 0
 
@@ -71,7 +71,7 @@ def lay_out(
 
     Example:
         >>> layout = lay_out(np.float32([[0, 0], [1, 0], [4, 0]]), distance="euclidean")
-        >>> layout.method, layout.places[:, 1].tolist()
+        >>> layout.method, layout.positions[:, 1].tolist()
         ('PCA', [0.0, 0.0, 0.0])
     """
     rows = _unit(vectors) if distance == "cosine" else vectors
@@ -112,7 +112,7 @@ def kept_layout(
         return cached
     layout = lay_out(vectors, distance=distance, seed=seed, placed=placed)
     about = {"key": _key(vectors, distance, seed), "method": layout.method, "landmarks": layout.landmarks}
-    CachedFile(folder / FILE, VERSION).write(np.ascontiguousarray(layout.places, dtype="<f4").data, about)
+    CachedFile(folder / FILE, VERSION).write(np.ascontiguousarray(layout.positions, dtype="<f4").data, about)
     return layout
 
 
@@ -254,8 +254,8 @@ def map_table(
         "id": [item.id for item in items],
         "path": [item.path for item in items],
         "label": [item.label for item in items],
-        "x": layout.places[:, 0],
-        "y": layout.places[:, 1],
+        "x": layout.positions[:, 0],
+        "y": layout.positions[:, 1],
     }
     kind = pyarrow.struct([("ids", pyarrow.list_(pyarrow.int64())), ("distances", pyarrow.list_(pyarrow.float64()))])
     columns["neighbours"] = pyarrow.array(_neighbours(vectors, distance), kind)
@@ -302,5 +302,5 @@ def keep_map(index: Index, *, progress: bool = True) -> MapLayout:
         )
         bar.update(task, completed=len(vectors))
     if not has_layout(folder, vectors, distance=index.distance):
-        raise DataError(f"The map cannot be kept in {folder}.", hint="Make the folder writable.")
+        raise DataError(f"The map cannot be saved in {folder}.", hint="Make the folder writable.")
     return layout

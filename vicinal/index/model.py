@@ -14,7 +14,7 @@ from vicinal.embedder.folder import CALIBRATION, identity, read_calibration, rea
 from vicinal.errors import InputError
 from vicinal.index.item import Header
 
-__all__ = ["KeptModel", "has_model", "header_for", "keep_model", "kept_in"]
+__all__ = ["CachedModel", "has_model", "header_for", "keep_model", "kept_in"]
 
 MODEL, ELSEWHERE = "model", "model-elsewhere.txt"
 
@@ -54,7 +54,7 @@ def has_model(generation: Path) -> bool:
 
 
 @final
-class KeptModel:
+class CachedModel:
     """Loads and caches the embedder and the calibration of the current generation.
 
     Args:

@@ -162,13 +162,13 @@ def check_file(file: str | Path, found: ForeignVectors, distance: str, path: Pat
             "one index has one distance."
         )
     if found.ids is None:
-        raise InputError(f"{file} has no ids, by which vectors that are added can be found and removed again.")
+        raise InputError(f"{file} has no ids, which vectors that are added need.")
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Check new values of items and return them as a store holds them."""
     if fixed := sorted(set(values) & FIXED):
-        raise InputError(f"{', '.join(fixed)} cannot be changed; remove the items and add them anew.")
+        raise InputError(f"{', '.join(fixed)} cannot be changed; remove the items and add them again.")
     plain = {name: plain_value(value, name) for name, value in values.items()}
     described(Source([], [], metadata={name: [] for name in plain if name != "label"}))
     return plain

@@ -66,7 +66,7 @@ class ReviewFile:
     def add(self, item: Item, review: Review) -> None:
         """Append a decision; it is on disk when this returns."""
         if review.decision == "relabel" and not review.new_label.strip():
-            raise InputError("A new label is needed; give one, or decide to keep or to remove.")
+            raise InputError("Give a new label, or decide to keep or remove the item.")
         when = datetime.now(UTC).isoformat(timespec="seconds")
         label = "" if item.label is None else str(item.label)
         new_label = review.new_label.strip() if review.decision == "relabel" else ""

@@ -26,7 +26,7 @@ from vicinal.neighbours import Neighbours, Reranker, Reranking
 from vicinal.neighbours.reranking import ALPHA, drawn_towards
 from vicinal.neighbours.similarity import similarities
 
-__all__ = ["KeptForSearch", "embedded", "find_nearest", "vector_of"]
+__all__ = ["SearchCache", "embedded", "find_nearest", "vector_of"]
 
 
 # Similarities between the original queries and their hits, whatever vectors the search used.
@@ -73,12 +73,12 @@ def expanded_rows(
     Args:
         store: Store of the items.
         rows: The queries.
-        count: Number of items that a query is drawn towards.
+        count: Number of items that a query is averaged with.
         where: Filter on the items.
-        but: Id of the query, if it is an item; it is not drawn towards itself.
+        but: Id of the query, if it is an item; it is not averaged with itself.
     """
     if store.header.distance != "cosine":
-        raise InputError("Queries are drawn towards what they find on the sphere: expand needs cosines.")
+        raise InputError("expand needs the cosine distance.")
     answer = without(store.search(rows, count + (but is not None), where, items=False), but)
     ids, cosines = answer.ids[:, :count], answer.similarities[:, :count]
     if not ids.size:
@@ -102,7 +102,7 @@ def without(answer: Answer, key: Id | None) -> Answer:
 
 
 @final
-class KeptReranker:
+class CachedReranker:
     """Caches the neighbour sets of all items of an index; computed on first use and after every change.
 
     Computing them takes a search of all items among all items: as much as `vicinal evaluate` of the index.
@@ -163,16 +163,16 @@ ATTEMPTS = 5  # to search an index that changes during a search
 
 
 @dataclass(frozen=True)
-class KeptForSearch:
+class SearchCache:
     """Caches shared by searches: improved vectors, and neighbour sets for re-ranking."""
 
     improved: ImprovedStores = field(default_factory=ImprovedStores)
-    reranker: KeptReranker = field(default_factory=KeptReranker)
+    reranker: CachedReranker = field(default_factory=CachedReranker)
 
 
 def find_nearest(
     generation: Generation,
-    kept: KeptForSearch,
+    kept: SearchCache,
     rows: Float32[np.ndarray, "n d"],
     k: int,
     where: Condition | None,
@@ -193,7 +193,7 @@ def find_nearest(
         where: Filter on the items.
         key: Id of the query, if it is a single item; it is left out of the answer.
         fast: Whether to search by codes; see `Index.search`.
-        expand: Number of items that queries are drawn towards first.
+        expand: Number of items that queries are averaged with first.
         rerank: Settings of the re-ranking; None for none.
         items: Whether to return the items in addition to their ids.
     """
@@ -201,7 +201,7 @@ def find_nearest(
     for _ in range(ATTEMPTS):
         better = kept.improved.of(store, generation.folder)
         if rerank is not None and better is not None and better.improvement.augment:
-            raise InputError("Re-ranking orders the nearest alone: it goes without the augmented vectors here.")
+            raise InputError("Re-ranking cannot be combined with augmented vectors.")
         searched: Store | ImprovedStore = store if better is None else better
         search_rows = rows if better is None else better.improvement.of_queries(rows)
         if expand:
@@ -218,7 +218,7 @@ def find_nearest(
         plain = with_own_similarities(store, rows, answer, items=items)
         if plain is not None and (better is None or better.is_current()):
             return plain if better is None else replace(plain, improved=str(better.improvement))
-    raise InputError("The index changes faster than it can be searched; search when it is at rest.")
+    raise InputError("The index kept changing during the search; retry when no one is writing.")
 
 
 def embedded(model: Embedder, query: Any) -> tuple[Float32[np.ndarray, "n d"], bool]:
@@ -231,7 +231,7 @@ def embedded(model: Embedder, query: Any) -> tuple[Float32[np.ndarray, "n d"], b
     if isinstance(query, str | os.PathLike) and Path(query).is_dir():
         query = list(images_below(Path(query)))
         if not query:
-            raise InputError("That folder has no images to search for.")
+            raise InputError("The folder contains no images.")
     rows = embed_queries(model, query)
     if isinstance(query, str | os.PathLike) or not hasattr(query, "__len__"):
         single = True

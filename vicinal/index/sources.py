@@ -58,7 +58,7 @@ def as_columns(metadata: Any) -> dict[str, Sequence[Any]]:
     if unnamed := [name for name in names if not isinstance(name, str)]:
         raise InputError(f"Names of columns are texts; got {unnamed[0]!r}.")
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"Columns of metadata must have different names; {', '.join(twice)} is there twice.")
+        raise InputError(f"Columns of metadata must have different names; {', '.join(twice)} is repeated.")
     return {name: _column_values(name, column_of(name)) for name in names}
 
 
@@ -200,7 +200,7 @@ def described(source: Source) -> Source:
     if len(set(ids)) < len(ids):
         seen: set[Any] = set()
         repeated = next(key for key in ids if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise InputError(f"ids must all be different; {repeated!r} is there twice.")
+        raise InputError(f"ids must all be different; {repeated!r} is repeated.")
     if clash := sorted({str(name) for name in source.metadata} & set(BUILT_IN)):
         raise InputError(f"Columns of metadata must not be called {', '.join(BUILT_IN)}; got {', '.join(clash)}.")
     if unnamed := [name for name in source.metadata if not isinstance(name, str) or not name or "\0" in name]:
@@ -359,10 +359,7 @@ def checked_rows(values: Any, name: str) -> Float32[np.ndarray, "n d"]:
 def check_directions(queries: NDArray[np.float32], distance: str) -> None:
     """Refuse zero vectors as queries under the cosine: they have no direction, and all items are equally near."""
     if distance == "cosine" and not queries.any(axis=1).all():
-        raise InputError(
-            "A vector of zeros has no direction, by which the cosine compares: all items are equally near to it. "
-            "Leave it out."
-        )
+        raise InputError("A vector of zeros has no direction, so its cosine is undefined; leave it out.")
 
 
 def source_of_rows(

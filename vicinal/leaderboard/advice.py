@@ -1,19 +1,17 @@
-"""Advice on a leaderboard: which run to use, and what would make the result more certain."""
+"""Advice on a leaderboard: which model to use, and what would make the result more certain."""
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vicinal._util.text import counted, duration, fraction, listed, percent
 from vicinal.leaderboard.effort import ended_by, risers
-from vicinal.leaderboard.entry import Entry, shared_scores
 from vicinal.leaderboard.text import best_in_words
 from vicinal.runs.record import Record
 from vicinal.stats import PairTest, Verdict
-from vicinal.stats.pair_tests import difference_variances
+from vicinal.stats.pair_tests import Spread
 from vicinal.stats.verdicts import LEVEL
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ class NextStep(NamedTuple):
     """The step that would most increase the certainty of a comparison.
 
     Attributes:
-        need: Kind of evidence that is missing; "choice" if two methods are level, "nothing" if the result is settled.
+        need: Kind of evidence that is missing; "choice" if two methods are too close, "nothing" if all is clear.
         text: Reason, and how to get the missing evidence.
     """
 
@@ -57,7 +55,7 @@ class NextStep(NamedTuple):
 
 
 def advise(board: Leaderboard, number: Callable[..., str] = fraction, unit: str = "") -> list[Advice]:
-    """Return which run to use, whether training was worth it and what to do next; empty if no run has finished.
+    """Return which model to use, whether training helped and what to do next; empty if no run has finished.
 
     Args:
         board: Leaderboard to advise on.
@@ -66,8 +64,19 @@ def advise(board: Leaderboard, number: Callable[..., str] = fraction, unit: str 
     """
     if not board.entries:
         return []
-    worth = [] if board.gain is None else [Advice("Worth it?", board.gain.sentence(number, unit))]
-    return [Advice("To use", best_in_words(board), _command(board)), *worth, Advice("Next", next_step(board).text)]
+    worth = [] if board.gain is None else [Advice("Was training worth it?", board.gain.sentence(number, unit))]
+    use = Advice("Use this", f"{best_in_words(board)}{_certainty(board)}", _command(board))
+    return [use, *worth, Advice("Next", next_step(board).text)]
+
+
+def _certainty(board: Leaderboard) -> str:
+    """Return how often the recommended method is the best one of its network in resamples, as a sentence."""
+    best = board.best_entry
+    probabilities = board.best_probabilities(best.network) if best.network in board.networks else None
+    if probabilities is None or best.name not in probabilities.shares:
+        return ""
+    share = percent(probabilities.shares[best.name], 0)
+    return f" It is the best method in {share} % of resamples of {probabilities.basis}."
 
 
 def next_step(board: Leaderboard) -> NextStep:
@@ -75,32 +84,38 @@ def next_step(board: Leaderboard) -> NextStep:
     entries, verdict = board.of_network(), board.verdict()
     if board.failed:
         failed = counted(len(board.failed), "run")
-        return NextStep("repair", f"mend what failed ({failed}) and give the same command with --retry-failed.")
+        return NextStep(
+            "repair", f"fix the cause of the failure ({failed}) and run the same command with --retry-failed."
+        )
     if verdict is None:
-        return NextStep("methods", f"compare it with other ways: {entries[0].name} is the only one here.")
+        return NextStep("methods", f"compare it with other methods; {entries[0].name} is the only one here.")
     tests = {test.second: test for test in board.pairs() if test.first == verdict.winner}
     if tests and all(_beyond_proof(test, len(board.pairs())) for test in tests.values()):
         few = counted(max(test.count for test in tests.values()), "test class")
-        text = f"more test classes. With {few} even a way that is better on every one of them may be so by luck."
+        text = (
+            f"more test classes. With {few}, even a method that is better on every class is not significantly better."
+        )
         return NextStep("classes", text)
     rising = [entry.name for entry, _ in risers(board)]
     if rising:
         budget = _twice([record for entry in entries for record in entry.records])
-        text = f"more budget. The validation scores of {listed(rising)} were still rising at the end, and more may "
-        return NextStep("budget", f"{text}change the order: compare again with --budget {budget} and another --out.")
+        text = f"a larger budget. Validation scores of {listed(rising)} were still rising at the end, so the order may "
+        return NextStep("budget", f"{text}change. Compare again with --budget {budget} and another --out.")
     if board.gain is not None and board.gain.answer == "divided":
-        text = "more classes to choose by. Validation and test classes disagree about the untrained network: compare "
+        text = "more validation classes. Validation and test classes disagree about the untrained network. Compare "
         return NextStep(
             "validation", f"{text}again with a larger --validation, or with more classes and --seeds {SEEDS}."
         )
     if board.gain is not None and board.gain.answer == "no":
-        text = "other conditions. No way here beats the untrained network, so which is best matters little: try "
+        text = "other conditions. No method here beats the untrained network, so their order matters little. Try "
         frozen = any(record.recipe.get("freeze") is True for entry in entries for record in entry.records)
-        other = "a network that is not frozen" if frozen else "another network, or a pretrained one with --freeze"
+        other = (
+            "training the whole network (without --freeze)" if frozen else "another network, such as a pretrained one"
+        )
         return NextStep("conditions", f"{text}more budget, more training classes, or {other}.")
     if any(test.seeds == 1 and test.unit == "class" for test in tests.values()):
-        text = "more seeds. One run of each way compares these models and not the ways: give the same command with "
-        return NextStep("seeds", f"{text}--seeds {SEEDS}, and only what is missing will run.")
+        text = "more seeds. One run per method compares these models, not the methods. Run the same command with "
+        return NextStep("seeds", f"{text}--seeds {SEEDS}; only the missing runs are trained.")
     return _settled(verdict, tests) if verdict.significant else _undecided(board, verdict, tests)
 
 
@@ -119,7 +134,7 @@ def _settled(verdict: Verdict, tests: dict[str, PairTest]) -> NextStep:
     rival, test = min(tests.items(), key=lambda item: item[1].difference)
     low, high = (percent(end, 1, sign=True) for end in test.interval)
     lead = f"{percent(test.difference, 1)} points ({low} to {high})"
-    text = f"nothing, it is settled: over {test.basis} {verdict.winner} is ahead of every rival, of {rival} by {lead}."
+    text = f"nothing, the result is clear. Over {test.basis}, {verdict.winner} leads {rival}, the closest, by {lead}."
     return NextStep("nothing", text)
 
 
@@ -129,42 +144,42 @@ def _undecided(board: Leaderboard, verdict: Verdict, tests: dict[str, PairTest])
     winner, rival = entries[verdict.winner], entries[verdict.undecided[0]]
     test = tests.get(rival.name)
     if test is None:
-        text = f"the runs that are missing: {winner.name} and {rival.name} share no seed, fold or scored class."
+        text = f"the missing runs. {winner.name} and {rival.name} share no seed, fold or scored class."
         return NextStep("seeds", text)
-    seeds, classes = _needed([winner, rival], test, board.score)
-    apart = f"will tell {winner.name} from {rival.name} if the lead of {percent(test.difference, 1)} points stays"
+    seeds, classes = _needed(test)
+    lead = (
+        f"the lead of {winner.name} over {rival.name} significant, if it stays at {percent(test.difference, 1)} points"
+    )
     if seeds is not None:
         text = (
-            f"more seeds. About {seeds} (there are {test.seeds}) {apart}: give the same command with --seeds {seeds}, "
+            f"more seeds. About {seeds} seeds (now {test.seeds}) would make {lead}. Run the same command with --seeds "
         )
-        return NextStep("seeds", f"{text}and only what is missing will run.")
+        return NextStep("seeds", f"{text}{seeds}; only the missing runs are trained.")
     if classes is not None:
-        text = f"more test classes. About {classes} (there are {test.count}) {apart}."
+        text = f"more test classes. About {classes} classes (now {test.count}) would make {lead}."
         return NextStep("classes", text)
     low, high = (percent(end, 1, sign=True) for end in test.interval)
     quick = min((winner, rival), key=lambda entry: entry.seconds)
-    text = f"choose. {winner.name} and {rival.name} are level ({low} to {high} points over {test.basis}), and neither "
-    text += f"seeds nor classes would soon part them; {quick.name} is trained faster, in {duration(quick.seconds)}."
+    text = (
+        f"choose either. {winner.name} and {rival.name} are within the noise ({low} to {high} points over "
+        f"{test.basis}), and a few more seeds or classes would not change that. {quick.name} trains faster "
+        f"({duration(quick.seconds)} per run)."
+    )
     return NextStep("choice", text)
 
 
-def _needed(entries: Sequence[Entry], test: PairTest, score: str) -> tuple[int | None, int | None]:
+def _needed(test: PairTest) -> tuple[int | None, int | None]:
     """Return how many seeds, or how many classes, would make the current lead significant; None if too many."""
-    from scipy import stats  # slow to import
-
-    shared = shared_scores(entries, score)
-    assert shared is not None  # otherwise there would be no test
-    weights = shared.queries / shared.queries.sum()
-    parts = difference_variances((shared.values[0] - shared.values[1])[..., None], weights)
-    of_seeds, of_classes = (float(part[0]) for part in parts)
     corrected = max(1.0, test.p_value / test.p_single) if test.p_single > 0 else 1.0
 
     def enough(seeds: int, classes: int) -> bool:
-        first, second = of_seeds * test.seeds / seeds, of_classes * test.count / classes
-        if not first + second:
-            return test.difference > 0
-        degrees = (first + second) ** 2 / (first**2 / (seeds - 1) + second**2 / max(1, classes - 1))
-        return bool(2 * corrected * stats.t.sf(test.difference / math.sqrt(first + second), degrees) < LEVEL)
+        more = Spread(
+            test.spread.of_seeds * test.seeds / seeds,
+            test.spread.seed_degrees * (seeds - 1) / (test.seeds - 1),
+            test.spread.of_classes * test.count / classes,
+            test.spread.class_degrees * classes / test.count,
+        )
+        return test.difference > more.reach(1 - LEVEL / corrected)
 
     more_seeds = range(test.seeds + 1, MANY_SEEDS + 1)
     more_classes = (round(test.count * factor / 10) for factor in range(11, 10 * MANY_CLASSES + 1))

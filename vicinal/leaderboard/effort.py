@@ -19,6 +19,7 @@ __all__ = ["budget_in_words", "ended_by", "rate_in_words", "rates_in_words", "ri
 LAST_PART = 0.25  # share of a run's images; a score that still rises there shows that the budget was too small
 NOTABLE = 0.02  # smallest rise that counts, as a share of the score
 FEWEST = 3  # evaluations needed to detect a rise
+CLEAR = 1.645  # standard errors that a gain must exceed, 5 % one-sided
 
 
 def budget_in_words(board: Leaderboard) -> str | None:
@@ -34,9 +35,9 @@ def budget_in_words(board: Leaderboard) -> str | None:
     if "time" in ends:
         text += f" in {_time_limits(records)} of training each"
     if early := ends.count("patience"):
-        text += f"; {counted(early, 'run')} of {len(records)} ended early"
+        text += f"; {early} of {counted(len(records), 'run')} stopped early"
         patience = records[0].recipe["training"].get("patience")  # the same for all
-        text += "" if patience is None else f", since {counted(patience, 'evaluation')} in a row had brought nothing"
+        text += "" if patience is None else f", after {counted(patience, 'evaluation')} without improvement"
     return f"{text}."
 
 
@@ -60,7 +61,7 @@ def rate_in_words(record: Record) -> str:
     Example:
         >>> recipe = {"training": {"learning_rate": 1e-3}}
         >>> rate_in_words(Record(key="", name="", status="done", recipe=recipe, rates={1e-3: 0.2, 3e-3: 0.1}))
-        '0.001, the lowest of 2 tried'
+        '0.001, lowest of 2 tried'
     """
     rate = float(record.recipe["training"]["learning_rate"])
     tried = record.rates
@@ -69,12 +70,12 @@ def rate_in_words(record: Record) -> str:
     scored = {each: score for each, score in tried.items() if score is not None}
     best = max(scored, key=lambda each: scored[each]) if scored else None
     if best is not None and rate not in tried:  # a search continued from the best rate
-        return f"{rate:.3g}, searched for around {best:g}, {_place(best, tried)}"
-    return f"{rate:g}, {_place(rate, tried)}"
+        return f"{rate:.3g}, tuned near {best:g}, {_rank(best, tried)}"
+    return f"{rate:g}, {_rank(rate, tried)}"
 
 
-def _place(rate: float, tried: Mapping[float, float | None]) -> str:
-    position = "the lowest of" if rate <= min(tried) else "the highest of" if rate >= max(tried) else "best of"
+def _rank(rate: float, tried: Mapping[float, float | None]) -> str:
+    position = "lowest of" if rate <= min(tried) else "highest of" if rate >= max(tried) else "best of"
     return f"{position} {len(tried)} tried"
 
 
@@ -87,27 +88,31 @@ def rates_in_words(board: Leaderboard) -> str | None:
     for entry in climbed:
         alike.setdefault(rate_in_words(entry.records[0]), []).append(entry.name)
     descriptions = [f"{listed(names)} {rate}" for rate, names in alike.items()]
-    at_an_end = any("lowest" in rate or "highest" in rate for rate in alike)
-    longer = f"; --rates {len(climbed[0].records[0].rates) + 2} would look beyond the ends" if at_an_end else ""
-    return f"Learning rates, chosen on validation classes: {'; '.join(descriptions)}{longer}."
+    return f"Learning rates selected on validation classes: {'; '.join(descriptions)}."
 
 
 def rise(entry: Entry) -> float | None:
-    """Return how much an entry's validation score rose in the last quarter of its images, as a mean over its runs.
+    """Return how much an entry's validation score would rise with a larger budget; None if that is not known.
 
-    None if runs were evaluated too rarely to tell, or ended because their scores had stopped rising.
+    It is measured by runs with twice the budget where there were any. Otherwise it is the rise in the last quarter of
+    the images, as a mean over runs, unless the learning rate falls to zero at the end, which hides it.
     """
+    tested = entry.records[0].twice_the_budget
+    if tested is not None:
+        gain, error = tested
+        return gain if gain > CLEAR * error else 0.0
     rises = [_rise(record) for record in entry.records]
     measured = [value for value in rises if value is not None]
     return float(np.mean(measured)) if measured else None
 
 
 def risers(board: Leaderboard) -> list[tuple[Entry, float]]:
-    """Return the main network's entries whose scores were still rising at the end of the budget, and by how much."""
+    """Return the main network's entries whose scores would rise notably with a larger budget, and by how much."""
     rising = []
     for entry in board.of_network():
         risen, score = rise(entry), entry.validation(board.score)
-        if risen is not None and score and risen >= NOTABLE * score:
+        notable = 0.0 if entry.records[0].twice_the_budget is not None else NOTABLE
+        if risen is not None and score and risen > notable * score:
             rising.append((entry, risen))
     return rising
 
@@ -119,17 +124,21 @@ def rising_in_words(board: Leaderboard) -> str | None:
     rising = risers(board)
     if not rising:
         return None
-    descriptions = [f"{entry.name} ({fraction(risen, 3, sign=True)} in its last quarter)" for entry, risen in rising]
+    tested = rising[0][0].records[0].twice_the_budget is not None
+    descriptions = [f"{entry.name} ({fraction(risen, 3, sign=True)})" for entry, risen in rising]
+    if tested:
+        return f"Twice the budget raises the validation scores of {listed(descriptions)}, and of no other method."
     seen = max(record.images for entry in board.of_network() for record in entry.records)
     order = " and may change the order" if len(board.of_network()) > 1 else ""
     return (
-        f"Still rising after {counted(seen, 'image')}: {listed(descriptions)}. More of them would raise the validation "
-        f"scores further{order}."
+        f"Validation scores rose in the last quarter of {counted(seen, 'image')}: {listed(descriptions)}. A larger "
+        f"budget would raise them further{order}."
     )
 
 
 def _rise(record: Record) -> float | None:
-    if len(record.curve) < FEWEST or ended_by(record) == "patience":
+    falls = record.recipe["training"].get("schedule") == "cosine"
+    if len(record.curve) < FEWEST or ended_by(record) == "patience" or falls:
         return None
     before = [score for images, score in record.curve if images <= (1 - LAST_PART) * record.images]
     if not before:

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._util.text import counted, in_words
+from vicinal.data.splits import FEWEST_VALIDATION
 from vicinal.runs.record import Network, Record
 from vicinal.runs.run import Run
 from vicinal.stats import Interval, seed_interval
-from vicinal.stats.intervals import class_bootstrap
+from vicinal.stats.intervals import class_interval
 
-__all__ = ["AlignedScores", "Entry", "SharedScores", "aligned_scores", "shared_scores"]
+__all__ = ["AlignedScores", "Entry", "SharedScores", "aligned_scores", "shared_scores", "validated_scores"]
 
-DRAWS = 2000  # bootstrap resamples of the test classes for each interval over classes
 Cell = tuple[int, int | None]  # a seed and a fold
 
 
@@ -117,7 +117,7 @@ class Entry:
         return seed_interval(values) if len(values) > 1 else None
 
     def over_classes(self, score: str) -> Interval | None:
-        """Return the 95 % bootstrap interval over test classes: the uncertainty of the models' score on other classes.
+        """Return the 95 % interval over test classes: the uncertainty of the models' score on other classes.
 
         None if fewer than two classes have scores.
         """
@@ -125,7 +125,7 @@ class Entry:
         if own is None:
             return None
         sums = own.values[0].mean(axis=0) * own.queries
-        return class_bootstrap(sums[:, None], own.queries, draws=DRAWS)[0]
+        return class_interval(sums[:, None], own.queries)[0]
 
     def fold_deviation(self, score: str) -> float | None:
         """Return the standard deviation over folds and seeds; None for a protocol without folds."""
@@ -220,6 +220,48 @@ def aligned_scores(entries: Sequence[Entry], score: str) -> AlignedScores | None
     queries = entries[0].class_queries()
     counts = np.array([max(1, queries.get(name, 1)) for name in classes], dtype=np.int64)
     return AlignedScores(np.array(values), counts, ordered)
+
+
+class ValidatedScores(NamedTuple):
+    """Validation scores of several entries on the classes that they all share.
+
+    Attributes:
+        values: Scores of shape (entries, classes), means over seeds and folds.
+        queries: Number of queries of each class.
+    """
+
+    values: npt.NDArray[np.float64]
+    queries: npt.NDArray[np.int64]
+
+
+def validated_scores(entries: Sequence[Entry]) -> ValidatedScores | None:
+    """Align the cross-fitted validation scores of entries by class; None if they share fewer than three classes.
+
+    Only the seeds and folds that all entries have are used, since their validation classes may differ.
+    """
+    cells = set.intersection(*(set(entry.cells) for entry in entries))
+    tables = [_validation_by_class(entry, cells) for entry in entries]
+    classes = sorted(set.intersection(*map(set, tables)))
+    if len(classes) < FEWEST_VALIDATION:
+        return None
+    values = [[float(np.mean(table[name])) for name in classes] for table in tables]
+    queries = {
+        name: count
+        for records in entries[0].cells.values()
+        for record in records
+        for name, count in zip(record.validation_classes, record.validation_queries, strict=True)
+    }
+    return ValidatedScores(np.array(values), np.array([queries[name] for name in classes]))
+
+
+def _validation_by_class(entry: Entry, cells: Collection[Cell]) -> dict[str, list[float]]:
+    scores: dict[str, list[float]] = {}
+    for cell in cells:
+        for record in entry.cells[cell]:
+            for name, value in zip(record.validation_classes, record.validation_per_class, strict=True):
+                if value is not None:
+                    scores.setdefault(name, []).append(value)
+    return scores
 
 
 def _validated(record: Record, score: str) -> bool:

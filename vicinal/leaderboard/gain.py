@@ -19,10 +19,10 @@ CHANCE, UNTRAINED = "chance", "untrained"  # names of the baselines in tables
 FIRST = "P@1"  # precision of the first neighbour, reported whatever score a comparison uses
 
 ANSWERS = {
-    "yes": "Training was worth it",
-    "no": "Training was not worth it",
-    "unknown": "Whether training was worth it cannot be told",
-    "divided": "Whether training was worth it is open, since validation and test classes disagree",
+    "yes": "Training helped",
+    "no": "Training did not help",
+    "unknown": "Unclear whether training helped",
+    "divided": "Unclear whether training helped, because validation and test classes disagree",
 }
 
 
@@ -66,10 +66,10 @@ class Gain:
 
     @property
     def answer(self) -> Literal["yes", "no", "unknown", "divided"]:
-        """Whether training was worth it. "yes" needs significance; "no" does not, since the untrained network is free.
+        """Whether training helped. "yes" needs significance; "no" does not, since the untrained network is free.
 
         Both also need the agreement of the validation classes, which choose the model to use: advice to use a trained
-        network must not come with the statement that training was not worth it.
+        network must not come with the statement that training did not help.
         """
         if self.test is None:
             return "unknown"
@@ -93,9 +93,9 @@ class Gain:
             return f"{ANSWERS['unknown']}: {trained} and {untrained} share no seed, fold or scored classes."
         test = self.test
         answer = (
-            f"{ANSWERS[self.answer]}: {self.score} {number(self.trained_score)}{unit} of {trained} against "
-            f"{number(self.baseline_score)}{unit} of {untrained}, {number(test.difference, sign=True)} "
-            f"({_interval(test, number)}, over {test.basis})."
+            f"{ANSWERS[self.answer]}: {self.score} is {number(self.trained_score)}{unit} with {trained} and "
+            f"{number(self.baseline_score)}{unit} with {untrained}. The difference is "
+            f"{number(test.difference, sign=True)} ({_interval(test, number)}, over {test.basis})."
         )
         few = too_few({trained: test}, 1, LEVEL) if self.answer == "unknown" else ""
         if self.answer == "divided":
@@ -109,7 +109,7 @@ class Gain:
             return ""
         which = "better" if first.difference > 0 else "worse"
         shown = f"{number(first.difference, sign=True)} ({_interval(first, number)})"
-        return f"By {FIRST} it is {which} than the untrained network: {shown}."
+        return f"By {FIRST}, {self.trained.name} is {which} than the untrained network: {shown}."
 
 
 def gain_of(trained: Entry, baseline: Entry, score: str, validated: Entry | None = None) -> Gain:
@@ -143,4 +143,4 @@ def _interval(test: PairTest, number: Callable[..., str]) -> str:
 
 def _network_in_words(baseline: Entry) -> str:
     _, dim = baseline.network
-    return f"the untrained network ({'all of its features' if dim is None else f'PCA to {dim}-D'})"
+    return f"the untrained network ({'all features' if dim is None else f'PCA to {dim} dimensions'})"

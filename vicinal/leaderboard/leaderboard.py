@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
@@ -18,8 +18,10 @@ from rich.console import Console
 from vicinal._util.code import Trust
 from vicinal._util.text import counted, fraction, short
 from vicinal.data import Dataset
+from vicinal.data.splits import CROSS_VALIDATION
 from vicinal.errors import InputError, UnknownName
 from vicinal.leaderboard.advice import Advice, advise
+from vicinal.leaderboard.choice import Choice, choose
 from vicinal.leaderboard.entry import Entry, shared_scores
 from vicinal.leaderboard.gain import Gain, gain_of, usable
 from vicinal.leaderboard.text import print_leaderboard
@@ -50,19 +52,20 @@ DEFAULT_SCORE = "MAP@R"
 NAMED = 3  # most settings shown to distinguish methods of the same name
 OPTIONS = ("loss_options", "mining_options", "backbone_options")
 FEWEST_RANKED = 5  # methods with different validation scores needed for a rank correlation
-SAME_BATCHES = ", THE SAME BATCHES FOR ALL, and not each loss's own"
+SAME_BATCHES = ", THE SAME BATCHES FOR ALL LOSSES"
 SELECTED = {
     "validation": "steps selected on validation classes",
     "last": "last steps",
-    "test": "SELECTED ON TEST: the scores are too good, and no other table's",
+    "test": "SELECTED ON TEST CLASSES: scores are too high",
 }
+FITTED = "settings selected by cross-validation, models fitted on all training classes"
 
 
 class BestProbabilities(NamedTuple):
     """Probability of each method of a network to be the best.
 
     Attributes:
-        shares: Share of resamples of classes and seeds in which each method came first; they sum to 1.
+        shares: Probability that each method has the highest mean over all classes and seeds; they sum to 1.
         basis: Classes, seeds and folds that all methods share, in words.
     """
 
@@ -114,12 +117,8 @@ class Leaderboard:
         return text.getvalue()
 
     def print(self, console: Console) -> None:
-        """Print the table, the conclusions, the methods' special requirements, missing runs and advice."""
+        """Print the verdict, the advice and the table; then caveats, notes and missing runs."""
         print_leaderboard(self, console)
-        for advice in self.advice():
-            console.print(str(advice), highlight=False, markup=False)
-            if advice.command:
-                console.print(f"  {advice.command}", highlight=False, markup=False, soft_wrap=True)
 
     @property
     def first(self) -> Record:
@@ -132,6 +131,8 @@ class Leaderboard:
     def title(self) -> str:
         """Data, protocol, how steps were selected, and whether all losses used the same batches."""
         name, chosen = Path(self.first.dataset).name, SELECTED[self.first.selected_on]
+        if self.first.protocol == CROSS_VALIDATION:
+            chosen = FITTED
         return f"{name}, {self.first.protocol} protocol, {chosen}{SAME_BATCHES if self.first.same_batches else ''}"
 
     @property
@@ -189,39 +190,42 @@ class Leaderboard:
         """Scores that choose `best` and the main network; "test", which is biased upwards, only without validation."""
         return "test" if all(entry.validation(self.score) is None for entry in self.entries) else "validation"
 
-    @property
-    def best_trained(self) -> Entry:
-        """The trained entry to use, with any network: the best on validation, or on test if there is no validation.
+    @cached_property
+    def choice(self) -> Choice:
+        """The entry to use, with any network, and the entries that are level with it.
+
+        It is the simplest of the entries that validation classes cannot distinguish from the best one: an untrained
+        network if it is among them. Without validation classes it is the best on the test classes.
 
         Raises:
             InputError: If no run has finished.
         """
-        return self._chosen(self.entries)
+        untrained = [baseline for baseline in self.baselines if usable(baseline)]
+        return self._chosen([*untrained, *self.entries], untrained)
 
     @property
     def best_entry(self) -> Entry:
-        """The entry to use: the best trained one if it beats every untrained network, otherwise the best untrained one.
+        """The entry to use: that of `choice`."""
+        return self.choice.entry
+
+    @cached_property
+    def best_trained(self) -> Entry:
+        """The trained entry to use, chosen as in `choice`.
 
         Raises:
             InputError: If no run has finished.
         """
-        best = self.best_trained
-        return self._chosen([*(baseline for baseline in self.baselines if usable(baseline)), best])
+        return self._chosen(self.entries, ()).entry
 
-    def _chosen(self, entries: Sequence[Entry]) -> Entry:
-        """Return the best entry by validation if there is any, otherwise by test; the first one on ties.
-
-        Folds differ in their validation classes, so only the folds that all entries share count, if there are any.
-        """
-        if not entries:
-            raise InputError(f"There is no best run: {counted(len(self.failed), 'run')} failed and none was done.")
-        cells = set.intersection(*(set(entry.cells) for entry in entries))
-        judged = {entry: entry.of_cells(cells) if cells else entry for entry in entries}
-        validated = {entry: part.validation(self.score) for entry, part in judged.items()}
-        scores = {entry: value for entry, value in validated.items() if value is not None}
-        if self.chosen_by == "test" or not scores:
-            return max(entries, key=lambda entry: judged[entry].mean(self.score))
-        return max(scores, key=lambda entry: scores[entry])
+    def _chosen(self, entries: Sequence[Entry], untrained: Collection[Entry]) -> Choice:
+        """Choose by validation if there is any, otherwise by test."""
+        if not self.entries:
+            raise InputError(f"There is no best run: {counted(len(self.failed), 'run')} failed and none finished.")
+        chosen = choose(entries, untrained, self.score) if self.chosen_by == "validation" else None
+        if chosen is not None:
+            return chosen
+        best = max(entries, key=lambda entry: entry.mean(self.score))
+        return Choice(best, (best,), 0)
 
     @property
     def best(self) -> Run:
@@ -243,14 +247,14 @@ class Leaderboard:
 
     @cached_property
     def gain(self) -> Gain | None:
-        """Gain of the best trained entry over the best baseline of its network; None without a baseline."""
-        baselines = [baseline for baseline in self.baselines_of() if usable(baseline)] if self.entries else []
+        """Gain of the best trained entry over the best untrained network, of any backbone; None without a baseline."""
+        baselines = [baseline for baseline in self.baselines if usable(baseline)] if self.entries else []
         if not baselines:
             return None
-        trained, baseline = self.best_trained, self._chosen(baselines)
+        trained, baseline = self.best_trained, self._chosen(baselines, baselines).entry
         both = all(entry.validation(self.score) is not None for entry in (trained, baseline))
-        preferred = self._chosen([baseline, trained]) if self.chosen_by == "validation" and both else None
-        return gain_of(trained, baseline, self.score, preferred)
+        preferred = self._chosen([baseline, trained], [baseline]).entry if both else None
+        return gain_of(trained, baseline, self.score, preferred if self.chosen_by == "validation" else None)
 
     def baselines_of(self, network: Network | None = None) -> list[Entry]:
         """Return the baselines of a network, with all features or the same dimension; by default the main network."""
@@ -291,7 +295,7 @@ class Leaderboard:
         return leaderboard_data(self)
 
     def best_probabilities(self, network: Network | None = None) -> BestProbabilities | None:
-        """Return the probability that each method is the best; None for one method or without shared seeds or folds."""
+        """Return the probability that each method is the best; None for one method or fewer than two shared seeds."""
         return self._best_probabilities[self.main_network if network is None else network]
 
     def correlation(self, network: Network | None = None) -> RankCorrelation | None:
@@ -325,17 +329,29 @@ class Leaderboard:
         return tournament(self.by_experiment, missing="drop experiments")
 
     @cached_property
+    def network_pairs(self) -> list[PairTest]:
+        """Tests between the best rows of every two networks, trained or not, better networks first."""
+        best: dict[str, Entry] = {}
+        usable_entries = [*self.entries, *(baseline for baseline in self.baselines if usable(baseline))]
+        for entry in sorted(usable_entries, key=lambda entry: -entry.mean(self.score)):
+            best.setdefault(entry.network[0], entry)
+        return self._tests({f"{entry.name} on {network}": entry for network, entry in best.items()})
+
+    @cached_property
     def _pairs(self) -> dict[Network, list[PairTest]]:
-        tests = {}
-        for network in self.networks:
-            aligned = []
-            for entry, other in combinations(self.of_network(network), 2):
-                shared = shared_scores([entry, other], self.score)
-                if shared is not None:
-                    first, second = shared.values
-                    aligned.append(AlignedPair(entry.name, other.name, first, second, shared.queries, shared.folds))
-            tests[network] = compare_aligned(aligned)
-        return tests
+        return {
+            network: self._tests({entry.name: entry for entry in self.of_network(network)}) for network in self.networks
+        }
+
+    def _tests(self, entries: Mapping[str, Entry]) -> list[PairTest]:
+        """Return the test of each pair of entries that share a seed, a fold and two classes, better entries first."""
+        aligned = []
+        for (name, entry), (other_name, other) in combinations(entries.items(), 2):
+            shared = shared_scores([entry, other], self.score)
+            if shared is not None:
+                first, second = shared.values
+                aligned.append(AlignedPair(name, other_name, first, second, shared.queries, shared.folds))
+        return compare_aligned(aligned)
 
     @cached_property
     def _best_probabilities(self) -> dict[Network, BestProbabilities | None]:
@@ -343,7 +359,7 @@ class Leaderboard:
         for network in self.networks:
             entries = self.of_network(network)
             shared = shared_scores(entries, self.score) if len(entries) > 1 else None
-            if shared is None:
+            if shared is None or shared.values.shape[1] < 2:
                 probabilities[network] = None
                 continue
             values = {entry.name: scores for entry, scores in zip(entries, shared.values, strict=True)}

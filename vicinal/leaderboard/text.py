@@ -1,8 +1,8 @@
-"""Leaderboards as text: a terminal table and sentences, which the report uses too."""
+"""Leaderboards as text: the last screen of a comparison, and sentences that the report uses too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vicinal._util.text import fraction, listed
+from vicinal._util.text import counted, fraction, listed
 from vicinal.leaderboard.effort import budget_in_words, rates_in_words, rising_in_words
 from vicinal.leaderboard.entry import Entry
 from vicinal.leaderboard.gain import usable
@@ -18,6 +18,7 @@ from vicinal.objectives import OBJECTIVES, traits_of, without_alias
 from vicinal.runs.notes import foreign_batch
 from vicinal.runs.record import Network, Record
 from vicinal.stats import Interval
+from vicinal.stats.verdicts import LEVEL
 
 if TYPE_CHECKING:
     from vicinal.leaderboard.leaderboard import Leaderboard
@@ -37,34 +38,101 @@ __all__ = [
 # A header and a rule above the rows, and another rule above the baselines.
 RULED = box.Box("    \n    \n ── \n    \n ── \n    \n    \n    \n")
 GAP, NAME = 3, 24  # spaces between columns, and letters of a name before it may wrap
-# Columns that a narrow terminal omits, least important first.
-SPARED = ("s/run", "runs", "over folds", "P@1", "validation", "joined", "over seeds", "over classes")
+# Columns that a narrow terminal hides, least important first; scores are always shown.
+HIDEABLE = ("s/run", "runs", "over folds", "validation", "joined", "over seeds", "over classes")
+SCORES = {
+    "MAP@R": "how well items of the query's class fill the top of its ranking",
+    "P@1": "share of queries whose nearest item has the same class",
+}
+RANGES = "Ranges are 95 % intervals"
 
 
 def print_leaderboard(board: Leaderboard, console: Console) -> None:
-    """Print the table, the verdict, the reliability of validation, special requirements of methods and missing runs."""
+    """Print the verdict, the advice and the table; then details: caveats, notes, budgets and missing runs."""
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False)
 
+    headline = _headline(board)
+    if headline:
+        say(headline)
+    for advice in board.advice():
+        say(str(advice))
+        if advice.command:
+            console.print(f"  {advice.command}", highlight=False, markup=False, soft_wrap=True)
     if board.entries:
-        table, spared = _table(board, console.width)
+        table, hidden = _table(board, console.width)
+        say("")
         console.print(table)
-        if spared:
-            say(f"Not shown, for want of room: {listed(spared)}.")
+        for text in _legend(table, hidden):
+            say(text)
+    details = _details(board, headline)
+    if board.entries and details:
+        say("\nDetails")
+    for text in details:
+        say(f"- {text}")
+
+
+def _headline(board: Leaderboard) -> str:
+    """Return the outcome in one sentence; empty for a single method without a baseline."""
+    if board.entries and board.gain is not None and board.gain.answer == "no":
+        return "No trained method beats the untrained network."
+    verdict = board.verdict() if board.entries else None
+    return "" if verdict is None else verdict.sentence
+
+
+def _legend(table: Table, hidden: Sequence[str]) -> list[str]:
+    """Return a line on each score of a table, on its ranges and on hidden columns."""
+    columns = [str(column.header).replace("\n", " ") for column in table.columns]
+    lines = [f"{name}: {meaning}." for name, meaning in SCORES.items() if name in columns]
+    over = {"over classes": "test classes", "over seeds": "seeds"}
+    ranges = [words for name, words in over.items() if name in columns]
+    if ranges:
+        lines.append(f"{RANGES} over {listed(ranges)}.")
+    if hidden:
+        lines.append(f"Hidden at this width: {listed(hidden)}.")
+    return lines
+
+
+def _details(board: Leaderboard, headline: str) -> list[str]:
+    """Return everything else that a reader should know, a sentence or two each.
+
+    Args:
+        board: Leaderboard to describe.
+        headline: Sentence that is already printed.
+    """
+    details = []
     for network in board.networks:
-        of_which = f"{network_in_words(network)}: " if len(board.networks) > 1 else ""
-        for result in (board.verdict(network), board.correlation(network)):
-            if result is not None:
-                say(f"{of_which}{result}")
-    chances = (rising_in_words(board), budget_in_words(board), rates_in_words(board))
-    for text in [*notes(board), *filter(None, chances), *demands(board), *foreign_batches(board)]:
-        say(text)
+        prefix = f"{network_in_words(network)}: " if len(board.networks) > 1 else ""
+        verdict, correlation = board.verdict(network), board.correlation(network)
+        if verdict is not None and verdict.sentence != headline:
+            details.append(f"{prefix}{verdict}")
+        elif verdict is not None and verdict.caveats:
+            details.append(f"{prefix}{' '.join(verdict.caveats)}")
+        if correlation is not None:
+            details.append(f"{prefix}{correlation}")
+    details += networks_in_words(board)
+    effort = (rising_in_words(board), budget_in_words(board), rates_in_words(board))
+    details += [*notes(board), *filter(None, effort), *demands(board), *foreign_batches(board)]
     for entry, text in gaps(board):
-        of_network = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
-        say(f"{entry.name}{of_network}: {text}")
-    for record in board.failed:
-        say(f"failed: {record.name}, {record.experiment}: {record.error}")
+        network_note = f" ({network_in_words(entry.network)})" if len(board.networks) > 1 else ""
+        details.append(f"{entry.name}{network_note}: {text}")
+    return details + [f"Failed: {record.name}, {record.experiment}: {record.error}" for record in board.failed]
+
+
+def networks_in_words(board: Leaderboard) -> list[str]:
+    """Compare the best network with each of the others, and with the choice of a loss; empty for a single network."""
+    tests = board.network_pairs if board.entries else []
+    lines = []
+    for test in (test for test in tests if test.first == tests[0].first):
+        low, high = (fraction(end, sign=True) for end in test.interval)
+        clearly = "significantly" if test.p_value < LEVEL else "not significantly"
+        gain = f"{board.score} {fraction(test.difference, sign=True)} (95 % interval {low} to {high})"
+        lines.append(f"{test.first} is {clearly} better than {test.second}: {gain}.")
+    scores = [entry.mean(board.score) for entry in board.of_network()] if lines else []
+    if scores and max(test.difference for test in tests) > max(scores) - min(scores):
+        lines.append("The network matters more than the loss here.")
+    return lines
 
 
 def network_in_words(network: Network) -> str:
@@ -72,29 +140,34 @@ def network_in_words(network: Network) -> str:
 
     Example:
         >>> network_in_words(("resnet50", 128)), network_in_words(("resnet50", None))
-        ('resnet50, 128 dimensions', 'resnet50, its own features')
+        ('resnet50, 128 dimensions', 'resnet50, all features')
     """
     backbone, dim = network
-    return f"{backbone}, {'its own features' if dim is None else f'{dim} dimensions'}"
+    return f"{backbone}, {'all features' if dim is None else f'{dim} dimensions'}"
 
 
 def best_in_words(board: Leaderboard) -> str:
-    """Describe the best run, and the scores that chose it."""
-    record = board.best.record
+    """Describe the recommended run, what chose it, and which others are level with it."""
+    record, choice = board.best.record, board.choice
     fold = "" if record.fold is None else f", fold {record.fold}"
-    run = f"{record.name} with {network_in_words(record.network)}, seed {record.seed}{fold}"
-    if board.chosen_by == "validation":
-        chosen = f"{run}, chosen by validation scores"
-    else:
-        chosen = f"{run}, chosen by test scores, since there are no validation scores: they flatter it"
+    run = f"{record.name} ({network_in_words(record.network)}, seed {record.seed}{fold})"
     divided = board.gain is not None and board.gain.answer == "divided"
-    if record.role == "baseline" and divided:
-        return f"{chosen}, on which no trained model is ahead of it; on the test classes one is."
-    if record.role == "baseline":
-        return f"{chosen}. No trained model is better than this untrained network, which costs no training."
-    if divided:
-        return f"{chosen}, on which it is ahead of the untrained network; on the test classes it is not."
-    return f"{chosen}."
+    untrained = record.role == "baseline"
+    others = [entry.name for entry in choice.level if entry is not choice.entry]
+    classes = counted(choice.classes, "validation class")
+    if board.chosen_by == "test":
+        chosen = f"{run}, the best on test classes. There was no validation, so its score is biased upwards."
+        chosen += " No trained model is better than this untrained network." if untrained else ""
+    elif untrained:
+        noise = f" beyond the noise of {classes}" if others else " on validation classes"
+        chosen = f"{run}. No trained model is better than this untrained network{noise}."
+        chosen += " On test classes a trained model is better." if divided else ""
+    elif others:
+        level = f"On {classes} it is not distinguishable from {listed(others)}"
+        chosen = f"{run}. {level}; of these it has the best record on other data."
+    else:
+        chosen = f"{run}, the best on validation classes."
+    return f"{chosen} On test classes the untrained network is better." if divided and not untrained else chosen
 
 
 def scored_classes(board: Leaderboard) -> list[str]:
@@ -138,14 +211,16 @@ def _about(who: Mapping[str, list[str]], runs: Mapping[str, list[str]]) -> str:
 
 
 def demands(board: Leaderboard) -> list[str]:
-    """Return the special requirements of methods, one line for all methods with the same ones."""
+    """Return the special settings of methods, one line for all methods with the same ones."""
     requested: dict[str, dict[str, None]] = {}
     for run in board.runs:
         requested.setdefault(run.record.name, {}).update(dict.fromkeys(run.record.demands))
     alike: dict[str, list[str]] = {}
     for name, words in requested.items():
         alike.setdefault("; ".join(words), []).append(name)
-    return [f"{listed(names)} demanded: {words}" for words, names in alike.items() if words]
+    return [
+        f"{listed(names)} {'use' if len(names) > 1 else 'uses'} {words}." for words, names in alike.items() if words
+    ]
 
 
 def foreign_batches(board: Leaderboard) -> list[str]:
@@ -172,7 +247,7 @@ def gaps(board: Leaderboard) -> list[tuple[Entry, str]]:
         for seed, missing in entry.missing_folds.items():
             which = f"fold{'s' if len(missing) > 1 else ''} {listed([str(fold) for fold in missing])}"
             done = f"{folds - len(missing)} of {folds} folds of seed {seed}"
-            sentences.append((entry, f"{done}; {which} missing, and its score is the mean of the others."))
+            sentences.append((entry, f"{done} finished; {which} missing. The score is the mean of the others."))
         sentences += [(entry, f"folds not joined, {reason}.") for reason in entry.not_joined]
     return sentences
 
@@ -184,22 +259,21 @@ def run_counts(entry: Entry) -> str:
 
 
 def _table(board: Leaderboard, width: int) -> tuple[Table, list[str]]:
-    """Return the table with as many columns as fit, and the names of the omitted columns."""
+    """Return the table with as many columns as fit, and the names of the hidden columns."""
     baselines = {(entry.name, entry.network if usable(entry) else None): entry for entry in board.baselines}
     cells = [_cells(entry, board.score) for entry in (*board.entries, *baselines.values())]
     filled = [name for name in cells[0] if any(row[name] for row in cells)]
     if len({entry.network for entry in board.entries}) == 1:
         filled = [name for name in filled if name not in ("network", "dim")]
-    spared: list[str] = []
-
+    hidden: list[str] = []
     widths = {name: max(len(text) for text in (*name.split(), *(row[name] for row in cells))) for name in filled}
     widths["loss"] = min(NAME, widths["loss"])
-    for name in SPARED:
-        if name in filled and sum(GAP + widths[shown] for shown in filled if shown not in spared) > width:
-            spared.append(name)
+    for name in HIDEABLE:
+        if name in filled and sum(GAP + widths[shown] for shown in filled if shown not in hidden) > width:
+            hidden.append(name)
     table = Table(box=RULED, title=board.title, title_justify="left", pad_edge=False)
     for name in filled:
-        if name not in spared:
+        if name not in hidden:
             words = name == "loss"  # long names wrap, numbers never do
             table.add_column(
                 name.replace("over ", "over\n"),
@@ -209,9 +283,9 @@ def _table(board: Leaderboard, width: int) -> tuple[Table, list[str]]:
                 min_width=widths[name],
             )
     for number, row in enumerate(cells):
-        shown = [escape(row[name]) for name in filled if name not in spared]
+        shown = [escape(row[name]) for name in filled if name not in hidden]
         table.add_row(*shown, end_section=number == len(board.entries) - 1 and bool(baselines))
-    return table, spared
+    return table, hidden
 
 
 def _cells(entry: Entry, score: str) -> dict[str, str]:
@@ -219,14 +293,14 @@ def _cells(entry: Entry, score: str) -> dict[str, str]:
     return {
         "loss": entry.name,
         "network": backbone,
-        "dim": "own" if dim is None else str(dim or ""),
+        "dim": "all" if dim is None else str(dim or ""),
         score: fraction(entry.mean(score)),
         "over classes": _ends(entry.over_classes(score)),
         "over seeds": _ends(entry.over_seeds(score)),
         "over folds": _deviation(entry.fold_deviation(score)),
         "joined": "" if entry.joined is None else fraction(entry.joined.mean(score)),
-        **({} if score == "P@1" else {"P@1": fraction(entry.mean("P@1")) if "P@1" in entry.scores else ""}),
-        "validation": _known(entry.validation(score)),
+        **{name: fraction(entry.mean(name)) if name in entry.scores else "" for name in SCORES if name != score},
+        "validation": "" if entry.validation(score) is None else fraction(entry.validation(score)),
         "runs": run_counts(entry),
         "s/run": f"{entry.seconds:.0f}" if entry.records[0].role == "run" else "",
     }
@@ -238,7 +312,3 @@ def _ends(interval: Interval | None) -> str:
 
 def _deviation(value: float | None) -> str:
     return "" if value is None else f"sd {fraction(value, 3)}"
-
-
-def _known(value: float | None) -> str:
-    return "" if value is None else fraction(value)

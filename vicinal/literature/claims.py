@@ -413,8 +413,8 @@ def with_and_without(rows: Sequence[Published], extra: str) -> list[AuditedClaim
     claims = []
     for methods in settings.values():
         for method, row in methods.items():
-            loss, *extras = method.split(" + ")
-            plain = " + ".join([loss, *(name for name in extras if name != extra)])
+            loss, *extras = method.split("+")
+            plain = "+".join([loss, *(name for name in extras if name != extra)])
             if extra in extras and plain in methods:
                 claims.append(_audited(as_result(row.source, row), as_result(row.source, methods[plain])))
     return claims

@@ -28,7 +28,7 @@ class Published:
             epoch on the test classes.
         backbone: Name of the backbone in vicinal; "" if the source does not say.
         dim: Dimension of the embedding; None if the source does not say.
-        method: Name of the loss in vicinal, followed by " + " and each addition: "memory" (XBM), "ccp", "hierarchy"
+        method: Name of the loss in vicinal, followed by "+" and each addition: "memory" (XBM), "ccp", "hierarchy"
             (HPL), or a miner.
         score: "R@1" (or another k), "P@1", "P@R", "MAP@R", "validation R@1", "validation MAP@R", or "steps" of
             training.
@@ -114,12 +114,12 @@ def same_method(own: str, theirs: str) -> bool:
         theirs: Published method, spelled as in `Published.method`.
 
     Example:
-        >>> same_method("triplet + semi_hard + ccp", "triplet + ccp"), same_method("triplet", "triplet + ccp")
+        >>> same_method("triplet+semi_hard+ccp", "triplet+ccp"), same_method("triplet", "triplet+ccp")
         (True, False)
-        >>> same_method("raw + semi_hard", "raw + valid_triplets")
+        >>> same_method("raw+semi_hard", "raw+valid_triplets")
         False
     """
-    (own_loss, *own_extras), (loss, *extras) = own.split(" + "), theirs.split(" + ")
+    (own_loss, *own_extras), (loss, *extras) = own.split("+"), theirs.split("+")
     named = set(extras) if MINERS.keys() & set(extras) else set(extras) | (MINERS.keys() & set(own_extras))
     return own_loss == loss and set(own_extras) == named
 

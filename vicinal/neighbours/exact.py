@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float32, Float64, Int64
 from torch import Tensor
 
-from vicinal._util.machine import give_back
+from vicinal._util.machine import release_memory
 from vicinal.errors import look_up
 from vicinal.neighbours.inputs import Exclusion
 from vicinal.neighbours.int8 import Int8Filter, PlainBlock, int8_filter, int8_is_fast, multiply_exactly
@@ -146,17 +146,17 @@ def _candidates(
         return bounds
 
     shared = codes.columns[-1].stop >= SHARED
-    if codes.in_vain > PATIENCE:
+    if codes.misses > PATIENCE:
         bounds = of_all(of_both)
         return np.flatnonzero(bounds >= bar(_highest(bounds, TRIED * k)))
     bounds = of_all(of_head)
     lowest = bar(_highest(bounds, TRIED * k))
     hits = np.flatnonzero(bounds >= lowest)
     if len(hits) > LONG * len(bounds):
-        codes.in_vain += 1
+        codes.misses += 1
         bounds = of_all(of_both)
         return np.flatnonzero(bounds >= max(lowest, bar(_highest(bounds, TRIED * k))))
-    codes.in_vain -= 1
+    codes.misses -= 1
     if len(hits) <= TRIED * k:
         return hits
     ends = np.searchsorted(hits, [columns.stop for columns in codes.columns]).tolist()
@@ -362,7 +362,7 @@ def _both_ways(task: Task, block: int, progress: Progress) -> None:
             number = next(done)
             progress(number / len(blocks))
         if not number % TIDY:
-            give_back()
+            release_memory()
         for band in complete:
             finish(task, lists[band], rows[band][rows[band] < len(task.queries)])
 

@@ -301,7 +301,7 @@ class Int8Filter:
         self.left, self.step, self.block = left, step, block
         self.least, self.most = float(left.excess.min()), float(left.excess.max())
         self.size = step * step + float(left.excess.abs().max() + right.excess.abs().max())
-        self.in_vain = 0
+        self.misses = 0
         starts = range(0, len(right.integers), block)
         bias = torch.nn.functional.pad(right.excess, (0, len(right.integers) - len(right.excess)))
         self.packed = side_by_side(
@@ -322,7 +322,7 @@ class Int8Filter:
         Returns:
             The indices; None if a bar is not set yet, or if there are so many hits that the filter saves no time.
         """
-        if self.in_vain > PATIENCE:
+        if self.misses > PATIENCE:
             return None
         every = torch.cat([bars, column_bars])
         every = every[every < torch.inf].double()
@@ -342,16 +342,16 @@ class Int8Filter:
             for side in (bars, column_bars)
         )
         if int(products.max()) < int(min(of_rows.min(), of_columns.min())) - int(lowering.max()):
-            self.in_vain -= 1
+            self.misses -= 1
             return torch.empty(0, dtype=torch.int64)
         thresholds = np.minimum(of_rows[:, None], of_columns)
         np.subtract(thresholds, lowering, out=thresholds)
         clear = np.greater_equal(products, thresholds, out=thresholds.view(bool))
         count = int(np.count_nonzero(clear))
         if count > MOST_HITS * clear.size:
-            self.in_vain += 1
+            self.misses += 1
             return None
-        self.in_vain -= 1
+        self.misses -= 1
         return torch.from_numpy(np.flatnonzero(clear))
 
     def _products(self, rows: slice, start: int, level: float, zero: int) -> Levels:

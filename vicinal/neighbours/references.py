@@ -94,7 +94,7 @@ class Int8References:
         highest: Upper bound of every |h'|.
         worst: Upper bound of every |c' - ĉ'|.
         largest_bias: Upper bound of every |u'|.
-        in_vain: Number of single queries that needed more than the first half of all integers, minus those that did
+        misses: Number of single queries that needed more than the first half of all integers, minus those that did
             not.
     """
 
@@ -106,7 +106,7 @@ class Int8References:
     highest: float
     worst: float
     largest_bias: float
-    in_vain: int = 0
+    misses: int = 0
 
     def coded(self, queries: Vectors, mean: Float64[Tensor, " d"]) -> CodedQueries:
         """Prepare queries for `hits`; `mean` is that of the references."""

@@ -81,7 +81,7 @@ ALIASES: dict[str, str] = {
 
 
 def without_alias(name: str) -> str:
-    """Return the name of a loss in `OBJECTIVES`; a name that is not an alias is returned as it is.
+    """Return the name of a loss in `OBJECTIVES`; a name that is not an alias is returned unchanged.
 
     Example:
         >>> without_alias("supcon"), without_alias("triplet")

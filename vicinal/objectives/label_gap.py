@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vicinal.errors import InputError
 
-__all__ = ["CONCAVE", "LARGEST", "SMALLEST", "label_gap", "most_classes", "power_of_gap"]
+__all__ = ["CONCAVE", "LARGEST", "SMALLEST", "label_gap", "max_classes", "power_of_gap"]
 
 # Rounding would make the loss of a confident mistake infinite; between these limits it is finite and has a gradient.
 SMALLEST, LARGEST = 1e-30, 1.0 - 2.0**-23
@@ -80,7 +80,7 @@ def label_gap(gap: Float[Tensor, "*shape"], *, k: float, p: float, smoothing: fl
     return -torch.log1p(-k * power_of_gap(gap, p, smoothing))
 
 
-def most_classes(k: float, p: float, smoothing: float = 0.0) -> float:
+def max_classes(k: float, p: float, smoothing: float = 0.0) -> float:
     """Return the number of classes up to which an undecided item is nearer to its label than a confidently wrong one.
 
     With more classes, a loss that is this distance is smaller if all items are assigned to any one class than if they
@@ -90,7 +90,7 @@ def most_classes(k: float, p: float, smoothing: float = 0.0) -> float:
         the largest C with f(1 - 1/C) + (C - 1) f(1/C) <= 2 f(1), where f is `label_gap`; infinity if it holds for all C
 
     Example:
-        >>> most_classes(0.5, 0.75), most_classes(0.9, 1.0)
+        >>> max_classes(0.5, 0.75), max_classes(0.9, 1.0)
         (8.0, inf)
     """
 

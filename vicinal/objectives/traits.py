@@ -36,7 +36,7 @@ Function = TypeVar("Function", bound=Callable[..., Tensor])
 
 @dataclass(frozen=True)
 class Traits:
-    """What an objective is defined on, what it needs, and the settings from its paper.
+    """Properties of an objective: its geometry, its references, its needs, and the settings from its paper.
 
     Attributes:
         geometry: Geometry that its formula is written for.
@@ -153,14 +153,14 @@ def objective(
 
 
 def traits_of(function: Callable[..., Tensor]) -> Traits | None:
-    """Return what an objective declares, or None for a plain function that declares nothing."""
+    """Return the traits of an objective, or None for a plain function."""
     if isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "traits", None)
 
 
 def traits_or_default(function: Callable[..., Tensor], geometry: str = "cosine") -> Traits:
-    """Return what an objective declares, or the traits of a plain function: any references, no paper.
+    """Return the traits of an objective, or default traits for a plain function: any references, no paper.
 
     Args:
         function: The objective.
@@ -170,7 +170,7 @@ def traits_or_default(function: Callable[..., Tensor], geometry: str = "cosine")
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the options of an objective or miner with their defaults, without what a `Criterion` supplies.
+    """Return the options of an objective or miner with their defaults, without arguments from a `Criterion`.
 
     Example:
         >>> def loss(matrix, positive, negative, *, margin=0.1): ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -25,7 +25,8 @@ class Row:
         thin: Ends of the thin line.
         thick: Ends of the thick line.
         small: Positions of small dots.
-        style: "accent" or "other"; "baseline" for a ring below a rule, for entries without a rank.
+        style: "accent" or "other".
+        ring: Whether to draw a ring below a rule, for entries without a rank.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Row:
     thick: tuple[Real, Real] | None = None
     small: Sequence[Real] = ()
     style: str = "other"
+    ring: bool = False
 
 
 @final
@@ -65,8 +67,8 @@ def dot_rows(rows: Sequence[Row], label: str, alt: str) -> str:
     drawing.x_axis(x, bottom, label, top=4)
     for index, row in enumerate(rows):
         y = 18 + 24.0 * index
-        strong = {"accent": " strong", "baseline": " other"}.get(row.style, "")
-        if row.style == "baseline" and index and rows[index - 1].style != "baseline":
+        strong = " strong" if row.style == "accent" else " other" if row.ring else ""
+        if row.ring and index and not rows[index - 1].ring:
             drawing.line([(0, y - 12), (WIDTH - 4, y - 12)], "grid")
         drawing.text(left - 10, y + 4, row.name, f"name{strong}", anchor="end")
         for span, style in ((row.thin, "thin"), (row.thick, "thick")):
@@ -74,7 +76,7 @@ def dot_rows(rows: Sequence[Row], label: str, alt: str) -> str:
                 drawing.line([(x(max(span[0], low)), y), (x(min(span[1], high)), y)], f"{style} {row.style}")
         for value in row.small:
             drawing.dot(x(value), y, f"hollow {row.style}", radius=2.4, title=f"{value:.2f}")
-        dot = "hollow" if row.style == "baseline" else row.style
+        dot = f"hollow {row.style}" if row.ring else row.style
         drawing.dot(x(row.value), y, dot, radius=4.4, title=f"{row.name}: {row.value:.2f}")
         drawing.text(WIDTH - 4, y + 4, f"{row.value:.2f}", f"value{strong}", anchor="end")
     return str(drawing)
@@ -84,6 +86,7 @@ def line_chart(
     curves: Mapping[str, Curve],
     *,
     x_label: str,
+    y_label: str,
     alt: str,
     ticks: Sequence[Real] | None = None,
     log: bool = False,
@@ -91,7 +94,13 @@ def line_chart(
 ) -> str:
     """Draw lines, each labelled at its right end."""
     right = WIDTH - 14 - LETTER * 1.12 * max(len(name) for name in curves)
-    x, y, drawing = _frame(curves.values(), WIDTH, height, right, log=log, alt=alt, bottom=40)
+    every = [point for curve in curves.values() for point in (*curve.points, *curve.low, *curve.high)]
+    xs, ys = [point[0] for point in every], [point[1] for point in every]
+    drawing = Drawing(WIDTH, height, alt)
+    x = Scale(min(xs), max(xs), 44, right, log=log)
+    y = Scale(*_padded(min(ys), max(ys)), height - 40, 24)
+    drawing.text(4, 12, y_label, "label")
+    drawing.y_axis(y, 36, right)
     drawing.x_axis(x, height - 40, x_label, ticks=ticks)
     ordered = sorted(
         curves.items(), key=lambda item: item[1].style != "other"
@@ -102,7 +111,7 @@ def line_chart(
             for value in curve.points:
                 drawing.dot(x(value[0]), y(value[1]), curve.style, radius=2.6, title=f"{name}: {value[1]:.2f}")
     wanted = [y(curve.points[-1][1]) for _, curve in ordered]
-    for (name, curve), label_y in zip(ordered, spread(wanted, 14.5, 10, height - 44), strict=True):
+    for (name, curve), label_y in zip(ordered, spread(wanted, 14.5, 24, height - 44), strict=True):
         end = curve.points[-1]
         drawing.line([(x(end[0]) + 4, y(end[1])), (right + 8, label_y)], "grid")
         drawing.text(right + 11, label_y + 4, name, f"name {curve.style}")
@@ -149,20 +158,6 @@ def scatter(
                 break
         drawing.dot(px, py, style, radius=4.2, title=f"{name}: {across:.3f}, {up:.2f}")
     return str(drawing)
-
-
-def _frame(
-    curves: Iterable[Curve], width: Real, height: Real, right: Real, *, log: bool, alt: str, bottom: Real
-) -> tuple[Scale, Scale, Drawing]:
-    """Return the scales of the lines, and a drawing with the horizontal grid."""
-    every = [point for curve in curves for point in (*curve.points, *curve.low, *curve.high)]
-    xs = [point[0] for point in every]
-    low, high = _padded(min(point[1] for point in every), max(point[1] for point in every))
-    drawing = Drawing(width, height, alt)
-    x = Scale(min(xs), max(xs), 44, right, log=log)
-    y = Scale(low, high, height - bottom, 8)
-    drawing.y_axis(y, 36, right)
-    return x, y, drawing
 
 
 def _curve(drawing: Drawing, curve: Curve, x: Scale, y: Scale) -> None:

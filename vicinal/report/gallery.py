@@ -1,4 +1,4 @@
-"""Search results of the winner: neighbours of test items, and their images if the data is available."""
+"""Search results of a run: neighbours of test items, and their images if the data is available."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from vicinal.runs import Run
 __all__ = ["Album", "Search", "evenly", "open_album", "search"]
 
 QUERIES, NEIGHBOURS = 2000, 100  # upper limits
-SIDE, QUALITY = 88, 76  # largest side in pixels and JPEG quality of images
-LETTERS = 28  # longest name under an image, in four short lines
+SIDE, QUALITY = 120, 76  # largest side in pixels and JPEG quality of images
+LETTERS = 40  # longest name under an image, in up to four lines
 
 Indices = npt.NDArray[np.int64]
 
@@ -81,7 +81,7 @@ class Album:
     def picture(self, item: int, label: int, hit: bool | None = None) -> Thumbnail:
         """Return a small image of one item."""
         if self.data is None:
-            raise VicinalError("there are no pictures")
+            raise VicinalError("This album has no pictures.")
         if item not in self._uris:
             image = self.data.image(item)
             image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
@@ -113,11 +113,11 @@ def open_album(run: Run, data: Dataset | None = None) -> Album:
     except (VicinalError, OSError) as error:
         reason = str(error).splitlines()[0]
         if isinstance(error, InputError) and record.dataset in READERS:  # readers of arrays, tables and folders
-            reason = f"it was given as an object, and its name, {record.dataset!r}, opens nothing by itself."
-        return Album(None, record.classes, f"No pictures: the data is not at hand ({reason})")
+            reason = f"it was passed as an object, and its name, {record.dataset!r}, cannot be opened."
+        return Album(None, record.classes, f"No pictures: the data is not available ({reason})")
     if test is None or not np.array_equal(test.labels, run.test_items().labels):
         return Album(
-            None, record.classes, "No pictures: the data has changed, its test items are not those of the runs."
+            None, record.classes, "No pictures: the data has changed since the runs, and its test items differ."
         )
     if test.kind == "vectors":
         return Album(None, record.classes, "No pictures: the items are feature vectors.", test.roles)
@@ -125,8 +125,8 @@ def open_album(run: Run, data: Dataset | None = None) -> Album:
         return Album(
             test,
             record.classes,
-            f"The data has another hash now than that of the runs ({record.data[:8]}): files differ. Pictures are "
-            "matched by their order.",
+            f"The data has changed since the runs (its hash was {record.data[:8]}). Pictures are matched by their "
+            "order and may be wrong.",
             test.roles,
         )
     return Album(test, record.classes, roles=test.roles)

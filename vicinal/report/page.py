@@ -3,82 +3,88 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import final
 
+import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from rich.console import Console
 from rich.progress import Progress
+from threadpoolctl import threadpool_limits
 
-from vicinal._util.code import Trust, brought_along, find, name_of
+from vicinal._util.code import Trust, find, name_of, plugins
 from vicinal._util.files import write_atomically
-from vicinal._util.text import capitalised, counted, in_words, percent
+from vicinal._util.text import counted, percent
 from vicinal.errors import DataError, InputError
 from vicinal.leaderboard import Advice, Leaderboard, leaderboards
 from vicinal.leaderboard.leaderboard import only_losses
 from vicinal.leaderboard.text import network_in_words, scored_classes
 from vicinal.report.blocks import Chapter, Chart
 from vicinal.report.chapters import CHAPTERS
+from vicinal.report.labels import in_sentence, word_pieces
 
 __all__ = ["facts", "headline", "lede", "write_report"]
 
 
 # Headline and summary.
 
-# Ending of the headline, by whether training was worth it.
+LONG = 24  # letters of a dataset's name above which the headline omits it; the line above has it
+NAMED = 4  # most losses whose scores the summary has
+SMALL = 10_000  # test items up to which chapters are computed in one thread
+
+# Ending of the headline, by whether training helped.
 WORTH = {
-    "yes": "; training was worth it",
-    "no": "; training was not worth it",
-    "unknown": "; it is open whether training was worth it",
-    "divided": "; validation and test classes disagree whether training was worth it",
+    "yes": "; training helped",
+    "no": "; training did not help",
+    "unknown": "; unclear whether training helped",
+    "divided": "; validation and test disagree on training",
 }
 
 
 def headline(board: Leaderboard) -> str:
-    """Return which loss won, or that none did."""
+    """Return which loss won, or that none did, and whether training helped."""
     data = Path(board.first.dataset).name
+    where = f" on {data}" if len(data) <= LONG else ""
     if not board.entries:
-        return f"No run on {data} was done"
+        return f"All runs{where} failed"
     divided = board.gain is not None and board.gain.answer == "divided"
-    if board.best_entry in board.baselines and not divided:
-        return f"Nothing beats the untrained network on {data}"
-    return _winner(board, data) + ("" if board.gain is None else WORTH[board.gain.answer])
+    if board.best.record.role == "baseline" and not divided:
+        return f"No loss beats the untrained network{where}"
+    return _winner(board) + where + ("" if board.gain is None else WORTH[board.gain.answer])
 
 
-def _winner(board: Leaderboard, data: str) -> str:
+def _winner(board: Leaderboard) -> str:
     verdict = board.verdict()
     if verdict is None:
-        return f"{capitalised(board.of_network()[0].label)} scores highest on {data}"
-    winner = capitalised(in_words(verdict.winner))
+        return f"Only {board.of_network()[0].name} was compared"
     if verdict.significant:
-        return f"{winner} wins on {data}"
-    return (
-        f"{winner} leads on {data}, but not every rival is beaten" if verdict.beaten else f"No clear winner on {data}"
-    )
+        return f"{verdict.winner} wins"
+    return f"{verdict.winner} leads" if verdict.beaten else "No clear winner"
 
 
 def lede(board: Leaderboard) -> str:
-    """Return the winner's score, which others it beats, and caveats."""
+    """Return the highest score, which other losses are significantly worse, and caveats."""
     if not board.entries:
-        return f"{counted(len(board.failed), 'run')} failed; their errors are below."
+        return f"{counted(len(board.failed), 'run')} failed; the error messages are below."
     score, entries = board.score, board.of_network()
-    first = f"On classes that no training run had seen, {entries[0].label} reaches a {score} of"
-    ahead = f", ahead of {entries[1].label} with {percent(entries[1].mean(score))} %" if len(entries) > 1 else ""
-    sentences = [f"{first} {percent(entries[0].mean(score))} %{ahead}."]
     verdict = board.verdict()
-    if verdict is not None:
-        sentences.append(capitalised(in_words(str(verdict))))
+    sentences = [] if verdict is None else [in_sentence(board, str(verdict))]
+    scores = [f"{entry.name} {percent(entry.mean(score))} %" for entry in entries[:NAMED]]
+    rest = f", then {counted(len(entries) - NAMED, 'other loss', 'other losses')}" if len(entries) > NAMED else ""
+    sentences.append(f"{score} on the test classes: {', '.join(scores)}{rest}.")
     if len(board.networks) > 1:
         sentences.append(
-            f"All of this is for {network_in_words(board.main_network)}: the best network by {board.chosen_by} scores."
+            f"All results here are for {network_in_words(board.main_network)}, the network with the best "
+            f"{board.chosen_by} scores."
         )
     if board.first.selected_on == "test":
-        sentences.append("Steps were selected on test, so every score here is too high.")
+        sentences.append("Steps were selected on the test classes, so all scores are too high.")
     if board.failed:
         sentences.append(f"{counted(len(board.failed), 'run')} failed.")
     return " ".join(sentences)
@@ -160,7 +166,7 @@ def write_report(
     trust = Trust.of(allow_code) | Trust.typed(chapters)
     names = [name_of("chapter", chapter, CHAPTERS) for chapter in chapters]
     named = {name: find("chapter", name, CHAPTERS, trust) for name in names}
-    every: dict[str, Callable[[Leaderboard], list[Chapter]]] = CHAPTERS | brought_along("chapter") | named
+    every: dict[str, Callable[[Leaderboard], list[Chapter]]] = CHAPTERS | plugins("chapter") | named
     scored = [bool(board.entries) for board in boards]  # joins folds, with its own progress bar
     bar = Progress(console=Console(stderr=True), disable=not progress, transient=True)
     parts = []
@@ -171,7 +177,9 @@ def write_report(
             for name, chapter in every.items():
                 bar.update(task, description=name)
                 # Without any score, only the failures can be reported.
-                written += chapter(board) if has_scores or name == "failed runs" else []
+                if has_scores or name == "failed runs":
+                    with _threads(board):
+                        written += chapter(board)
                 bar.advance(task)
             parts.append(_part(number, board, written))
     values = {"parts": parts, "written": datetime.now(UTC).strftime("%d %B %Y")}
@@ -184,9 +192,24 @@ def write_report(
         _write_figures(parts, figures)
     except OSError as error:
         raise DataError(
-            f"Could not write the report {out}: {error.strerror}.", hint="Choose another place with --out."
+            f"Could not write the report {out}: {error.strerror}.", hint="Choose another path with --out."
         ) from error
     return out
+
+
+@contextmanager
+def _threads(board: Leaderboard) -> Iterator[None]:
+    """Compute in one thread if there are few test items: several would spend most of their time waiting."""
+    threads = torch.get_num_threads()
+    if sum(board.first.queries) > SMALL:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _boards(
@@ -200,13 +223,13 @@ def _boards(
     boards = [result for result in several if isinstance(result, Leaderboard)]
     folders = [result for result in several if not isinstance(result, Leaderboard)]
     if boards and folders:
-        raise InputError("A report is about leaderboards or about folders; got both.")
+        raise InputError("A report takes leaderboards or folders, not both.")
     return boards or leaderboards(folders, progress=progress, allow_code=allow_code)
 
 
 def _beside(board: Leaderboard) -> Path:
     if not board.folders:
-        raise InputError("The leaderboard belongs to no folder: say with out= where its report goes.")
+        raise InputError("The leaderboard belongs to no folder. Pass the path of the report as out=.")
     return board.folders[0] / "report.html"
 
 
@@ -216,7 +239,7 @@ def _part(number: int, board: Leaderboard, chapters: list[Chapter]) -> Part:
         f"part-{number + 1}",
         headline(board),
         lede(board),
-        tuple(advice._replace(text=in_words(advice.text)) for advice in board.advice(percent, " %")),
+        tuple(advice._replace(text=in_sentence(board, advice.text)) for advice in board.advice(percent, " %")),
         facts(board),
         tuple(chapters),
     )
@@ -233,7 +256,7 @@ def _environment(*, html: bool) -> Environment:
     )
     environment.filters["prose"] = _prose
     environment.filters["anchor"] = _anchor
-    environment.filters["capitalised"] = capitalised
+    environment.filters["breakable"] = _breakable
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["cell"] = lambda text: re.sub(r"([|\[\]])", r"\\\1", str(text)).replace("\n", " ")
     environment.globals["style"] = _style("figures.css") + _style("page.css")
@@ -253,8 +276,14 @@ def _anchor(title: str) -> str:
 
 
 def _prose(text: str) -> Markup:
-    """Escape a text, render words between backticks as code, and keep a percent sign on the line of its number."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))).replace(" %", "&nbsp;%"))
+    """Escape a text, render words between backticks as code, and keep units on the line of their number."""
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r" (%|→ \w)|(?<=\d) (?=s\b)", lambda match: match[0].replace(" ", "&nbsp;"), text))
+
+
+def _breakable(name: str) -> Markup:
+    """Escape a name, and let lines break in it only between words."""
+    return Markup("<wbr>").join(word_pieces(name))
 
 
 def _style(name: str) -> Markup:

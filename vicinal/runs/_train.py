@@ -1,4 +1,4 @@
-"""From a recipe to a run, and from a split to a trained embedder."""
+"""Training runs: `train` runs a recipe, `fit` trains an embedder on a split."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -28,7 +27,7 @@ from vicinal.data.splits import FEWEST_VALIDATION
 from vicinal.embedder import Card, Embedder
 from vicinal.embedder.lora import merge_lora
 from vicinal.errors import DataError, InputError
-from vicinal.evaluation import Scores, class_distances, covering_radius, spectral_decay
+from vicinal.evaluation import Scores, spectral_decay
 from vicinal.runs.build import build_criterion, build_embedder, build_sampler, train_transform, with_fitting_batches
 from vicinal.runs.draft import Settled, suited_recipe
 from vicinal.runs.notes import (
@@ -55,6 +54,7 @@ from vicinal.runs.run import (
     score_test_items,
     scores_by_class,
 )
+from vicinal.runs.validation import Validation, distractors_of, embedded_items, encode, recorded, validation_scores
 from vicinal.sampling import Sampler
 from vicinal.training.ccp import ChanceConstrainedProxies, CoverRefresh, embed_pool
 from vicinal.training.engine import Outcome, Stream, run_training
@@ -62,10 +62,10 @@ from vicinal.training.frozen import FrozenEmbedder, Trainee, TrainingItems, star
 from vicinal.training.processes import start_processes
 from vicinal.training.state import Checkpoints, Hook, TrainingState
 
-__all__ = ["Bookkeeping", "assess", "fit", "train", "validation_scores"]
+__all__ = ["Bookkeeping", "assess", "fit", "train"]
 
 
-# What is written down of a run: its scores, its record, and the card of its embedder.
+# Output of a run: its scores, its record, and the card of its embedder.
 
 PACKAGES = ("vicinal", "torch", "numpy", "lightning-fabric")
 
@@ -73,7 +73,7 @@ PACKAGES = ("vicinal", "torch", "numpy", "lightning-fabric")
 @final
 @dataclass(frozen=True)
 class Fitted:
-    """What training leaves: the embedder with its best weights, the model that was trained, and how it went."""
+    """Result of training: the embedder with its best weights, the trained model, and the training outcome."""
 
     embedder: Embedder
     model: Trainee
@@ -81,41 +81,13 @@ class Fitted:
     identity: str
     instances: tuple[Mapping[str, float], ...]
     notes: tuple[str, ...]
+    validated: Mapping[str, Any]  # fields of the record about the validation classes
     files: RunFiles | None
-    writes: bool  # whether this process is the one that does
-
-
-def encode(model: Trainee, data: Dataset) -> npt.NDArray[np.float32]:
-    """Embed items by an engine that no measurement chooses: a run that was resumed then has the same scores."""
-    return model.encode(data, engine="folded")
-
-
-def embedded_items(model: Trainee, data: Dataset) -> EmbeddedItems:
-    """Embed items, with who is searched for and who is searched in."""
-    return EmbeddedItems(encode(model, data), data.labels, _search_roles(data))
-
-
-def validation_scores(model: Trainee, data: Dataset, recipe: Recipe) -> dict[str, float]:
-    """Score a model on the validation classes."""
-    items = embedded_items(model, data)
-    # Sets of labels belong together by the rule that the loss trains by.
-    rule = {"overlap": recipe.loss_options.get("overlap", 0.0)} if data.has_sets else {}
-    scores = score_test_items(items, model.distance, also=[], intervals=None, **rule)
-    chosen = {name: scores[name] for name in SCORES}
-    if recipe.ccp is not None:
-        geometry = {"distance": model.distance}
-        chosen["covering radius"] = covering_radius(items.embeddings, items.labels, **geometry)
-        chosen["inter-class distance"] = class_distances(items.embeddings, items.labels, **geometry)[0]
-    return chosen
-
-
-def _search_roles(data: Dataset) -> npt.NDArray[Any] | None:
-    """Return who is searched for and who is searched in; None where all items are both."""
-    return np.asarray(data.roles, dtype=np.str_) if data.has_gallery else None
+    writes: bool  # whether this process writes the files
 
 
 def facts_of_test(scores: Scores, items: EmbeddedItems, test: Dataset) -> dict[str, Any]:
-    """Return what a record says of the test classes: of the full ranking nothing, as most runs are scored without."""
+    """Return the fields of a record about the test classes, without scores of the full ranking."""
     classes = len(test.class_names)
     plain = {name: value for name, value in scores.overall.items() if name in SCORES or name.startswith("R@")}
     return {
@@ -128,15 +100,18 @@ def facts_of_test(scores: Scores, items: EmbeddedItems, test: Dataset) -> dict[s
 
 
 def record_of(fitted: Fitted, recipe: Recipe, split: Split, facts: Mapping[str, Any]) -> Record:
-    """Return the record of a finished run; without validation classes nothing was chosen."""
+    """Return the record of a finished run; without validation classes, no step was selected."""
     outcome = fitted.outcome
     chosen = {name: value for name, value in outcome.best_scores.items() if name in SCORES}
-    known = {
+    by_class = fitted.validated.get("validation_per_class", ())
+    if by_class:
+        chosen[recipe.training.score] = float(np.average(by_class, weights=fitted.validated["validation_queries"]))
+    values = {
         "name": recipe.method,
         "status": "done",
         "recipe": recipe.model_dump(mode="json") | {"data": recipe.data or split.train.name},
         "split": fitted.identity,
-        "selected_on": "last" if split.chooser is None else "test" if recipe.select_on_test else "validation",
+        "selected_on": "last" if split.usable_validation is None else "test" if recipe.select_on_test else "validation",
         "distance": fitted.model.distance,
         "threads": torch.get_num_threads(),
         "validation": {} if recipe.select_on_test else chosen,
@@ -144,6 +119,7 @@ def record_of(fitted: Fitted, recipe: Recipe, split: Split, facts: Mapping[str, 
         "images": outcome.images,
         "best_step": outcome.best_step,
         "curve": () if recipe.select_on_test else outcome.curve,
+        **({} if recipe.select_on_test else fitted.validated),
         "seconds": outcome.seconds,
         "peak_memory_mib": peak_memory_mib(),
         "instances": [
@@ -156,12 +132,12 @@ def record_of(fitted: Fitted, recipe: Recipe, split: Split, facts: Mapping[str, 
         **facts,
     }
     little = budget_note(outcome.images, split.train) if outcome.steps else None
-    known["notes"] = (*known.get("notes", ()), *fitted.notes, *([] if little is None else [little]))
-    return Record(**{"key": recipe.key(known.get("data", ""), known["name"]), **known})
+    values["notes"] = (*values.get("notes", ()), *fitted.notes, *([] if little is None else [little]))
+    return Record(**{"key": recipe.key(values.get("data", ""), values["name"]), **values})
 
 
 def keep_run(fitted: Fitted, split: Split, record: Record, *, keep_model: bool = True) -> None:
-    """Give the embedder its card, and write model and record where there is a folder."""
+    """Give the embedder its card, and write the model and the record if the run has a folder."""
     trained = record.role != "baseline"
     backbone, method = record.network[0], f"trained with {record.method}" if trained else f"({record.name})"
     fitted.embedder.card = Card(
@@ -191,14 +167,14 @@ OnScore = Callable[[int, dict[str, float]], None]
 @final
 @dataclass(frozen=True)
 class Bookkeeping:
-    """What is written down of a run beside its training: what a comparison asks for, and others seldom do.
+    """Files, scores and facts to record for a run; mostly used by comparisons.
 
     Attributes:
-        keep_model: Whether the trained embedder is kept in the folder.
-        tests: False ends with the training: no test class is looked at, and the folder holds a run whose `resume` needs
-            no training any more.
-        full_scores: Whether `Run.scores` has the scores of the full ranking and intervals, too; the record does not.
-        facts: Fields of the record that the caller knows: the run's name in tables, the hash of the data, and so on.
+        keep_model: Whether to save the trained embedder in the folder.
+        tests: Whether to score the test classes. If False, the run ends after training; resuming it then scores them
+            without training again.
+        full_scores: Whether `Run.scores` includes the scores of the full ranking and intervals; the record never does.
+        facts: Fields of the record that the caller provides, such as the run's name in tables or the hash of the data.
     """
 
     keep_model: bool = True
@@ -224,25 +200,25 @@ def fit(
     allow_code: Sequence[str] = (),
     **changes: Any,
 ) -> Embedder:
-    """Train an embedder on the training classes of a split and choose its best step on the validation classes.
+    """Train an embedder on the training classes of a split and select its best step on the validation classes.
 
     Args:
-        split: Classes to train on and to choose by; with fewer than three to choose by the last step is kept. The test
-            classes are never looked at.
-        recipe: What to train, all of it; by default the multi-similarity loss with a network that suits the data, and
-            what a loss says of its own batches and proxies (see `vicinal.runs.draft`). The split counts, and not what
-            the recipe says of data and protocol. Batches that the training classes cannot fill shrink.
-        folder: Where the run goes (recipe, log, checkpoints, record, model); None keeps nothing on disk.
-        resume: Go on with the run in that folder, bit for bit as if it had never stopped.
-        hooks: Objects that take part in training, `vicinal.training.TensorBoard` among them.
-        on_score: Function of the step and its validation scores, called after every evaluation; what it raises ends the
-            training.
-        workers: Processes that decode images.
-        cache: Where frozen features are kept, by default the user's cache folder.
+        split: Classes to train and to validate on. With fewer than three validation classes, the last step is kept.
+            The test classes are never used.
+        recipe: Full recipe; by default the multi-similarity loss with a network that suits the data, and the batches
+            and proxies of the loss's paper (see `vicinal.runs.draft`). The split overrides the recipe's data and
+            protocol. Batches that the training classes cannot fill are made smaller.
+        folder: Folder of the run (recipe, log, checkpoints, record, model); None writes nothing to disk.
+        resume: Whether to resume the run in that folder, with the same result as an uninterrupted run, bit for bit.
+        hooks: Training hooks, such as `vicinal.training.TensorBoard`.
+        on_score: Function of the step and its validation scores, called after every evaluation; an exception that it
+            raises ends training.
+        workers: Number of processes that decode images.
+        cache: Folder of cached features, by default the user's cache folder.
         progress: Whether to show progress.
         allow_code: Modules or files whose code the recipe may name.
-        **changes: Names of a recipe or of its training settings, on top of it: `loss="triplet", dim=64, steps=500`;
-            losses, miners and networks may be your own functions and classes.
+        **changes: Settings of the recipe or of its training to change: `loss="triplet", dim=64, steps=500`. Losses,
+            miners and networks may be your own functions and classes.
 
     Returns:
         The embedder with its best weights, in evaluation mode.
@@ -259,13 +235,13 @@ def fit(
         settled = suited_recipe(split.train, changes, trust)
     else:
         settled = Settled(recipe.trusting(trust).changed(changes), ())
-    asked = _about(split, settled.recipe)
-    recipe = with_fitting_batches(asked, split.train)
+    requested = _about(split, settled.recipe)
+    recipe = with_fitting_batches(requested, split.train)
     watching = [] if on_score is None else [_Listener(on_score)]
     running = _Running(folder, resume, (*hooks, *watching), workers, cache, progress)
     with alone_in(folder):
         fitted = _fit(split.without_test(), recipe, split.hash(), running)
-        notes = (*settled.notes, *_notes(asked, recipe, split), *_foreign(recipe, split))
+        notes = (*settled.notes, *_notes(requested, recipe, split), *_foreign(recipe, split))
         keep_run(fitted, split, record_of(fitted, recipe, split, {"notes": notes}))
     return fitted.embedder
 
@@ -283,18 +259,18 @@ def train(
     bookkeeping: Bookkeeping = PLAIN,
     allow_code: Sequence[str] = (),
 ) -> Run:
-    """Run a recipe: open and divide its data, train, embed the test classes, score them, and write all of it down.
+    """Run a recipe: load and split its data, train, embed and score the test classes, and record the results.
 
     Args:
-        recipe: Everything that defines the run.
-        data: The recipe's data where it is open already, or where the recipe names none.
-        folder: Where the run goes; None keeps nothing on disk.
-        resume: Go on with the run in that folder, bit for bit as if it had never stopped.
-        hooks: Objects that take part in training, `vicinal.training.TensorBoard` among them.
-        workers: Processes that decode images.
-        cache: Where frozen features are kept, by default the user's cache folder.
+        recipe: Recipe of the run.
+        data: Data to use if it is already loaded, or if the recipe names none.
+        folder: Folder of the run; None writes nothing to disk.
+        resume: Whether to resume the run in that folder, with the same result as an uninterrupted run, bit for bit.
+        hooks: Training hooks, such as `vicinal.training.TensorBoard`.
+        workers: Number of processes that decode images.
+        cache: Folder of cached features, by default the user's cache folder.
         progress: Whether to show progress.
-        bookkeeping: What is scored, kept and recorded beside the training.
+        bookkeeping: Scores to compute, files to save and facts to record.
         allow_code: Modules or files whose code the recipe may name.
 
     Returns:
@@ -307,16 +283,16 @@ def train(
     """
     recipe = recipe.trusting(Trust.of(allow_code))
     if data is None and recipe.data is None:
-        raise InputError('The recipe names no data: give it as data=, or in the recipe (data = "photos/").')
+        raise InputError('The recipe names no data: pass data=, or add it to the recipe (data = "photos/").')
     if data is None:
         data = load(str(recipe.data), skip_bad=recipe.skip_bad, allow_code=recipe.trust.sources)
     need_one_label(data, "A run with test classes")
     facts = {"data": "", **bookkeeping.facts}
     facts["data"] = facts["data"] or data.hash()
-    asked, split = recipe, recipe.split(data)
-    recipe = with_fitting_batches(asked, split.train)
-    notes = [*facts.get("notes", ()), *_notes(asked, recipe, split)]
-    notes += [] if "demands" in facts else _foreign(recipe, split)  # a comparison says it of all its runs together
+    requested, split = recipe, recipe.split(data)
+    recipe = with_fitting_batches(requested, split.train)
+    notes = [*facts.get("notes", ()), *_notes(requested, recipe, split)]
+    notes += [] if "demands" in facts else _foreign(recipe, split)  # a comparison notes it once for all its runs
     facts["notes"] = tuple(dict.fromkeys(notes))
     divided = _divide(recipe, split, data, facts["data"])
     running = _Running(folder, resume, tuple(hooks), workers, cache, progress)
@@ -337,15 +313,15 @@ def assess(
     keep_model: bool = True,
     facts: Mapping[str, Any] | None = None,
 ) -> Run:
-    """Score an embedder that no training made, as `train` does with a trained one, and write all of it down.
+    """Score an untrained embedder as `train` scores a trained one, and record the results.
 
     Args:
-        recipe: What the embedder is made of and how classes are divided; its loss and training do not count.
-        make: From the split, without its test classes, to the embedder, and to what embeds items as it does.
-        data: The recipe's data.
-        folder: Where the run goes; None keeps nothing on disk.
-        keep_model: Whether the embedder is kept in the folder.
-        facts: Fields of the record that the caller knows.
+        recipe: Recipe of the embedder and of the split; its loss and training settings are ignored.
+        make: Function of the split without its test classes that returns the embedder and the model that embeds items.
+        data: Data of the recipe.
+        folder: Folder of the run; None writes nothing to disk.
+        keep_model: Whether to save the embedder in the folder.
+        facts: Fields of the record that the caller provides.
 
     Example:
         >>> from vicinal.data import digits
@@ -365,17 +341,22 @@ def assess(
             open_run(files, recipe, resume=True)
         began = time.perf_counter()
         embedder, model = make(divided.visible)
-        validation = divided.visible.chooser
-        scores = {} if validation is None else validation_scores(model, validation, recipe)
+        validation = divided.visible.usable_validation
+        scores, validated = dict[str, float](), dict[str, Any]()
+        if validation is not None:
+            # Features of an untrained network are cached, so that all training items are distractors.
+            distractors = distractors_of(divided.visible, recipe, cheap=True)
+            scores, by_class, queries = validation_scores(model, validation, recipe, distractors)
+            validated = recorded(validation.class_names, queries, [by_class])
         outcome = Outcome(steps=0, images=0, best_step=0, best_scores=scores, seconds=time.perf_counter() - began)
-        fitted = Fitted(embedder, model, outcome, divided.identity, (), (), files, writes=True)
+        fitted = Fitted(embedder, model, outcome, divided.identity, (), (), validated, files, writes=True)
         return _finish(fitted, recipe, divided, Bookkeeping(keep_model=keep_model, facts=facts))
 
 
 @final
 @dataclass(frozen=True)
 class _Divided:
-    """The split of a run: what training may see of it, what tests, and a hash of all of it."""
+    """Split of a run: the part that training may see, the test classes, and a hash of the whole split."""
 
     visible: Split
     test: Dataset
@@ -383,7 +364,7 @@ class _Divided:
 
 
 def _divide(recipe: Recipe, split: Split, data: Dataset, data_hash: str) -> _Divided:
-    """Return the sides of a split as a run sees them, with small images decoded once for all runs on the data."""
+    """Return the parts of a split as a run uses them, with small images decoded once for all runs on the data."""
     if split.test is None:
         raise DataError(f"{data.name} has no test classes under protocol {recipe.protocol!r}.")
     whole = _decoded(data, recipe)
@@ -402,7 +383,7 @@ def _divide(recipe: Recipe, split: Split, data: Dataset, data_hash: str) -> _Div
 
 
 def _finish(fitted: Fitted, recipe: Recipe, divided: _Divided, bookkeeping: Bookkeeping) -> Run:
-    """Embed and score the test classes, and write all of it down."""
+    """Embed and score the test classes, and record the results."""
     test, distance = divided.test, fitted.model.distance
     items = embedded_items(fitted.model, test)
     light: dict[str, Any] = {} if bookkeeping.full_scores else {"also": [], "intervals": None}
@@ -417,11 +398,11 @@ def _finish(fitted: Fitted, recipe: Recipe, divided: _Divided, bookkeeping: Book
     return run
 
 
-def _notes(asked: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
-    """Return what is to be said of a run before it has begun."""
+def _notes(requested: Recipe, used: Recipe, split: Split) -> tuple[str, ...]:
+    """Return the notes on a run that are known before it starts."""
     train = split.train
     notes = [
-        batch_note(asked, used, train),
+        batch_note(requested, used, train),
         None if used.select_on_test else validation_note(split),
         share_note(used, split),
         random_network_note(used, train),
@@ -437,8 +418,8 @@ def _foreign(recipe: Recipe, split: Split) -> list[str]:
 
 
 def _about(split: Split, recipe: Recipe) -> Recipe:
-    """Return the recipe with what a split says of itself, so that the record tells how classes were divided."""
-    if split.protocol not in PROTOCOLS:  # one that was made by hand
+    """Return the recipe with the protocol and fold of a split, so that the record describes the split."""
+    if split.protocol not in PROTOCOLS:  # a custom split
         return recipe.changed(select_on_test=False)
     folds = None if split.folds == PROTOCOLS[split.protocol] else split.folds
     return recipe.changed(protocol=split.protocol, fold=split.fold, folds=folds, select_on_test=False)
@@ -447,7 +428,7 @@ def _about(split: Split, recipe: Recipe) -> Recipe:
 @final
 @dataclass(frozen=True)
 class _Running:
-    """How a run is carried out, which its result does not depend on; the words are those of `fit`."""
+    """Options of a run that do not affect its result; named as in `fit`."""
 
     folder: str | Path | None
     resume: bool
@@ -474,14 +455,14 @@ class _Listener(Hook):
 @final
 @dataclass(frozen=True)
 class _Pool:
-    """Embeds the items of each class among which proxies, or the points of a cover, are looked for.
+    """Embeds the items of each class from which proxies, or the points of a cover, are selected.
 
     Attributes:
-        items: The training items and their transform, as the model takes them.
-        size: Items of each class.
-        queued: Whether every item has its turn before any comes again; otherwise they are drawn anew in every turn.
-        recipe: What is trained.
-        workers: Processes that decode.
+        items: Training items and their transform, as the model takes them.
+        size: Number of items per class.
+        queued: Whether all items are used before any is used again; otherwise they are drawn at random in every turn.
+        recipe: Recipe of the run.
+        workers: Number of processes that decode images.
     """
 
     items: TrainingItems
@@ -505,8 +486,8 @@ class _Pool:
 
 
 def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> Fitted:
-    """Train on a split without test classes: build everything that the recipe names, and run the loop."""
-    if recipe.ccp is not None and split.chooser is None:
+    """Train on a split without test classes: build the parts that the recipe names, and run the training loop."""
+    if recipe.ccp is not None and split.usable_validation is None:
         raise InputError(
             "Chance-constrained proxies judge by the scores of validation classes when to move on, and need "
             f"{FEWEST_VALIDATION} of them (in every fold, where there are folds); got {split.held_out}. Choose a "
@@ -514,20 +495,25 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> Fitt
         )
     fabric = start_processes(recipe.training)
     data = _decoded(_numbered(split.train), recipe)
-    validation = None if split.chooser is None else _decoded(split.chooser, recipe)
+    validation = None if split.usable_validation is None else _decoded(split.usable_validation, recipe)
     embedder, criterion, sampler = _built(recipe, data, fabric.device)
     files = None if running.folder is None else RunFiles(Path(running.folder))
-    if files is not None and fabric.is_global_zero:  # no folder is left where something does not fit together
+    if files is not None and fabric.is_global_zero:  # an invalid recipe leaves no folder behind
         open_run(files, recipe, running.resume)
 
     frozen = bool(recipe.freeze) and embedder.backbone.input.pixels is not None
     model: Trainee = embedder
     if frozen:
         model = FrozenEmbedder(embedder, cache=running.cache, workers=running.workers, progress=running.progress)
-    with fabric.rank_zero_first(local=True):  # of frozen features the others find what the first has computed
+    with fabric.rank_zero_first(local=True):  # the first process computes frozen features, the others read them
         items = training_items(model, data, train_transform(recipe, embedder), recipe.copies)
-        if validation is not None and frozen:
-            encode(model, validation)
+        distractors = None
+        if validation is not None:
+            cheap = recipe.freeze is True or embedder.backbone.input.pixels is None
+            distractors = distractors_of(split, recipe, cheap=cheap)
+            distractors = None if distractors is None else _decoded(distractors, recipe)
+            if frozen:
+                encode(model, validation)
         if _starts_at_principal_axes(recipe, embedder):
             start_at_principal_axes(model, data)
 
@@ -542,6 +528,7 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> Fitt
         pool = _Pool(plain, recipe.ccp.pool_size, recipe.ccp.pool_order == "queue", recipe, workers)
         alternation = ChanceConstrainedProxies(recipe.ccp, pool)
         hooks.insert(0, alternation)
+    judge = None if validation is None else Validation(validation, recipe, distractors)
     outcome = run_training(
         model,
         criterion,
@@ -555,8 +542,8 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> Fitt
             embed=lambda trained: torch.from_numpy(encode(trained, data)),
         ),
         recipe.training,
-        score=None if validation is None else lambda trained: validation_scores(trained, validation, recipe),
-        hooks=hooks,
+        score=None if judge is None else judge.score,
+        hooks=hooks if judge is None else [*hooks, judge],
         checkpoints=None if files is None else Checkpoints(files, running.resume, identity, _hash(recipe)),
         progress=running.progress,
         fabric=fabric,
@@ -566,18 +553,19 @@ def _fit(split: Split, recipe: Recipe, identity: str, running: _Running) -> Fitt
     notes: tuple[str, ...] = ()
     if alternation is not None:
         instances, notes = tuple(alternation.history), (proxies_note(alternation.first, alternation.history),)
-    return Fitted(embedder, model, outcome, identity, instances, notes, files, fabric.is_global_zero)
+    validated = {} if judge is None else judge.recorded()
+    return Fitted(embedder, model, outcome, identity, instances, notes, validated, files, fabric.is_global_zero)
 
 
 def _built(recipe: Recipe, data: Dataset, device: torch.device) -> tuple[Embedder, Criterion, Sampler]:
-    """Build what a recipe names for the training items."""
+    """Build the embedder, criterion and sampler of a recipe for the training items."""
     with _explaining_memory(recipe):
         embedder = build_embedder(recipe, data).to(device)
         criterion, sampler = build_criterion(recipe, data, embedder.dim), build_sampler(recipe, data)
     if recipe.training.warm_up and not [*embedder.head.parameters(), *criterion.parameters()]:
         raise InputError(
-            f"warm_up = {recipe.training.warm_up} trains the head and the loss alone, and neither has anything to "
-            "train: give a dim, or leave warm_up out."
+            f"warm_up = {recipe.training.warm_up} trains only the head and the loss, and neither has parameters "
+            "to train: set dim, or remove warm_up."
         )
     return embedder, criterion, sampler
 
@@ -588,20 +576,20 @@ def _hash(recipe: Recipe) -> str:
 
 @contextmanager
 def _explaining_memory(recipe: Recipe) -> Iterator[None]:
-    """Say in the words of the recipe that it asks for more memory than there is."""
+    """Replace memory errors by a message with the settings of the recipe that need memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "alloc" not in str(error) and "storage" not in str(error).lower():
             raise
         raise InputError(
-            f"The recipe asks for more memory than there is: dim = {recipe.dim}, memory = {recipe.memory}, "
+            f"The recipe needs more memory than is available: dim = {recipe.dim}, memory = {recipe.memory}, "
             f"proxies_per_class = {recipe.proxies_per_class}, backbone_options = {recipe.backbone_options}."
         ) from None
 
 
 def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
-    """Whether the head starts as PCA: where that is asked for, or by default on a pretrained network's features."""
+    """Whether the head starts as PCA: if requested, or by default on features of a pretrained network."""
     if recipe.head_start is not None:
         return recipe.head_start == "pca"
     linear, pretrained = embedder.head.linear, recipe.pretrained and recipe.start is None
@@ -610,12 +598,12 @@ def _starts_at_principal_axes(recipe: Recipe, embedder: Embedder) -> bool:
 
 
 def _numbered(data: Dataset) -> Dataset:
-    """Return the items with classes from 0 on, where some classes of the data have no items in it."""
+    """Return the items with classes renumbered from 0 if some classes have no items."""
     return data if len(data.classes) == len(data.class_names) else data.of_classes(data.classes)
 
 
 def _decoded(data: Dataset, recipe: Recipe) -> Dataset:
-    """Return image files as images in memory where the network takes small ones: they are then decoded only once."""
+    """Return image files as images in memory if the network takes small images, so that they are decoded only once."""
     small = small_images(recipe.backbone, recipe.backbone_options)
     if data.kind != "paths" or small is None:
         return data

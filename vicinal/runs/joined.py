@@ -1,7 +1,7 @@
-"""The reality check's second number: the models of all folds, joined to one.
+"""Second score of the reality check: the models of all folds, joined into one.
 
 Each fold trains a model on the other folds' classes. Their scores are averaged ("separate"), and their embeddings of
-the test items are joined ("joined"), which is a better model of as many times the dimension.
+the test items are concatenated ("joined"), which is a better model with larger embeddings.
 
 Reference:
     Musgrave, Belongie and Lim (2020), A Metric Learning Reality Check, section 4.
@@ -30,18 +30,18 @@ from vicinal.runs.run import EmbeddedItems, Run, queries_by_class, recall_at, sc
 
 __all__ = ["JoinedFolds", "join_folds", "join_vectors"]
 
-JOINED = "concatenated"  # the folder of their journal
+JOINED = "concatenated"  # folder of the journal of joined folds
 PROTOCOL = "reality-check"
 
 
 @final
 @dataclass(frozen=True)
 class JoinedFolds:
-    """What became of the folds of one method with one network.
+    """Joined folds of one method with one network.
 
     Attributes:
-        runs: One for each seed whose folds were joined: its fold is None, its scores are those of the joined vectors.
-        reasons: Of the other seeds why they were not.
+        runs: One run for each joined seed, with fold None and the scores of the joined vectors.
+        reasons: Reasons why the folds of other seeds were not joined.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -53,11 +53,11 @@ def join_folds(
 ) -> dict[tuple[str, Network], JoinedFolds]:
     """Score the joined embeddings of all folds, once for each method, network and seed.
 
-    A seed is joined only if all of its folds are done and their test items were kept.
+    A seed is joined only if all of its folds are done and their test items were saved.
 
     Args:
-        runs: Of one question; those of protocols that do not join folds are passed over.
-        folders: Of the comparisons they belong to. What is joined is kept there, and not computed again.
+        runs: Runs of one comparison; those of protocols that do not join folds are ignored.
+        folders: Folders of the comparisons that the runs belong to. Joined results are cached there.
         progress: Whether to show a bar.
     """
     groups: dict[tuple[str, Network, int], list[Run]] = {}
@@ -66,12 +66,12 @@ def join_folds(
         if record.protocol == PROTOCOL and record.status == "done" and record.fold is not None:
             groups.setdefault((record.name, record.network, record.seed), []).append(run)
     journals = [Journal(folder / JOINED) for folder in folders]
-    kept = {record.key: record for journal in journals for record in journal.records()} if groups else {}
+    cached = {record.key: record for journal in journals for record in journal.records()} if groups else {}
     outcome: dict[tuple[str, Network], JoinedFolds] = {}
     with LiveBar(shown=progress and bool(groups), transient=True) as bar:
         task = bar.add_task("joining folds", total=len(groups))
         for (name, network, seed), members in sorted(groups.items(), key=lambda item: item[0][2]):
-            joined = _joined_once(members, kept, journals)
+            joined = _joined_once(members, cached, journals)
             of_method = outcome.setdefault((name, network), JoinedFolds())
             if isinstance(joined, str):
                 of_method.reasons.append(f"seed {seed}: {joined}")
@@ -81,41 +81,41 @@ def join_folds(
     return outcome
 
 
-def _joined_once(members: list[Run], kept: dict[str, Record], journals: Sequence[Journal]) -> Record | str:
-    """Return the record of all folds of a seed, kept or made and kept; or why there is none."""
+def _joined_once(members: list[Run], cached: dict[str, Record], journals: Sequence[Journal]) -> Record | str:
+    """Return the record of the joined folds of a seed, cached or new, or the reason why there is none."""
     members.sort(key=lambda run: run.record.fold or 0)
     reason = _incomplete([run.record for run in members])
     if reason:
         return reason
     key = hashlib.sha256("".join(run.record.key for run in members).encode()).hexdigest()[:16]
-    if key not in kept:
+    if key not in cached:
         joined = _join(members, key)
         if isinstance(joined, str):
             return joined
-        kept[key] = joined
+        cached[key] = joined
         if journals:
-            with suppress(DataError):  # a folder that is only to be read is read all the same
+            with suppress(DataError):  # the folder may be read-only
                 journals[0].append(joined)
-    return kept[key]
+    return cached[key]
 
 
 def _incomplete(records: Sequence[Record]) -> str:
-    """Say why folds are not whole, or nothing."""
+    """Return the reason why folds are incomplete; empty if they are complete."""
     folds = max(record.folds or 0 for record in records)
     done = [record.fold for record in records]
     missing = [str(fold) for fold in range(folds) if fold not in done]
     if missing:
-        many = "folds" if len(missing) > 1 else "fold"
+        noun = "folds" if len(missing) > 1 else "fold"
         verb = "are" if len(missing) > 1 else "is"
-        return f"{folds - len(missing)} of {counted(folds, 'fold')} done, {many} {listed(missing)} {verb} missing"
+        return f"{folds - len(missing)} of {counted(folds, 'fold')} done, {noun} {listed(missing)} {verb} missing"
     return "" if len(done) == folds else "a fold was run several times with different settings"
 
 
 def _join(members: Sequence[Run], key: str) -> Record | str:
-    """Return the record of joined folds, or why there is none."""
+    """Return the record of joined folds, or the reason why there is none."""
     without = [str(run.record.fold) for run in members if not run.has_test_items]
     if without:
-        return f"the test items of fold {listed(without)} were not kept"
+        return f"the test items of fold {listed(without)} were not saved"
     first = members[0].record
     folds = [run.test_items() for run in members]
     labels, roles = folds[0].labels, folds[0].roles
@@ -138,7 +138,7 @@ def _join(members: Sequence[Run], key: str) -> Record | str:
 
 
 def join_vectors(record: Record, folds: Sequence[EmbeddedItems]) -> np.ndarray:
-    """Join vectors: by direction alone where cosines compare them; as they are where lengths count."""
+    """Concatenate vectors: normalised if they are compared by cosine, otherwise as they are."""
     vectors = [items.embeddings for items in folds]
     if record.distance == "cosine":
         return concatenate(vectors).numpy()

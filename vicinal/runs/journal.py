@@ -1,4 +1,4 @@
-"""Journals: the records of a comparison, one line each, which several processes write and a kill does not spoil."""
+"""Journals: the records of a comparison, one line each; safe for several processes and if one of them is killed."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ JOURNAL, LOCK, RUNS = "journal.jsonl", ".journal.lock", "trials"
 @final
 @dataclass(frozen=True)
 class Journal:
-    """The journal of a comparison's folder, and where the folders of its runs are.
+    """Journal of a comparison's folder, and paths of the folders of its runs.
 
     Attributes:
-        folder: Of the comparison.
+        folder: Folder of the comparison.
     """
 
     folder: Path
 
     @property
     def path(self) -> Path:
-        """Of the file."""
+        """Path of the journal file."""
         return self.folder / JOURNAL
 
     @property
     def best(self) -> Path:
-        """Where the comparison keeps the embedder to use."""
+        """Folder of the best embedder of the comparison."""
         return self.folder / IN_COMPARISON
 
     def run_folder(self, key: str) -> Path:
-        """Return where the files of a run are."""
+        """Return the folder of a run."""
         return self.folder / RUNS / key
 
     def append(self, record: Record) -> None:
         """Add a record; several processes may do so at the same time.
 
         Raises:
-            DataError: Where it cannot be written; the journal is then as it was.
+            DataError: If it cannot be written; the journal is then unchanged.
         """
         line = sealed(record.model_dump_json().encode()) + b"\n"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # The system lets go of the lock when its process ends, however it ends.
+            # The system releases the lock when the process ends, even if it is killed.
             with FileLock(self.folder / LOCK), self.path.open("ab", buffering=0) as file:
                 end = os.fstat(file.fileno()).st_size
                 if end and not _ends_a_line(self.path):  # a process was killed while it wrote
@@ -78,20 +78,20 @@ class Journal:
         except OSError as error:
             raise DataError(
                 f"Could not write to the journal {self.path}: {error.strerror}.",
-                hint="Free some space or choose another folder, then give the same command again: finished runs stay.",
+                hint="Free some space or choose another folder, then repeat the command: finished runs are kept.",
             ) from error
 
     def records(self) -> list[Record]:
-        """Return the newest record of each run; none where nothing was written yet."""
+        """Return the newest record of each run; empty if there is no journal yet."""
         return [run.record for run in read_journals([self.folder])] if self.path.exists() else []
 
 
 @final
 class OpenJournal:
-    """The journal of a comparison that is at work: read once, and then kept in memory beside the file.
+    """Journal of a running comparison: read once, and then cached in memory.
 
     Args:
-        folder: Folder of the comparison, in which no other process is at work.
+        folder: Folder of the comparison, which no other process may use.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -101,10 +101,10 @@ class OpenJournal:
             _take(record, self._records)
 
     def append(self, record: Record) -> None:
-        """Add a record to the file and to what is in memory.
+        """Add a record to the file and to the records in memory.
 
         Raises:
-            DataError: Where it cannot be written; the journal is then as it was.
+            DataError: If it cannot be written; the journal is then unchanged.
         """
         self._journal.append(record)
         _take(record, self._records)
@@ -115,36 +115,36 @@ class OpenJournal:
         return list(self._records.values())
 
     def runs(self, trust: Trust = NO_TRUST) -> list[Run]:
-        """Return the same with the folders of the runs, as `read_journals` does."""
+        """Return the runs of these records, as `read_journals` does."""
         return [_run(record, [self._journal], trust) for record in self.records]
 
 
 def read_journals(folders: Sequence[str | Path], trust: Trust = NO_TRUST) -> list[Run]:
-    """Read the journals of one or several folders (of several machines, say), the newest record of each run.
+    """Read the journals of one or several folders (from several machines, for example): the newest record of each run.
 
-    A run that was done anywhere counts as done. A line that a killed process left half-written is passed over.
+    A run that is done in any folder is done. An incomplete line, left by a killed process, is ignored.
 
     Args:
-        folders: That `vicinal compare` wrote.
-        trust: The code that the runs may name.
+        folders: Folders written by `vicinal compare`.
+        trust: Code that the runs may name.
     """
     journals = [Journal(Path(folder)) for folder in folders]
-    found: dict[tuple[str, bool], Record] = {}
+    records: dict[tuple[str, bool], Record] = {}
     for journal in journals:
         if not journal.path.exists():
             raise InputError(
-                f"{journal.folder} holds no comparison: {journal.path} does not exist. Make one with `vicinal compare`."
+                f"{journal.folder} holds no comparison: {journal.path} does not exist. Run `vicinal compare` first."
             )
         for number, line in enumerate(journal.path.read_bytes().splitlines(), 1):
             record = _record(journal.path, number, line)
             if record is None:
                 continue
-            _take(record, found)
-    return [_run(record, journals, trust) for record in found.values()]
+            _take(record, records)
+    return [_run(record, journals, trust) for record in records.values()]
 
 
 def _take(record: Record, records: dict[tuple[str, bool], Record]) -> None:
-    """Put a record in the place of the former one of its run, unless that is done and this one failed."""
+    """Replace the earlier record of a run, unless that is done and the new one failed."""
     run = record.key, record.same_batches  # the same run may belong to comparisons under both rules
     if not (run in records and records[run].status == "done" and record.status == "failed"):
         records[run] = record
@@ -156,7 +156,7 @@ def _run(record: Record, journals: Sequence[Journal], trust: Trust) -> Run:
 
 
 def _record(path: Path, number: int, line: bytes) -> Record | None:
-    """Return the record of a line; None for one that a killed process left half-written."""
+    """Return the record of a line; None for an incomplete line, left by a killed process."""
     text, seal = unsealed(line)
     if seal == "damaged":
         raise _damaged(path, number)
@@ -167,15 +167,14 @@ def _record(path: Path, number: int, line: bytes) -> Record | None:
     except ValidationError as error:
         raise DataError(
             f"Line {number} of {path} is not a record that this vicinal reads: {refusal(error)}.",
-            hint="Read it with the vicinal that wrote it, or start the comparison anew in another folder.",
+            hint="Read it with the vicinal that wrote it, or start a new comparison in another folder.",
         ) from None
 
 
 def _damaged(path: Path, number: int) -> DataError:
     return DataError(
-        f"Line {number} of {path} is damaged: its content is not what its checksum says.",
-        hint="Put back a copy of the journal; or delete that line and give the command of the comparison again, which "
-        "does that run anew.",
+        f"Line {number} of {path} is corrupted: its checksum does not match.",
+        hint="Restore a copy of the journal, or delete that line and run the same command to repeat the run.",
     )
 
 

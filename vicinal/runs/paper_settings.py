@@ -1,4 +1,4 @@
-"""Every loss as its paper trains it, where nobody says otherwise: its batches, its proxies, its warm-up."""
+"""Settings from the paper of each loss, unless the user chose others: batches, proxies, warm-up."""
 
 from __future__ import annotations
 
@@ -11,62 +11,63 @@ from vicinal.objectives import without_alias
 from vicinal.runs.recipe import Recipe
 from vicinal.sampling import composition
 
-__all__ = ["BATCHES", "TERMS", "USUAL", "OwnTerms", "on_own_terms", "own_batch"]
+__all__ = ["BATCHES", "TERMS", "USUAL", "PaperSettings", "paper_batch", "paper_settings_of"]
 
-# What losses declare about themselves, and the settings by which somebody says it instead.
+# Settings from papers, and the recipe settings that override them.
 TERMS = {
     "batch": {"batch", "classes_per_batch", "samples_per_class"},
     "proxies_per_class": {"proxies_per_class"},
     "proxy_multiplier": {"proxy_multiplier"},
     "warm_up": {"warm_up"},
 }
-# Losses that are another loss without this.
+# Settings without which a loss would equal another loss.
 USUAL: dict[str, dict[str, Any]] = {"soft_triple": {"proxies_per_class": 2}}
-LONGEST_WARM_UP = 0.1  # of all steps
-BATCHES = "batches of"  # what words on the composition of batches begin with
+LONGEST_WARM_UP = 0.1  # share of all steps
+BATCHES = "batches of"  # start of every description of batches
 
 
-class OwnTerms(NamedTuple):
-    """A recipe in the terms of its loss, and in words what is other than before."""
+class PaperSettings(NamedTuple):
+    """A recipe with the settings of its loss's paper, and a description of each change."""
 
     recipe: Recipe
     words: tuple[str, ...]
 
 
-def on_own_terms(recipe: Recipe, train: Dataset, said: Collection[str]) -> OwnTerms:
-    """Return a recipe that trains as its loss declares, with as many images as before.
+def paper_settings_of(recipe: Recipe, train: Dataset, chosen: Collection[str]) -> PaperSettings:
+    """Return a recipe with the settings of its loss's paper and the same number of images.
 
-    Chance-constrained proxies have a loss within the batch, too, and settings of their own: they keep what they have.
+    Chance-constrained proxies keep their own settings.
 
     Args:
-        recipe: With batches that the training items can fill.
-        train: The classes to train on.
-        said: Names of the settings that somebody chose, which stay.
+        recipe: Recipe whose batches the training items can fill.
+        train: Training data.
+        chosen: Names of the settings that the user chose, which are kept.
 
     Example:
         >>> from vicinal.data import digits
-        >>> made = on_own_terms(Recipe(loss="proxy_anchor", classes_per_batch=2, samples_per_class=4), digits(), [])
-        >>> made.recipe.batch, made.words
-        ('8x1', ('batches of 8 classes x 1 instead of 2 x 4, as its paper has them',))
+        >>> recipe = Recipe(loss="proxy_anchor", classes_per_batch=2, samples_per_class=4)
+        >>> settings = paper_settings_of(recipe, digits(), [])
+        >>> settings.recipe.batch, settings.words
+        ('8x1', ('batches of 8 classes x 1 instead of 2 x 4, as in the paper',))
     """
     if recipe.ccp is not None:
-        return OwnTerms(recipe, ())
+        return PaperSettings(recipe, ())
     declared: dict[str, tuple[dict[str, Any], str]] = {
         "batch": _batch(recipe, len(train.classes)),
         "proxies_per_class": (USUAL.get(without_alias(recipe.loss), {}), ""),
         "proxy_multiplier": _proxy_multiplier(recipe),
         "warm_up": _warm_up(recipe, len(train)),
     }
-    names = {name.removeprefix("training.") for name in said}
-    wanted = [told for term, told in declared.items() if any(told) and not TERMS[term] & names]
+    names = {name.removeprefix("training.") for name in chosen}
+    wanted = [change for term, change in declared.items() if any(change) and not TERMS[term] & names]
     changed = recipe.changed({name: value for values, _ in wanted for name, value in values.items()})
-    return OwnTerms(changed, tuple(words for _, words in wanted if words))
+    return PaperSettings(changed, tuple(words for _, words in wanted if words))
 
 
-def own_batch(recipe: Recipe, classes: int) -> tuple[int, int] | None:
-    """Return classes and items of each as the loss's paper has them, or as near as that many classes allow.
+def paper_batch(recipe: Recipe, classes: int) -> tuple[int, int] | None:
+    """Return classes and items per class of a batch, as in the loss's paper or as close as the classes allow.
 
-    None for a loss that takes what there is.
+    None for a loss without such settings.
     """
     wanted = recipe.traits.items_per_class
     if wanted is None or recipe.sampler != "classes" or recipe.ccp is not None:
@@ -75,15 +76,16 @@ def own_batch(recipe: Recipe, classes: int) -> tuple[int, int] | None:
 
 
 def _batch(recipe: Recipe, classes: int) -> tuple[dict[str, Any], str]:
-    own, shared = own_batch(recipe, classes), (recipe.classes_per_batch, recipe.samples_per_class)
+    own, shared = paper_batch(recipe, classes), (recipe.classes_per_batch, recipe.samples_per_class)
     wanted = recipe.traits.items_per_class
     if own is None or (own == shared and own[1] == wanted):
         return {}, ""
+    nearest = f"as close to the paper's {wanted} per class as {classes} classes allow"
     if own == shared:
-        return {}, f"{BATCHES} {own[0]} classes x {own[1]}, as near to its paper's {wanted} as {classes} classes allow"
-    why = "as its paper has them" if own[1] == wanted else f"as near to its paper's {wanted} as {classes} classes allow"
-    told = f"{BATCHES} {own[0]} classes x {own[1]} instead of {shared[0]} x {shared[1]}, {why}"
-    return {"classes_per_batch": own[0], "samples_per_class": own[1]}, told
+        return {}, f"{BATCHES} {own[0]} classes x {own[1]}, {nearest}"
+    why = "as in the paper" if own[1] == wanted else nearest
+    words = f"{BATCHES} {own[0]} classes x {own[1]} instead of {shared[0]} x {shared[1]}, {why}"
+    return {"classes_per_batch": own[0], "samples_per_class": own[1]}, words
 
 
 def _proxy_multiplier(recipe: Recipe) -> tuple[dict[str, Any], str]:
@@ -92,11 +94,11 @@ def _proxy_multiplier(recipe: Recipe) -> tuple[dict[str, Any], str]:
 
 
 def _warm_up(recipe: Recipe, items: int) -> tuple[dict[str, Any], str]:
-    """Where a pretrained network is trained: in the first passes the head and the proxies find their places alone."""
+    """Return the warm-up of a pretrained network, in which only the head and the proxies are trained."""
     passes, batch = recipe.traits.warm_up, recipe.classes_per_batch * recipe.samples_per_class
     if not passes or not recipe.pretrained or recipe.freeze is True:
         return {}, ""
     steps = ceil(passes * items / batch)
     if recipe.training.steps is not None:
         steps = min(steps, int(LONGEST_WARM_UP * recipe.training.steps))
-    return ({"warm_up": steps}, f"warm-up of {steps} steps") if steps > recipe.training.warm_up else ({}, "")
+    return ({"warm_up": steps}, f"a warm-up of {steps} steps") if steps > recipe.training.warm_up else ({}, "")

@@ -1,4 +1,4 @@
-"""Recipes: everything that defines a run, one TOML file; files are laid over each other."""
+"""Recipes: all settings of a run in one TOML file; several files are merged, and later ones take precedence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vicinal._util.reading import read_toml
 from vicinal._util.secrets import has_secret, masked
 from vicinal.backbones import BACKBONES
 from vicinal.data import PIPELINES, PROTOCOLS, READERS, Dataset, Split, split
-from vicinal.data.splits import USUAL_SHARE
+from vicinal.data.splits import CHOOSING_FOLDS, CROSS_VALIDATION, USUAL_SHARE
 from vicinal.errors import InputError, UnknownName, look_up
 from vicinal.mining import MINERS, find_miner
 from vicinal.objectives import ALIASES, OBJECTIVES, Traits, find_objective, options_of, traits_or_default
@@ -28,11 +28,11 @@ from vicinal.training.settings import CCP, CCP_SYMBOLS, MOST, Count, Items, Posi
 
 __all__ = ["SCORES", "Recipe", "flat", "laid_over", "method_name", "read_tables", "without_choice_on_test"]
 
-SCORES = ("P@1", "P@R", "MAP@R")  # that steps may be chosen by, and that a record has for every class
+SCORES = ("P@1", "P@R", "MAP@R")  # scores that may select steps, recorded for every class
 
-# What a table of options belongs to: another name in a later file starts its options anew.
+# Setting that each table of options belongs to: if a later file changes it, the options are reset.
 OPTIONS_OF = {"loss_options": "loss", "mining_options": "mining", "backbone_options": "backbone"}
-# Settings that name code, which may be the user's own: what it is, and the names that come with vicinal.
+# Settings that name code, built-in or the user's: the kind of code, and the built-in names.
 CODE: dict[str, tuple[str, Mapping[str, Any]]] = {
     "data": ("dataset", READERS),
     "loss": ("loss", {**OBJECTIVES, **ALIASES}),
@@ -44,97 +44,100 @@ CODE: dict[str, tuple[str, Mapping[str, Any]]] = {
 def _one_of(kind: str, table: Mapping[str, Any]) -> AfterValidator:
     """Return a check that a name is in a table."""
 
-    def known(name: str) -> str:
+    def check(name: str) -> str:
         look_up(kind, name, table)
         return name
 
-    return AfterValidator(known)
+    return AfterValidator(check)
 
 
 def _code(setting: str) -> BeforeValidator:
-    """Return a check that turns an object into its name, and that a name may stand for something."""
+    """Return a check that replaces an object by its name and rejects unknown names."""
     kind, table = CODE[setting]
 
-    def named(given: Any) -> Any:
-        if given is None:
+    def named(value: Any) -> Any:
+        if value is None:
             return None
-        name = name_of(kind, given, table)
-        return name if setting == "data" else known_name(kind, name, table)  # data may be a path, too
+        name = name_of(kind, value, table)
+        return name if setting == "data" else known_name(kind, name, table)  # data may also be a path
 
     return BeforeValidator(named)
 
 
 def _scored(settings: Settings) -> Settings:
-    """Check that the score to choose by is one that is computed."""
+    """Check that the score that selects steps exists."""
     look_up("score", settings.score, dict.fromkeys(SCORES))
     return settings
 
 
 def _without_secret(address: str) -> str:
-    """Check that an address can be written into records, cards and reports."""
+    """Check that an address has no secret, so that records, cards and reports may show it."""
     if has_secret(address):
         raise ValueError(
-            f"the address {masked(address)} holds a password or a token: fetch the file yourself, and give its path"
+            f"the address {masked(address)} holds a password or a token: download the file yourself and give its path"
         )
     return address
 
 
 class Recipe(BaseModel):
-    """What to train, on which data, in what batches, with which loss, and how it is scored.
+    """Settings of a run: data, split, loss, batches, network and training.
 
     Attributes:
-        data: A dataset's name or path; None where the data is given by hand.
-        protocol: How classes are divided; see `vicinal.data.split`.
-        fold: Which fold validates, for protocols with folds.
-        folds: How many there are, if not the protocol's own number.
-        validation: Share of the training classes that validate, where the protocol draws them.
-        select_on_test: Choose the step by the test classes, which leaks; for comparison with papers that did.
-        skip_bad: Leave out images that cannot be read instead of stopping.
-        loss: A name (see `vicinal losses`), a function, or one as "my_module:my_loss" or "mine.py:my_loss"; so it is
-            with `mining`, `backbone` and `data` (a function that returns a `Dataset`).
-        loss_options: Its options.
-        mining: A miner.
-        mining_options: Its options.
-        memory: Embeddings of past batches to compare with beside the batch (XBM); 0 for none.
-        memory_start: Steps before the memory begins to fill.
-        prefixes: Lengths to which embeddings may be cut afterwards; the loss is the mean over them and the whole.
-        cover: Points of each class, picked from the data by greedy k-Center, to compare with beside the batch; 0 for
-            none.
-        cover_pool: Items of each class among which they are looked for.
-        cover_every: Steps between two searches.
-        hierarchy: Groups of classes whose mean proxies are compared with beside the proxies (HPL), at most half as
-            many as there are classes; 0 for none.
-        hierarchy_weight: Of the loss on groups; that on classes weighs 1.
-        proxies_per_class: Where the loss compares with proxies.
+        data: Name or path of a dataset; None if the data is passed as an object.
+        protocol: Protocol that divides the classes; see `vicinal.data.split`.
+        fold: Fold that validates, for protocols with folds.
+        folds: Number of folds, by default that of the protocol.
+        validation: Share of the training classes that validate, if the protocol draws them.
+        select_on_test: Whether to select the step on the test classes, which is a leak; for comparison with papers that
+            did.
+        skip_bad: Whether to leave out unreadable images instead of raising an error.
+        loss: Name of a loss (see `vicinal losses`), a function, or the path of a function, "my_module:my_loss" or
+            "mine.py:my_loss". The same forms work for `mining`, `backbone` and `data` (a function that returns a
+            `Dataset`).
+        loss_options: Options of the loss.
+        mining: Name of a miner.
+        mining_options: Options of the miner.
+        memory: Number of embeddings of past batches that the batch is also compared with (XBM); 0 for none.
+        memory_start: Number of steps before the memory starts to fill.
+        prefixes: Lengths to which embeddings may be truncated; the loss is the mean over these and the full length.
+        cover: Number of points per class, selected from the data by greedy k-Center, that the batch is also compared
+            with; 0 for none.
+        cover_pool: Number of items per class from which they are selected.
+        cover_every: Steps between two selections.
+        hierarchy: Number of groups of classes whose mean proxies are also compared with (HPL), at most half the number
+            of classes; 0 for none.
+        hierarchy_weight: Weight of the loss on groups; the loss on classes has weight 1.
+        proxies_per_class: Number of proxies per class, for losses with proxies.
         proxy_multiplier: Learning rate of proxies over that of the network.
-        ccp: Chance-constrained proxies: "code", "paper" or a table of `CCP`; its own proxies count, not those above.
-        backbone: A name in `vicinal.backbones.BACKBONES`.
-        backbone_options: Its options.
-        weights: "imagenet", a path or a URL; None starts from random weights.
-        start: Folder of a saved embedder of the same shape, whose weights (head included) to start from.
-        dim: Length of the embeddings; None for the backbone's features as they are. Losses on class probabilities have
-            one per training class, whatever this says.
-        head_start: Whether the head starts "random" or as the principal axes of the training classes' features ("pca");
-            None chooses PCA where a pretrained network stands still and the embeddings are no longer than its features
-            (and the head has a bias, to centre them).
+        ccp: Chance-constrained proxies: "code", "paper" or a table of `CCP`; its settings of proxies replace those
+            above.
+        backbone: Name in `vicinal.backbones.BACKBONES`.
+        backbone_options: Options of the backbone.
+        weights: Pretrained weights: "imagenet", a path or a URL; None starts from random weights.
+        start: Folder of a saved embedder of the same shape to start from, including its head.
+        dim: Dimension of the embeddings; None for the backbone's features without a head. Ignored by losses on class
+            probabilities, which have one dimension per training class.
+        head_start: Start of the head: "random", or the principal axes of the training features ("pca"). None chooses
+            PCA for a frozen pretrained network if the embeddings are no longer than its features and the head has a
+            bias, which centres them.
         head_bias: Whether the head's linear map has a bias.
-        pooling: "average", "max" or "both".
-        normalisation: Of embeddings, in training and after: "sphere", "ball", or None for none. Of
-            class probabilities it is the soft-max.
+        pooling: Pooling of feature maps: "average", "max" or "both".
+        normalisation: Normalisation of embeddings, in training and after: "sphere", "ball", or None. Class
+            probabilities use the softmax instead.
         images: Name of the pair of transforms, by default one that fits the backbone.
-        sampler: "classes", "random" or "hard-classes".
-        classes_per_batch: Classes in a batch. `batch = "16x4"` says this and the next at once.
-        samples_per_class: Items of each.
-        freeze: Compute the backbone's features once and train only the head on them; "trunk" does so with the maps
-            before the last `train_stages`, and trains those too.
-        copies: Augmented versions of each training item to compute features of.
-        train_stages: How many of the backbone's last stages are trained; None for all.
-        lora_rank: Rank of the small matrices that are trained beside the network's linear maps, which then stand still
-            (LoRA); merged into them in the end. None trains the network itself.
+        sampler: Name of the sampler: "classes", "random" or "hard-classes".
+        classes_per_batch: Number of classes in a batch. `batch = "16x4"` sets this and `samples_per_class`.
+        samples_per_class: Number of items of each class in a batch.
+        freeze: Whether to compute the backbone's features once and train only the head on them. "trunk" caches the maps
+            before the last `train_stages` instead, and trains these stages, too.
+        copies: Number of augmented versions of each training item whose features are cached.
+        train_stages: Number of the backbone's last stages to train; None for all.
+        lora_rank: Rank of the LoRA matrices, which are trained while the network's own linear maps are frozen, and
+            merged into these at the end. None trains the network itself.
         freeze_batch_norm: Whether batch norm keeps its statistics.
-        training: How long, how fast, how often scored.
-        trust: The code that the names in it may stand for. It is no part of the recipe: it is not written down, does
-            not count when recipes are compared, and a file cannot give it. Recipes made from this one have it, too.
+        training: Settings of the training loop.
+        trust: Code that the names in the recipe may refer to. It is not part of the recipe: it is not saved, does not
+            affect equality, and a file cannot set it. Recipes derived from this one inherit it.
 
     Example:
         >>> recipe = Recipe(loss="triplet").changed(steps=50, margin=0.2)
@@ -142,7 +145,7 @@ class Recipe(BaseModel):
         (50, 0.2, 'triplet')
     """
 
-    # Numbers of a recipe are finite, but an option of a loss may be infinite, which TOML can say.
+    # Settings are finite, but an option of a loss may be infinite, which TOML can express.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
     data: Annotated[str | None, _code("data")] = None
@@ -190,24 +193,24 @@ class Recipe(BaseModel):
 
     @classmethod
     def read(cls, *sources: str | Path, trust: Trust = NO_TRUST, **changes: Any) -> Recipe:
-        """Read recipes laid over each other: what a later one says counts, and `changes` most of all.
+        """Read and merge recipes: later ones take precedence over earlier ones, and `changes` over all.
 
         Args:
-            *sources: Names of recipes that come with vicinal ("thesis/cub-bn_inception"), or paths of TOML files.
-            trust: The code that they, and the changes, may name.
-            **changes: As `changed` takes them.
+            *sources: Names of built-in recipes ("thesis/cub-bn_inception"), or paths of TOML files.
+            trust: Code that the recipes and the changes may name.
+            **changes: Settings, as in `changed`.
         """
         return cls.of(read_tables(*sources), trust).changed(changes)
 
     @classmethod
     def of(cls, values: Mapping[str, Any], trust: Trust = NO_TRUST) -> Recipe:
-        """Make a recipe from names and values; settings of the training loop may stand among them.
+        """Return a recipe from names and values, including settings of the training loop.
 
-        Every mistake is reported at once. TOML has no word for None: the string "none" stands for it.
+        All errors are reported at once. TOML has no None: use the string "none".
 
         Args:
-            values: As `changed` takes them.
-            trust: The code that they may name.
+            values: Settings, as in `changed`.
+            trust: Code that the settings may name.
 
         Example:
             >>> Recipe.of({"loss": "triplet", "steps": 50}).training.steps
@@ -217,11 +220,11 @@ class Recipe(BaseModel):
 
     @property
     def trust(self) -> Trust:
-        """The code that its names may stand for."""
+        """Code that the names in the recipe may refer to."""
         return self._trust
 
     def trusting(self, trust: Trust) -> Recipe:
-        """Return the same recipe, whose names may stand for more code."""
+        """Return the same recipe with more trusted code."""
         copied = self.model_copy()
         copied._trust = self._trust | trust
         return copied
@@ -232,11 +235,10 @@ class Recipe(BaseModel):
     def changed(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Recipe:
         """Return the recipe with other values.
 
-        A name is one of a recipe, of its training settings, of a table ("loss_options.margin"), or of an option of the
-        loss or miner by itself ("margin"). Where several say the same, the more special one counts: first whole tables
-        and settings, of which a table replaces the one that is there, but for `training`; then what is named inside a
-        table, and options by themselves, in the order in which they are given. A time (`seconds`) without `steps`
-        beside it is the whole budget.
+        A name is a setting of the recipe or of its training, an entry of a table ("loss_options.margin"), or an option
+        of the loss or miner ("margin"). More specific names take precedence: whole tables and settings are applied
+        first, then entries of tables and options, in the given order. A table replaces the existing one, except for
+        `training`, which is merged. A time (`seconds`) without `steps` is the whole budget.
 
         Example:
             >>> Recipe().changed({"loss_options.threshold": 0.7, "learning_rate": 0.01}).loss_options
@@ -244,7 +246,7 @@ class Recipe(BaseModel):
         """
         layer = laid_over({"data": self.data}, {**(values or {}), **named})
         if isinstance(layer.get("on"), Mapping):
-            del layer["on"]  # of data that the recipe does not name
+            del layer["on"]  # for other data
         settings = {table: {} for table in OPTIONS_OF} | _without_what_changes(flat(self.model_dump()), layer)
         settings |= {name: value for name, value in layer.items() if name in settings}
         if layer.get("seconds") is not None and "steps" not in layer:
@@ -258,34 +260,34 @@ class Recipe(BaseModel):
                 settings[table] = _with_option(_as_table(settings[table]) or {}, option, layer[name])
         loop: Any = {name: settings.pop(name) for name in Settings.model_fields}
         try:
-            made = Recipe(**settings, training=loop)
+            recipe = Recipe(**settings, training=loop)
         except ValidationError as error:
             wrong += [_sentence(details) for details in error.errors()]
         if wrong:
-            raise InputError("The recipe has mistakes:\n" + "\n".join(f"  - {text}" for text in wrong))
-        return made.trusting(self.trust)
+            raise InputError("The recipe has errors:\n" + "\n".join(f"  - {text}" for text in wrong))
+        return recipe.trusting(self.trust)
 
     def value(self, name: str) -> Any:
-        """Return the value of a setting, or the default of an option that the recipe does not give.
+        """Return the value of a setting, or the default of an option that the recipe does not set.
 
         Example:
             >>> Recipe(loss="triplet").value("loss_options.margin"), Recipe().value("steps")
             (0.1, 1000)
         """
         table, _, option = name.rpartition(".")
-        known: dict[str, Any] = {**self.model_dump(), **self.training.model_dump(), "batch": self.batch}
+        settings: dict[str, Any] = {**self.model_dump(), **self.training.model_dump(), "batch": self.batch}
         if table:
-            inside = known.get(table)
-            known = {**self._defaults(table), **(inside if isinstance(inside, dict) else {})}
-        elif name not in known:
-            known |= self._defaults("mining_options") | self.mining_options
-            known |= self._defaults("loss_options") | self.loss_options
-        if option not in known:
-            raise UnknownName(f"setting in {table}" if table else "setting", option, known)
-        return known[option]
+            inside = settings.get(table)
+            settings = {**self._defaults(table), **(inside if isinstance(inside, dict) else {})}
+        elif name not in settings:
+            settings |= self._defaults("mining_options") | self.mining_options
+            settings |= self._defaults("loss_options") | self.loss_options
+        if option not in settings:
+            raise UnknownName(f"setting in {table}" if table else "setting", option, settings)
+        return settings[option]
 
     def toml(self) -> str:
-        """Write the recipe as TOML that `read` reads back.
+        """Return the recipe as TOML that `read` can read.
 
         Example:
             >>> print(Recipe(loss="triplet", loss_options={"margin": 0.1}).toml().splitlines()[4])
@@ -296,11 +298,11 @@ class Recipe(BaseModel):
         return tomli_w.dumps({name: value for name, value in plain.items() if value is not None and value != {}})
 
     def key(self, data: str = "", name: str = "") -> str:
-        """Return a hash of all that a run's result depends on, the same on every machine.
+        """Return a hash of everything that the result of a run depends on, the same on every machine.
 
         Args:
-            data: Hash of the dataset's content; where the files lie does not count.
-            name: What tables call the run.
+            data: Hash of the dataset's content, independent of the location of its files.
+            name: Name of the run in tables.
         """
         values = self.model_dump(mode="json", exclude={"data"})
         if values["weights"] is not None:
@@ -310,7 +312,7 @@ class Recipe(BaseModel):
         return hashlib.sha256(json.dumps([name, data, values], sort_keys=True).encode()).hexdigest()[:16]
 
     def code(self) -> dict[str, str]:
-        """Return the SHA-256 of all code that the recipe names and that does not come with vicinal, by its name."""
+        """Return the SHA-256 of all code that the recipe names and that is not built-in, by its name."""
         hashes = {
             name: code_hash(kind, name, table, self.trust)
             for setting, (kind, table) in CODE.items()
@@ -319,7 +321,7 @@ class Recipe(BaseModel):
         return {name: digest for name, digest in hashes.items() if digest is not None}
 
     def split(self, data: Dataset) -> Split:
-        """Divide data as the protocol, seed and fold have it."""
+        """Split data by the protocol, seed and fold of the recipe."""
         return split(
             data,
             self.protocol,
@@ -329,47 +331,69 @@ class Recipe(BaseModel):
             validation=self.validation,
         )
 
+    def by_fold(self) -> list[Recipe]:
+        """Return the recipes that select settings: one for each fold of a cross-validation, otherwise this one."""
+        if not self.cross_validated:
+            return [self]
+        folds = range(self.folds or CHOOSING_FOLDS)
+        return [self.changed(fold=fold, patience=None) for fold in folds]
+
     @property
     def batch(self) -> str:
         """Classes in a batch and items of each: "16x4"."""
         return f"{self.classes_per_batch}x{self.samples_per_class}"
 
     @property
+    def network(self) -> str:
+        """Name of the network: the backbone, and the model that its options name."""
+        return network_name(self.backbone, self.backbone_options)
+
+    @property
+    def cross_validated(self) -> bool:
+        """Whether settings are chosen by cross-validation, and the model is then fitted on all training classes."""
+        return self.protocol == CROSS_VALIDATION
+
+    @property
+    def trains_head_only(self) -> bool:
+        """Whether only a head on fixed features is trained, which takes seconds."""
+        return self.freeze is True or self.backbone == "linear"
+
+    @property
     def pretrained(self) -> bool:
-        """Whether the network starts from weights that somebody has trained."""
+        """Whether the network starts from pretrained weights."""
         facts = BACKBONES.get(self.backbone)
         return self.weights is not None or any(map(self.backbone_options.get, facts.fetching if facts else ()))
 
     @property
     def traits(self) -> Traits:
-        """What the loss declares about itself."""
+        """Declared properties of the loss."""
         return traits_or_default(find_objective(self.loss, self.trust))
 
     @property
     def method(self) -> str:
-        """The loss and what it is used with: "contrastive + memory", "triplet + semi_hard"."""
+        """The loss and its additions: "contrastive+memory", "triplet+semi_hard"."""
         return method_name(self.model_dump())
 
     def _defaults(self, table: str) -> dict[str, Any]:
-        """Return the options of the loss or miner that its table is about."""
+        """Return the default options of the loss or miner that a table belongs to."""
         return _options_of_parts({"loss": self.loss, "mining": self.mining}, self.trust).get(table, {})
 
 
 def method_name(values: Mapping[str, Any]) -> str:
-    """Return the loss and what it is used with, from the values of a recipe or of a record.
+    """Return the loss and its additions, from the values of a recipe or of a record.
 
     Example:
         >>> method_name({"loss": "contrastive", "memory": 800, "ccp": None})
-        'contrastive + memory'
+        'contrastive+memory'
     """
     extras = [name for name in ("memory", "cover", "hierarchy") if values.get(name)]
     if values.get("ccp") is not None:
         extras.append("ccp")
-    return " + ".join(short_name(str(part)) for part in [values["loss"], values.get("mining"), *extras] if part)
+    return "+".join(short_name(str(part)) for part in [values["loss"], values.get("mining"), *extras] if part)
 
 
 def read_tables(*sources: str | Path) -> dict[str, Any]:
-    """Read the names and values of recipes laid over each other, as `Recipe.of` takes them."""
+    """Read and merge the names and values of recipes, as `Recipe.of` takes them."""
     layer: dict[str, Any] = {}
     for source in sources:
         layer = laid_over(layer, read_toml(find_recipe(source)))
@@ -377,12 +401,12 @@ def read_tables(*sources: str | Path) -> dict[str, Any]:
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a layer of settings in its one form: each setting by its name alone, with a value as Python has it.
+    """Return settings in a canonical form: one level, short names and Python values.
 
-    Settings of the training loop stand among the others; of one that is given twice, "training.steps" counts more than
-    "steps", and that more than `steps` in a table `training`. `batch` becomes the two settings that it stands for, the
-    user's own functions become names, and "none" becomes None. Tables of options stay tables, and what is named inside
-    one ("loss_options.margin") stays as it is.
+    Settings of the training loop are at the same level as the others. If one is given twice, "training.steps" takes
+    precedence over "steps", and that over `steps` in a table `training`. `batch` becomes its two settings, functions
+    become names, and "none" becomes None. Tables of options, and names of their entries ("loss_options.margin"), are
+    not changed.
 
     Example:
         >>> flat({"steps": 5, "training": {"steps": 9, "seed": 1}, "batch": "16x4", "dim": "none"})
@@ -394,7 +418,7 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(training, Mapping):
         table = _by_name_alone({f"training.{name}": value for name, value in training.items()})
     else:
-        table = {"training": training}  # which `Recipe.of` refuses
+        table = {"training": training}  # rejected by `Recipe.of`
     layer = {**table, **rest, **_by_name_alone(dotted)}
     if "batch" in layer:
         layer |= _composed(layer.pop("batch"))
@@ -405,11 +429,10 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a layer of settings over another, both of them `flat`: what the top says counts, and tables are joined.
+    """Return the merged settings of two layers, both made `flat`: those of `top` take precedence; tables are merged.
 
-    The options of a loss, miner or backbone do not outlive it. What a study found best for a loss may differ by
-    dataset: the table `[on.cub]` is laid over all the rest as soon as the data's name is known to be "cub", and does
-    not count elsewhere.
+    If the loss, miner or backbone changes, its options are reset. The best settings of a loss may differ by dataset:
+    the table `[on.cub]` overrides all other settings if the data is "cub", and is ignored for other data.
 
     Example:
         >>> laid_over({"loss": "triplet", "loss_options": {"margin": 0.1}}, {"loss": "circle", "dim": 8})
@@ -430,19 +453,30 @@ def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]
     return laid_over(layer, special)
 
 
-def without_choice_on_test(values: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values under a protocol that is asked for: those with classes of their own to choose by choose by those.
+def network_name(backbone: str, options: Mapping[str, Any]) -> str:
+    """Return the name of a network in tables.
+
+    Example:
+        >>> network_name("timm", {"model": "vit_small_patch16_224"}), network_name("resnet50", {})
+        ('timm vit_small_patch16_224', 'resnet50')
+    """
+    model = options.get("model")
+    return backbone if model is None else f"{backbone} {Path(str(model)).name}"
+
+
+def without_choice_on_test(values: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values for a requested protocol: one with validation classes does not select on the test classes.
 
     Example:
         >>> without_choice_on_test({"select_on_test": True, "dim": 8}, {"protocol": "fixed-validation"})
         {'select_on_test': False, 'dim': 8}
     """
-    chosen = "select_on_test" in values and asked.get("protocol", "default") != "default"
+    chosen = "select_on_test" in values and requested.get("protocol", "default") != "default"
     return {**values, "select_on_test": False} if chosen else dict(values)
 
 
 def _without_what_changes(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flat settings without what those over them make void: options of another loss, a choice on test data."""
+    """Return flat settings without those that changes invalidate: options of another loss, selection on test data."""
     left = without_choice_on_test(base, over)
     for table, owner in {**OPTIONS_OF, "on": "loss"}.items():
         before = base.get(owner, Recipe.model_fields[owner].default)
@@ -452,37 +486,37 @@ def _without_what_changes(base: Mapping[str, Any], over: Mapping[str, Any]) -> d
 
 
 def _by_name_alone(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of the training loop without "training." before their names; other names stay as they are."""
+    """Return settings of the training loop without the prefix "training."; other names are not changed."""
     short = {name: name.removeprefix("training.") for name in values}
     return {short[name] if short[name] in Settings.model_fields else name: value for name, value in values.items()}
 
 
 def _composed(batch: Any) -> dict[str, int]:
-    """Return the settings that "16x4" stands for."""
+    """Return the two settings of a batch such as "16x4"."""
     sizes = re.fullmatch(r"\s*(\d+)\s*x\s*(\d+)\s*", str(batch))
     if sizes is None:
-        raise InputError(f'batch is classes x items of each, such as "16x4"; got {batch!r}.')
+        raise InputError(f'batch is classes x items per class, such as "16x4"; got {batch!r}.')
     return {"classes_per_batch": int(sizes[1]), "samples_per_class": int(sizes[2])}
 
 
 def _as_table(value: Any) -> Any:
-    """Return the name of a preset of `ccp` as the table that it stands for; other values are returned as they are."""
+    """Return the table of a preset of `ccp`; other values are returned unchanged."""
     return {"preset": value} if isinstance(value, str) else value
 
 
 def _table_and_option(name: str, settings: Mapping[str, Any], trust: Trust) -> tuple[str | None, str]:
-    """Return the table that a name stands in, and its name there; no table where nothing has that name."""
+    """Return the table of an option, and its name there; None if no table has it."""
     table, dot, option = name.partition(".")
     if dot and table in (*OPTIONS_OF, "ccp") and isinstance(_as_table(settings[table]), Mapping | None):
         return table, option
     options = _options_of_parts(settings, trust)
-    return next((other for other, known in options.items() if table in known), None), name
+    return next((other for other, names in options.items() if table in names), None), name
 
 
 def _options_of_parts(settings: Mapping[str, Any], trust: Trust) -> dict[str, dict[str, Any]]:
-    """Return the options, with their defaults, of the loss and of the miner, by the table that they stand in."""
+    """Return the options of the loss and of the miner with their defaults, by table."""
     options: dict[str, dict[str, Any]] = {}
-    with suppress(UnknownName):  # which is reported where names are checked
+    with suppress(UnknownName):  # reported when names are checked
         options["loss_options"] = options_of(find_objective(str(settings["loss"]), trust))
         if settings["mining"] is not None:
             options["mining_options"] = options_of(find_miner(str(settings["mining"]), trust))
@@ -490,15 +524,15 @@ def _options_of_parts(settings: Mapping[str, Any], trust: Trust) -> dict[str, di
 
 
 def _unknown(name: str, value: Any, settings: Mapping[str, Any], trust: Trust) -> str:
-    """Say that no setting has a name, with the nearest one that exists."""
+    """Return a message that a setting does not exist, with the most similar name."""
     if name == "training":
         return f"training must be a table of settings; got {value!r}"
-    options = [option for known in _options_of_parts(settings, trust).values() for option in known]
+    options = [option for names in _options_of_parts(settings, trust).values() for option in names]
     return str(UnknownName("setting", name.removeprefix("training."), [*settings, *options])).split(" Choose from")[0]
 
 
 def _with_option(options: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return options with another one, which may be inside of a table ("boundary.start").
+    """Return options with one changed, which may be an entry of a table ("boundary.start").
 
     Example:
         >>> _with_option({"boundary": {"start": 1.0, "multiplier": 0.5}}, "boundary.start", 1.2)
@@ -513,19 +547,19 @@ def _with_option(options: Mapping[str, Any], name: str, value: Any) -> dict[str,
 
 def _sentence(details: Any) -> str:
     """Return one of pydantic's errors as one line."""
-    place = ".".join(map(str, details["loc"]))
-    if details["type"] == "value_error":  # raised by `_one_of`, which says what it got
-        return f"{place}: {details['ctx']['error']}"
+    setting = ".".join(map(str, details["loc"]))
+    if details["type"] == "value_error":  # raised by `_one_of`, and already complete
+        return f"{setting}: {details['ctx']['error']}"
     if details["type"] == "extra_forbidden" and details["loc"][0] == "ccp":
         name = str(details["loc"][-1])
         if name in CCP_SYMBOLS:
-            return f"{place}: the paper's {name} is called ccp.{CCP_SYMBOLS[name]} here"
+            return f"{setting}: the paper's {name} is called ccp.{CCP_SYMBOLS[name]} here"
         return str(UnknownName("setting of ccp", name, ["preset", *CCP.model_fields]))
-    return f"{place}: {details['msg']}; got {masked(repr(details['input']))}"
+    return f"{setting}: {details['msg']}; got {masked(repr(details['input']))}"
 
 
 def _with_none(value: Any) -> Any:
-    """Return a value of TOML with None where it says "none"."""
+    """Return a TOML value with None for "none"."""
     if isinstance(value, Mapping):
         return {name: _with_none(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -534,10 +568,10 @@ def _with_none(value: Any) -> Any:
 
 
 def _without_none(value: Any, usual: Any) -> Any:
-    """Return a value as TOML can say it: "none" where None is not what is left out."""
+    """Return a value for TOML: "none" for None, unless None is the default, which is left out."""
     if isinstance(value, dict):
-        known = usual if isinstance(usual, dict) else {}
-        inner = {name: _without_none(item, known.get(name, ...)) for name, item in value.items()}
+        defaults = usual if isinstance(usual, dict) else {}
+        inner = {name: _without_none(item, defaults.get(name, ...)) for name, item in value.items()}
         return {name: item for name, item in inner.items() if item is not None}
     if isinstance(value, list):
         return [_without_none(item, ...) for item in value]

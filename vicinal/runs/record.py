@@ -1,4 +1,4 @@
-"""Records: everything that one run produced, one line of a journal."""
+"""Records: the results of a run, one line of a journal each."""
 
 from __future__ import annotations
 
@@ -11,63 +11,71 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from vicinal._util.files import write_atomically
 from vicinal.data import PROTOCOLS
-from vicinal.runs.recipe import method_name
+from vicinal.runs.recipe import method_name, network_name
 
 __all__ = ["Network", "Record", "SearchRecord", "read_searches", "refusal", "search_name"]
 
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
-VERSION: Final = 3
-Network = tuple[str, int | None]  # a backbone and the length of the embeddings; None for its features as they are
+VERSION: Final = 4
+Network = tuple[str, int | None]  # a backbone and the length of the embeddings; None for its features without a head
 
 
 class Record(BaseModel):
-    """One run: what was run, how it measured, what it scored, and what it cost.
+    """Settings, scores and cost of one run.
 
     Attributes:
-        version: Version of this layout; a record of another one is refused.
-        key: Hash of all that defines the run; names its folder in a comparison.
-        name: What tables call it: the method, or the name of its recipe's file.
-        role: "run" for a trained method; "rung" for one that was tried for its learning rate alone; "baseline" for what
-            costs no training.
+        version: Version of this format; records of other versions are rejected.
+        key: Hash of everything that defines the run; the name of its folder in a comparison.
+        name: Name in tables: the method, or the name of its recipe's file.
+        role: "run" for a trained method; "rung" for a trial of a learning rate; "baseline" for a method without
+            training.
         status: "failed" runs have an error and no scores.
-        error: One sentence, and how to see more.
+        error: Error of a failed run in one sentence, and how to see more.
         recipe: All settings, data and protocol included, as `Recipe` dumps them.
-        data: Hash of the dataset's content; "" where it is not known.
+        data: Hash of the dataset's content; "" if it is unknown.
         split: Hash of the split.
-        selected_on: What chose the step that is reported: "validation", "test" (which leaks) or "last" (no choice).
-        distance: How embeddings were compared, "cosine" or "euclidean".
+        selected_on: Scores that selected the reported step: "validation", "test" (a leak) or "last" (no selection).
+        distance: Distance between embeddings, "cosine" or "euclidean".
         gallery: Whether queries were searched in a gallery of other items.
-        threads: That torch computed with.
-        same_batches: Whether batches were composed alike for all losses of the comparison, and not as each has them.
-        demands: What the method asked for that others did not, in words: "1 item per class".
-        notes: What a reader of the scores has to know, a sentence each: batches that shrank, a budget that trains next
-            to nothing, steps that nothing chose.
-        tuning_trials: How many trials chose the settings; 0 for settings as given.
-        tuning_images: Seen in those trials, beyond the images of the run.
-        rates: The learning rates that were tried before, and the validation score of each; None for one that failed.
-        validation: Scores on the validation classes at the chosen step.
+        threads: Number of threads of torch.
+        same_batches: Whether all losses of the comparison used the same batches, instead of those of their papers.
+        demands: Settings from the method's paper that other methods do not use, in words: "1 item per class".
+        notes: Notes for readers of the scores, a sentence each: smaller batches, a budget of less than one epoch,
+            steps that were not selected on validation.
+        tuning_trials: Number of trials that chose the settings; 0 if they were not tuned.
+        tuning_images: Number of training images in those trials, in addition to those of the run.
+        rates: Learning rates that were tried, and the validation score of each; None for a failed trial.
+        validation: Scores on the validation classes: the score that chooses steps is cross-fitted (see `class_curve`),
+            the others are those at the chosen step.
+        validation_classes: Names of the validation classes.
+        validation_queries: Number of scored queries of each validation class.
+        validation_per_class: Cross-fitted score of each validation class: at the step, and the learning rate, that the
+            other classes choose. None for a class without queries.
+        twice_the_budget: Gain of the validation score from twice the budget, and its standard error over classes; None
+            if it was not tested.
+        class_curve: Score of each validation class at every evaluation; empty with more than 200 classes.
         test: Scores on the test classes.
         classes: Names of the test classes.
         per_class: For P@1, P@R and MAP@R the mean over each test class's queries, in the order of `classes`; None
             where a class has no query that could be scored.
-        queries: How many were scored of each class, in the order of `classes`.
-        steps: Taken.
-        images: Seen in training.
-        best_step: The one reported.
-        curve: Images seen and the validation score that steps are chosen by, at every evaluation.
-        seconds: Training time.
-        peak_memory_mib: Of the process.
-        instances: What is known of each converged instance of chance-constrained proxies.
+        queries: Number of scored queries of each class, in the order of `classes`.
+        steps: Number of steps taken.
+        images: Number of training images.
+        best_step: Step that is reported.
+        curve: Number of images and the validation score that selects steps, at every evaluation.
+        seconds: Training time in seconds.
+        peak_memory_mib: Peak memory of the process in MiB.
+        instances: Statistics of each converged instance of chance-constrained proxies.
         code: SHA-256 of the code that the recipe names and that does not come with vicinal, by its name.
-        versions: Of everything that matters.
-        command: What repeats the comparison.
-        finished: When, as ISO 8601 in UTC.
+        versions: Versions of Python and of the packages that affect results.
+        command: Command that repeats the comparison.
+        finished: Time of the end of the run, ISO 8601 in UTC.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[3] = VERSION
+    version: Literal[4] = VERSION
     key: str
     name: str
     role: Literal["run", "rung", "baseline"] = "run"
@@ -87,6 +95,11 @@ class Record(BaseModel):
     tuning_images: int = 0
     rates: dict[float, Number | None] = Field(default_factory=dict)
     validation: dict[str, Number] = Field(default_factory=dict)
+    validation_classes: tuple[str, ...] = ()
+    validation_queries: tuple[int, ...] = ()
+    validation_per_class: tuple[Number | None, ...] = ()
+    twice_the_budget: tuple[Number, Number] | None = None
+    class_curve: tuple[tuple[Number | None, ...], ...] = ()
     test: dict[str, Number] = Field(default_factory=dict)
     classes: tuple[str, ...] = ()
     per_class: dict[str, tuple[Number | None, ...]] = Field(default_factory=dict)
@@ -113,7 +126,7 @@ class Record(BaseModel):
 
     @property
     def dataset(self) -> str:
-        """Name or path of the data, as the recipe has it; "" where the data was given as an object without a name."""
+        """Name or path of the data in the recipe; "" for a dataset object without a name."""
         return str(self.recipe.get("data") or "")
 
     @property
@@ -139,8 +152,8 @@ class Record(BaseModel):
 
     @property
     def network(self) -> Network:
-        """The backbone, and the length of the embeddings: None for its features as they are."""
-        return str(self.recipe["backbone"]), self.recipe["dim"]
+        """The backbone, and the length of the embeddings: None for its features without a head."""
+        return network_name(str(self.recipe["backbone"]), self.recipe.get("backbone_options") or {}), self.recipe["dim"]
 
     @property
     def score(self) -> str:
@@ -149,23 +162,23 @@ class Record(BaseModel):
 
     @property
     def method(self) -> str:
-        """The loss and what it was used with, whatever tables call it: "contrastive + memory", "triplet + ccp"."""
+        """The loss and its additions, independent of its name in tables: "contrastive+memory", "triplet+ccp"."""
         return method_name(self.recipe)
 
     @property
     def experiment(self) -> str:
         """The conditions that compared runs share: data, protocol, network, seed and fold."""
         backbone, dim = self.network
-        place = "" if self.fold is None else f", fold {self.fold}"
-        return f"{self.dataset}, {self.protocol}, {backbone}-{dim}, seed {self.seed}{place}"
+        fold = "" if self.fold is None else f", fold {self.fold}"
+        return f"{self.dataset}, {self.protocol}, {backbone}-{dim}, seed {self.seed}{fold}"
 
 
 def refusal(error: ValidationError) -> str:
-    """Say in words why something is not a record that this vicinal reads."""
+    """Return the reason why something is not a valid record."""
     return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
 
 
-# What the searches for settings of a comparison came to, kept beside its journal.
+# Results of the searches for settings of a comparison, saved beside its journal.
 
 FOLDER = "tuning"
 
@@ -174,14 +187,14 @@ class SearchRecord(BaseModel):
     """One search for the settings of a method.
 
     Attributes:
-        name: What tables call the method.
-        backbone: Of the network that was searched with; None where that was not kept.
-        dim: Of its embeddings.
-        score: That the search raised.
-        scores: On the validation classes, of every trial that came to an end.
-        importance: Share of each setting in how much these scores differ; empty where there were too few.
-        given: Settings as they were given.
-        best: Settings as they were found.
+        name: Name of the method in tables.
+        backbone: Backbone of the search; None if it was not recorded.
+        dim: Dimension of its embeddings.
+        score: Name of the score that the search maximised.
+        scores: Scores of all completed trials on the validation classes.
+        importance: Share of each setting in the variance of these scores; empty with too few trials.
+        given: Settings before the search.
+        best: Best settings of the search.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -196,21 +209,21 @@ class SearchRecord(BaseModel):
     best: dict[str, Any] = Field(default_factory=dict)
 
     def is_of(self, network: Network) -> bool:
-        """Whether it was made with a network; earlier ones do not say with which."""
+        """Whether the search used a network; older records do not say which."""
         return self.backbone is None or (self.backbone, self.dim) == network
 
     def write(self, folder: Path) -> None:
-        """Keep it in a comparison's folder."""
+        """Save the record in a comparison's folder."""
         path = folder / FOLDER / f"{search_name(self.name, self.backbone, self.dim)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, self.model_dump_json(indent=2) + "\n")
 
 
 def search_name(name: str, backbone: str | None, dim: int | None) -> str:
-    """Return what the files of a search are called: settings are searched for with each network apart.
+    """Return the name of the files of a search; each network has its own search.
 
     Example:
-        >>> search_name("triplet + semi_hard", "convnet", 64), search_name("mine", "my_module:Net", None)
+        >>> search_name("triplet+semi_hard", "convnet", 64), search_name("mine", "my_module:Net", None)
         ('triplet+semi_hard-convnet-64', 'mine-my_module_Net-own')
     """
     text = name.replace(" ", "") + ("" if backbone is None else f"-{backbone}-{'own' if dim is None else dim}")
@@ -218,13 +231,13 @@ def search_name(name: str, backbone: str | None, dim: int | None) -> str:
 
 
 def read_searches(folders: Sequence[Path]) -> list[SearchRecord]:
-    """Read the searches of comparisons, one for each method and network; none where nothing was searched for."""
-    found: dict[tuple[str, str | None, int | None], SearchRecord] = {}
+    """Read the searches of comparisons, one for each method and network."""
+    searches: dict[tuple[str, str | None, int | None], SearchRecord] = {}
     for folder in folders:
         for path in sorted((folder / FOLDER).glob("*.json")):
             try:
                 search = SearchRecord.model_validate_json(path.read_bytes())
-            except (OSError, ValidationError):  # a file of somebody else's
+            except (OSError, ValidationError):  # not a file of vicinal
                 continue
-            found.setdefault((search.name, search.backbone, search.dim), search)
-    return list(found.values())
+            searches.setdefault((search.name, search.backbone, search.dim), search)
+    return list(searches.values())

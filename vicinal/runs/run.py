@@ -1,4 +1,4 @@
-"""Run: a record and the folder that shows all of it; the only place that knows the names of the files."""
+"""Runs: a record and the folder of its files; the only module that knows the names of the files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vicinal.embedder import Embedder
 from vicinal.embedder.folder import IN_RUN
 from vicinal.errors import DataError, InputError
 from vicinal.evaluation import Scores, evaluate
-from vicinal.evaluation.items import by_role
+from vicinal.evaluation.items import GroundTruth, by_role
 from vicinal.runs.recipe import Recipe
 from vicinal.runs.record import Record, refusal
 from vicinal.stats.intervals import class_sums
@@ -42,12 +42,12 @@ __all__ = [
 
 
 class EmbeddedItems(NamedTuple):
-    """The test items of a run as its model places them.
+    """Embedded test items of a run.
 
     Attributes:
-        embeddings: One row per item.
-        labels: Positions among the record's `classes`.
-        roles: "query" or "gallery" per item, where queries were searched in a gallery; None otherwise.
+        embeddings: Embeddings, one row per item.
+        labels: Index of each item's class in the record's `classes`.
+        roles: Role of each item, "query" or "gallery"; None if there is no gallery.
     """
 
     embeddings: npt.NDArray[np.float32]
@@ -58,7 +58,7 @@ class EmbeddedItems(NamedTuple):
 @final
 @dataclass(frozen=True)
 class RunFiles:
-    """Where the files of a run are.
+    """Paths of the files of a run.
 
     Attributes:
         folder: Folder of the run.
@@ -93,7 +93,7 @@ class RunFiles:
 
     @property
     def former_best(self) -> Path:
-        """Checkpoint of the best weights before, until the last checkpoint names the new ones."""
+        """Checkpoint of the previous best weights, kept until the last checkpoint refers to the new ones."""
         return self.folder / "former-best.ckpt"
 
     @property
@@ -108,7 +108,7 @@ class RunFiles:
 
     @property
     def lock(self) -> Path:
-        """Lock of the process at work on the run; the system frees it when that process ends."""
+        """Lock of the process that uses the run; the system releases it when that process ends."""
         return self.folder / ".lock"
 
     @property
@@ -120,13 +120,13 @@ class RunFiles:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """What was run, what came of it, and where its files are.
+    """A run: its record, its folder and, if it was just trained, its scores and model.
 
     Attributes:
-        record: Everything that was measured.
-        folder: None where no files were kept.
-        trust: The code that its recipe and its model may name.
-        scores: Scores of the test classes, of a run that has just been scored; None for one that was read.
+        record: Record of the run.
+        folder: Folder of the run; None if no files were saved.
+        trust: Code that its recipe and its model may import.
+        scores: Scores on the test classes, if the run was just scored; None if it was read from disk.
     """
 
     record: Record
@@ -140,11 +140,11 @@ class Run:
         """Read the folder of a run.
 
         Args:
-            folder: What `vicinal train` or `fit(folder=...)` wrote.
+            folder: Folder written by `vicinal train` or `fit(folder=...)`.
             allow_code: Modules or files whose code the run may name.
 
         Raises:
-            DataError: Where it holds no finished run.
+            DataError: If the folder holds no finished run.
         """
         files = RunFiles(Path(folder))
         try:
@@ -153,17 +153,17 @@ class Run:
         except OSError as error:
             raise DataError(
                 f"{folder} holds no finished run: {files.record} cannot be read ({error.strerror}).",
-                hint="Give the folder that `vicinal train` wrote; an unfinished run goes on with --resume.",
+                hint="Give the folder that `vicinal train` wrote; to continue an unfinished run, add --resume.",
             ) from None
         except ValidationError as error:
             raise DataError(
                 f"{files.record} is not a record that this vicinal reads: {refusal(error)}.",
-                hint="Read it with the vicinal that wrote it, or train anew.",
+                hint="Read it with the vicinal that wrote it, or train again.",
             ) from None
         if seal != "sealed":
             raise DataError(
-                f"{files.record} is damaged: its content is not what its checksum says.",
-                hint="Put back a copy of it, or train anew.",
+                f"{files.record} is corrupted: its checksum does not match.",
+                hint="Restore a copy of it, or train again.",
             )
         return cls(record, Path(folder), trust=Trust.of(allow_code))
 
@@ -183,33 +183,33 @@ class Run:
         """Paths of its files.
 
         Raises:
-            InputError: Where none were kept.
+            InputError: If no files were saved.
         """
         if self.folder is None:
-            raise InputError(f"The files of run {self.record.key} ({self.record.name}) were not kept.")
+            raise InputError(f"The files of run {self.record.key} ({self.record.name}) were not saved.")
         return RunFiles(self.folder)
 
     @cached_property
     def log(self) -> list[dict[str, Any]]:
-        """Losses and scores by step; a line that a killed process left half-written is passed over."""
+        """Losses and scores by step; an incomplete line, left by a killed process, is ignored."""
         return [] if self.folder is None else read_log(self.files.log)
 
     @property
     def has_test_items(self) -> bool:
-        """Whether the embeddings of the test items were kept."""
+        """Whether the embeddings of the test items were saved."""
         return self.folder is not None and self.files.test.exists()
 
     @property
     def has_model(self) -> bool:
-        """Whether the trained embedder was kept."""
+        """Whether the trained embedder was saved."""
         return self._trained is not None or (self.folder is not None and self.files.model.is_dir())
 
     def test_items(self) -> EmbeddedItems:
-        """The test items, read anew each time: those of many runs may not fit memory."""
-        found = read_arrays(self.files.test)
-        if not {"embeddings", "labels"} <= found.keys():
-            raise DataError(f"{self.files.test} does not hold the test items of a run.", hint="Train it anew.")
-        return EmbeddedItems(found["embeddings"], found["labels"], found.get("roles"))  # type: ignore[arg-type]
+        """Test items, read from disk on each access: those of many runs may not fit into memory."""
+        arrays = read_arrays(self.files.test)
+        if not {"embeddings", "labels"} <= arrays.keys():
+            raise DataError(f"{self.files.test} does not hold the test items of a run.", hint="Train it again.")
+        return EmbeddedItems(arrays["embeddings"], arrays["labels"], arrays.get("roles"))  # type: ignore[arg-type]
 
     def embedder(self) -> Embedder:
         """The trained embedder, in evaluation mode."""
@@ -218,66 +218,66 @@ class Run:
         return Embedder.load(self.files.model, allow_code=self.trust.sources)
 
     def save_record(self) -> None:
-        """Keep the record in the run's folder."""
+        """Save the record in the run's folder."""
         text = sealed(self.record.model_dump_json(indent=2).encode()).decode()
         write_atomically(self.files.record, text + "\n")
 
     def save_test_items(self, items: EmbeddedItems) -> None:
-        """Keep the test items in the run's folder."""
+        """Save the test items in the run's folder."""
         arrays = {name: array for name, array in items._asdict().items() if array is not None}
         with replacing(self.files.test) as file:
             np.savez(file, **arrays)
 
 
-# The folder of a run: held by one process, begun once, and never two runs in one.
+# The folder of a run: locked by one process, and used for one run only.
 
-PATIENCE = 10  # seconds until a run's folder counts as in use
+PATIENCE = 10  # seconds to wait for the lock of a run's folder
 
 
 @contextmanager
 def alone_in(folder: str | Path | None) -> Iterator[None]:
-    """Hold the folder of a run against a second process; of the processes of a torchrun the first one does."""
+    """Lock the folder of a run against other processes; with torchrun, the first process holds the lock."""
     if folder is None or os.environ.get("RANK", "0") != "0":
         yield
         return
     files = RunFiles(Path(folder))
-    made = not os.path.exists(files.folder)
+    is_new = not os.path.exists(files.folder)
     try:
         files.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(files.lock)
-        # The workers of a process that was killed hold its lock until they notice.
+        # The workers of a killed process hold its lock until they notice.
         lock.acquire(timeout=PATIENCE)
     except Timeout:
         raise InputError(
-            f"Another process is at work on the run in {folder}: wait for it, or choose another folder."
+            f"Another process is using the run in {folder}; wait for it, or choose another folder."
         ) from None
     except OSError as error:
-        raise InputError(f"Cannot make the run's folder {folder}: {error.strerror}.") from None
+        raise InputError(f"Cannot create the run's folder {folder}: {error.strerror}.") from None
     try:
         yield
     finally:
         lock.release()
-        with suppress(OSError):  # nothing is left of a run that did not fit together
+        with suppress(OSError):  # an invalid run leaves no folder behind
             if [path.name for path in files.folder.iterdir()] == [files.lock.name]:
                 files.lock.unlink()
-                if made:
+                if is_new:
                     files.folder.rmdir()
 
 
 def open_run(files: RunFiles, recipe: Recipe, resume: bool) -> None:
-    """Begin or take up a run in its folder; refuse to mix two runs in one."""
+    """Start or resume a run in its folder; raise an error if the folder holds another run."""
     started = files.recipe.exists() or files.last.exists()
     if started and not resume:
-        raise InputError(f"{files.folder} holds a run already: give --resume to go on with it, or another folder.")
+        raise InputError(f"{files.folder} already holds a run: add --resume to continue it, or choose another folder.")
     if started and (not files.recipe.exists() or Recipe.read(files.recipe) != recipe):
         raise InputError(
-            f"{files.folder} was started with another recipe than this one: resume with the same settings (they are in "
+            f"{files.folder} was started with another recipe: resume with the same settings (they are in "
             f"{files.recipe}), or start a new run in another folder."
         )
     write_atomically(files.recipe, recipe.toml())
 
 
-# Scores of the test items of a run: queries are searched in the gallery where there is one.
+# Scores of the test items of a run: queries are searched in the gallery if there is one.
 
 # The k of R@k that the literature reports on each dataset.
 RECALL_AT = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30)}
@@ -293,27 +293,52 @@ def recall_at(data: str) -> tuple[int, ...]:
     return RECALL_AT.get(data, (1, 2, 4, 8))
 
 
-def score_test_items(items: EmbeddedItems, distance: str, *, overlap: float = 0.0, **options: Any) -> Scores:
+def score_test_items(
+    items: EmbeddedItems,
+    distance: str,
+    *,
+    distractors: npt.NDArray[np.float32] | None = None,
+    overlap: float = 0.0,
+    **options: Any,
+) -> Scores:
     """Score items; those with the role "query" are searched among those with the role "gallery".
 
     Args:
         items: Embeddings, labels and roles.
-        distance: How embeddings are compared.
+        distance: Distance between embeddings.
+        distractors: Embeddings of items of other classes to add to the searched items; they are never relevant.
         overlap: Overlap above which two sets of labels match.
         **options: Options of `vicinal.evaluation.evaluate`.
     """
     embeddings, truth, gallery = by_role(*items)
+    if distractors is not None:
+        truth, gallery = _among(distractors, embeddings, truth, gallery)
     return evaluate(embeddings, replace(truth, overlap=overlap), gallery=gallery, distance=distance, **options)
 
 
+def _among(
+    distractors: npt.NDArray[np.float32], queries: npt.NDArray[Any], truth: GroundTruth, gallery: Any
+) -> tuple[GroundTruth, Any]:
+    """Return labels of queries and a gallery with additional items; no query is searched for itself."""
+    others = np.full(len(distractors), -1)  # a label of no query
+    if gallery is not None:
+        embeddings, references = gallery
+        labels = np.concatenate([references.labels, others])
+        return truth, (np.concatenate([embeddings, distractors]), GroundTruth(labels))
+    numbers = np.arange(len(queries) + len(distractors))
+    labels = np.concatenate([truth.labels, others])
+    searched = np.concatenate([queries, distractors])
+    return replace(truth, sequences=numbers[: len(queries)]), (searched, GroundTruth(labels, sequences=numbers))
+
+
 def scores_by_class(scores: Scores, score: str, classes: int) -> tuple[float | None, ...]:
-    """Return the mean score of each class, by label; None where no query of a class was scored."""
+    """Return the mean score of each class, by label; None for a class without scored queries."""
     means = scores.per_class(score)
     return tuple(means.get(label) for label in range(classes))
 
 
 def queries_by_class(scores: Scores, classes: int) -> tuple[int, ...]:
-    """Return how many queries of each class were scored, by label."""
+    """Return the number of scored queries of each class, by label."""
     counts = class_sums(scores.per_query["MAP@R"], scores.query_classes, len(scores.classes))[1]
     by_label = dict(zip(scores.classes, counts.tolist(), strict=True))
     return tuple(by_label.get(label, 0) for label in range(classes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vicinal.objectives.label_gap import most_classes
+from vicinal.objectives.label_gap import max_classes
 from vicinal.spaces.any_distance import evaluate_by
 from vicinal.spaces.axioms import MetricVerdict, Triple, audit_distance
 from vicinal.spaces.condition import k_max, options_for, p_max
@@ -31,7 +31,7 @@ __all__ = [
     "evaluate_by",
     "k_max",
     "label_metric_of",
-    "most_classes",
+    "max_classes",
     "options_for",
     "p_max",
     "pair_distances",

@@ -14,7 +14,7 @@ from vicinal.errors import InputError
 from vicinal.evaluation import Scores, retrieval
 from vicinal.neighbours.inputs import ArrayLike, Labels, as_codes, as_embeddings
 from vicinal.spaces.axioms import Distance
-from vicinal.stats.intervals import class_bootstrap, class_sums
+from vicinal.stats.intervals import class_interval, class_sums
 
 __all__ = ["distances_in_blocks", "evaluate_by"]
 
@@ -27,9 +27,7 @@ def evaluate_by(
     labels: Labels,
     *,
     k: tuple[int, ...] = (1, 2, 4, 8),
-    draws: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    confidence: float | None = 0.95,
 ) -> Scores:
     """Score embeddings by how well the nearest neighbours in a custom distance share their class.
 
@@ -41,9 +39,7 @@ def evaluate_by(
         embeddings: One row per item.
         labels: One label per row.
         k: Values of k in R@k.
-        draws: Number of resamples for the intervals; 0 for none.
-        confidence: Confidence level of the intervals.
-        seed: Seed of the resamples.
+        confidence: Confidence level of the intervals; None for no intervals.
 
     Example:
         >>> from vicinal.spaces import LabelMetric
@@ -55,7 +51,7 @@ def evaluate_by(
     classes, (codes,) = as_codes(labels, sizes=[len(items)])
     relevant = torch.bincount(codes)[codes] - 1
     if not bool(relevant.any()):
-        raise InputError(f"None of the {len(items)} items has another one of its class to find.")
+        raise InputError(f"None of the {len(items)} items shares its class with another item.")
     count = min(len(items) - 1, max([int(relevant.max()), *k]))
     names = ["P@1", *(f"R@{cutoff}" for cutoff in k), "P@R", "MAP@R"]
     scores = torch.empty(len(names), len(items), dtype=torch.float64)
@@ -75,7 +71,7 @@ def evaluate_by(
     tables = [class_sums(values, codes.numpy(), len(classes)) for values in per_query.values()]
     counts: NDArray[np.int64] = tables[0][1]
     sums = np.column_stack([table[0] for table in tables])
-    ends = class_bootstrap(sums, counts, draws=draws, confidence=confidence, seed=seed) if draws else []
+    ends = [] if confidence is None else class_interval(sums, counts, confidence=confidence)
     return Scores(
         overall=dict(zip(names, (sums.sum(axis=0) / counts.sum()).tolist(), strict=True)),
         intervals=dict(zip(names, ends, strict=False)),
@@ -87,9 +83,7 @@ def evaluate_by(
             "metric": getattr(distance, "__name__", str(distance)),
             "gallery": False,
             "sequences": False,
-            "draws": draws,
             "confidence": confidence,
-            "seed": seed,
         },
     )
 

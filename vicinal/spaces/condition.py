@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 
 from vicinal.errors import InputError
-from vicinal.objectives.label_gap import most_classes
+from vicinal.objectives.label_gap import max_classes
 
 __all__ = ["k_max", "options_for", "p_max"]
 
@@ -81,7 +81,7 @@ def p_max(k: float, smoothing: float = 0.0) -> float:
 def options_for(classes: int, smoothing: float = 1e-4) -> dict[str, float]:
     """Return options of `metric_cross_entropy` that make it a metric that can be trained from random weights.
 
-    A metric needs p below 1, and then many small gaps outweigh one large gap: with more than `most_classes(k, p)`
+    A metric needs p below 1, and then many small gaps outweigh one large gap: with more than `max_classes(k, p)`
     classes, the loss is lower if all items are assigned to any one class. The smaller k is, the more classes are
     possible. This function returns the largest k for the number of classes, at most the default 0.5, and its largest p.
 
@@ -99,7 +99,7 @@ def options_for(classes: int, smoothing: float = 1e-4) -> dict[str, float]:
     low, high = 1e-12, 0.5
     for _ in range(60):
         middle = math.sqrt(low * high)
-        enough = most_classes(middle, p_max(middle, smoothing), smoothing) >= classes
+        enough = max_classes(middle, p_max(middle, smoothing), smoothing) >= classes
         low, high = (middle, high) if enough else (low, middle)
     return {"k": low, "p": p_max(low, smoothing), "smoothing": smoothing}
 

@@ -146,7 +146,7 @@ def _scores(embedder: Embedder, metric: LabelMetric, part: Dataset) -> list[tupl
     probabilities = embedder.encode(part)
     features = penultimate(embedder).encode(part)
     by_neighbours = {
-        "label distance": evaluate_by(metric, probabilities, part.labels, draws=0),
+        "label distance": evaluate_by(metric, probabilities, part.labels, confidence=None),
         "cosine": evaluate(probabilities, part.labels, also=[], intervals=None),
         "features": evaluate(features, part.labels, also=[], intervals=None),
     }

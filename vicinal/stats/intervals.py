@@ -15,9 +15,12 @@ __all__ = [
     "Bootstrap",
     "Difference",
     "Interval",
-    "class_bootstrap",
+    "class_interval",
     "class_sums",
+    "class_variance",
+    "effective_degrees",
     "paired_difference",
+    "percentile_tail",
     "seed_interval",
     "sign_flip",
     "times_drawn",
@@ -60,7 +63,7 @@ def sign_flip(differences: NDArray[np.float64], *, draws: int = 20_000, seed: in
     return as_large / (1 + draws)
 
 
-BLOCK = 2**16  # drawn classes in memory at a time
+ROUNDING = 1e-12  # rounding error of class means
 
 
 class Interval(NamedTuple):
@@ -74,9 +77,12 @@ class Interval(NamedTuple):
 class Bootstrap:
     """How intervals over classes are computed.
 
+    Means over queries have an interval in closed form (`class_interval`). The scores of pairs and of identification are
+    no means: their intervals come from classes drawn with replacement.
+
     Args:
-        draws: Number of resamples; 0 for no intervals.
-        confidence: Share of the resamples inside an interval.
+        draws: Number of resamples for scores without a closed form; 0 for no intervals at all.
+        confidence: Confidence level of the intervals.
         seed: Seed of the resamples, and of k-means and the episodes of few shots where those are computed.
 
     Example:
@@ -106,7 +112,7 @@ class Difference:
 
     Args:
         mean: Mean difference over queries.
-        interval: Bootstrap interval over classes.
+        interval: Student's t interval over classes.
         p_value: P-value of a two-sided sign-flip test over classes: how often a difference at least this large
             arises when the two models are swapped at random, class by class.
     """
@@ -130,45 +136,115 @@ def class_sums(
     return sums, np.bincount(codes[scored], minlength=classes).astype(np.int64)
 
 
-def class_bootstrap(
-    sums: NDArray[np.float64],
-    counts: NDArray[np.int64],
-    *,
-    draws: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+def class_interval(
+    sums: NDArray[np.float64], counts: NDArray[np.int64], *, confidence: float = 0.95, bounded: bool = True
 ) -> list[Interval]:
-    """Return percentile intervals of mean scores, from classes drawn with replacement.
+    """Return intervals of mean scores over queries, for classes drawn from a population of classes.
 
-    Queries of one class succeed and fail together, so intervals from resampled queries would be too narrow.
+    Queries of one class succeed and fail together, so an interval over queries would be too narrow. Classes are assumed
+    to be independent. If they come in families (species of a genus, products of a brand), a 95 % interval over classes
+    may cover the mean of other families in as few as 70 % of cases; pass the sums and counts of families instead.
+
+    Formula:
+        With weights w_c = n_c / sum n and means q_c of C classes, r = sum w_c q_c has the variance
+        v = C / (C - 1) sum w_c^2 (q_c - r)^2, and t is Student's quantile with `effective_degrees`.
+        Unbounded: r -+ t sqrt(v). Bounded: Wilson's interval of a proportion r of n = r (1 - r) / v queries, with t for
+        the normal quantile; n = C if all classes have the same score.
 
     Args:
         sums: Sum of each score (column) over the queries of each class (row).
         counts: Number of queries of each class.
-        draws: Number of resamples.
-        confidence: Share of the resamples inside the interval.
-        seed: Seed of the draws.
+        confidence: Share of such intervals that cover the mean of all classes.
+        bounded: Whether scores are between 0 and 1; for differences, and for scores that are not, the interval is
+            symmetric.
+
+    Reference:
+        Wilson, "Probable inference, the law of succession, and statistical inference", 1927, with the effective sample
+        size of Korn and Graubard, "Confidence intervals for proportions with small expected number of positive counts
+        estimated from survey data", 1998.
 
     Example:
-        >>> sums, counts = np.array([[3.0], [3.0]]), np.array([3, 6])
-        >>> class_bootstrap(sums, counts)
-        [Interval(low=0.5, high=1.0)]
+        >>> sums, counts = np.array([[3.0], [3.0], [4.0], [2.0]]), np.array([5, 5, 5, 5])
+        >>> [(round(low, 2), round(high, 2)) for low, high in class_interval(sums, counts)]
+        [(0.35, 0.81)]
+        >>> class_interval(sums, counts, confidence=0.5, bounded=False)[0].low < 0.6
+        True
     """
-    _check(draws, confidence)
-    filled = counts > 0
-    sums, counts = sums[filled], counts[filled]
+    from scipy import special  # slow to import
+
+    _check(1, confidence)
+    scored = counts > 0
+    sums, counts = sums[scored], counts[scored]
     if not len(counts):
         raise InputError("No class has a scored query; an interval needs at least one.")
-    table = np.column_stack([counts, sums])
-    generator = np.random.default_rng(seed)
-    totals = np.empty((draws, table.shape[1]))
-    block = max(1, BLOCK // len(counts))
-    for start in range(0, draws, block):
-        stop = min(start + block, draws)
-        totals[start:stop] = times_drawn(generator, stop - start, len(counts)) @ table
-    tail = (1 - confidence) / 2
-    ends = np.quantile(totals[:, 1:] / totals[:, :1], [tail, 1 - tail], axis=0)
-    return [Interval(float(low), float(high)) for low, high in ends.T]
+    weights = counts / counts.sum()
+    values = sums / counts[:, None]
+    means = weights @ values
+    within = bounded & (values.min(axis=0) >= -ROUNDING) & (values.max(axis=0) <= 1 + ROUNDING)
+    if len(counts) == 1:  # one class does not show how classes vary
+        return [Interval(0.0, 1.0) if inside else Interval(-np.inf, np.inf) for inside in within]
+    variance = class_variance(values, weights)
+    quantile = float(special.stdtrit(effective_degrees(weights), (1 + confidence) / 2))
+    reach = quantile * np.sqrt(variance)
+    alike = np.ptp(values, axis=0) < ROUNDING
+    single = np.where(within, np.maximum(ROUNDING**2, means * (1 - means)), 1.0)  # variance of one right or wrong query
+    shift = quantile**2 * np.where(alike, 1 / len(counts), variance / single)
+    centre = np.where(within, (means + shift / 2) / (1 + shift), means)
+    reach = np.where(within, np.sqrt(shift * single + shift**2 / 4) / (1 + shift), reach)
+    return [Interval(low, high) for low, high in zip((centre - reach).tolist(), (centre + reach).tolist(), strict=True)]
+
+
+def class_variance(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the variance of weighted means over classes, one for each column of values; 0 for a single class."""
+    classes = len(weights)
+    deviations = weights.reshape(-1, *[1] * (values.ndim - 1)) * (values - np.tensordot(weights, values, axes=1))
+    return np.asarray((deviations**2).sum(axis=0) * classes / max(1, classes - 1))
+
+
+def effective_degrees(weights: NDArray[np.float64]) -> float:
+    """Return the degrees of freedom of the variance of a weighted mean over classes: classes - 1 for equal weights.
+
+    Few large classes among many small ones give few degrees of freedom, since the large ones decide the variance.
+
+    Formula:
+        tr(M)^2 / tr(M^2) with M = (I - 1 w')' diag(w)^2 (I - 1 w'): Satterthwaite's approximation for class means of
+        equal variance.
+
+    Args:
+        weights: Weights of the classes, with sum 1.
+
+    Reference:
+        Bell and McCaffrey, "Bias reduction in standard errors for linear regression with multi-stage samples", 2002.
+
+    Example:
+        >>> round(effective_degrees(np.full(10, 0.1)), 6), round(effective_degrees(np.array([0.7, 0.1, 0.1, 0.1])), 2)
+        (9.0, 1.53)
+    """
+    _, _, two, three, four, five = (float((weights**power).sum()) for power in range(6))
+    trace = two - 2 * three + two**2
+    squared = four * (1 + 2 * two) - 4 * five + two**4 - 4 * two**2 * three + 2 * two * four + 2 * three**2
+    return trace**2 / squared
+
+
+def percentile_tail(confidence: float, classes: int) -> float:
+    """Return the share of resamples to leave out at each end of a percentile interval.
+
+    Percentiles of resampled classes are too close together for few classes: their variance lacks the factor
+    C / (C - 1), and their tails are normal rather than Student's. A wider share makes up for both.
+
+    Reference:
+        Hesterberg, "What teachers should know about the bootstrap", 2015.
+
+    Example:
+        >>> round(percentile_tail(0.95, 10), 4), round(percentile_tail(0.95, 1000), 4)
+        (0.0086, 0.0248)
+    """
+    from scipy import special  # slow to import
+
+    if classes < 2:
+        return (1 - confidence) / 2
+    quantile = float(special.stdtrit(classes - 1, (1 + confidence) / 2))
+    return float(special.ndtr(-quantile * (classes / (classes - 1)) ** 0.5))
 
 
 def times_drawn(generator: np.random.Generator, draws: int, among: int) -> NDArray[np.float64]:
@@ -192,9 +268,9 @@ def paired_difference(
         first: Score of one model for each query.
         second: The same score of the other model, for the same queries in the same order.
         codes: Class of each query.
-        draws: Number of resamples for the interval, and of sign patterns for the test.
-        confidence: Share of the resamples inside the interval.
-        seed: Seed of both.
+        draws: Number of sign patterns for the test.
+        confidence: Confidence level of the interval.
+        seed: Seed of the sign patterns.
 
     Example:
         >>> one, other = np.array([1.0, 1.0, 0.5]), np.array([0.0, 1.0, 0.5])
@@ -211,7 +287,7 @@ def paired_difference(
         raise InputError("The two models have no score for different queries; score both on the same references.")
     codes = np.unique(codes, return_inverse=True)[1]
     sums, counts = class_sums(first - second, codes, int(codes.max(initial=-1)) + 1)
-    interval = class_bootstrap(sums[:, None], counts, draws=draws, confidence=confidence, seed=seed)[0]
+    interval = class_interval(sums[:, None], counts, confidence=confidence, bounded=False)[0]
     p_value = float(sign_flip(sums[:, None], draws=draws, seed=seed)[0])
     return Difference(float(sums.sum() / counts.sum()), interval, p_value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,19 +13,20 @@ from numpy.typing import NDArray
 
 from vicinal._util.text import counted, fraction, p_text
 from vicinal.errors import InputError
-from vicinal.stats.intervals import Interval, class_bootstrap, sign_flip
+from vicinal.stats.intervals import Interval, class_variance, effective_degrees, sign_flip
 
 __all__ = [
     "AlignedPair",
     "PairTest",
+    "Spread",
     "basis_in_words",
     "class_arrays",
     "class_scores",
     "compare_aligned",
     "compare_pairs",
-    "difference_variances",
     "holm",
     "paired_delta",
+    "spreads",
 ]
 
 
@@ -134,6 +136,111 @@ def holm(p_values: Sequence[float]) -> NDArray[np.float64]:
     return corrected
 
 
+# Variance of a mean difference, over seeds and over classes.
+
+
+class Spread(NamedTuple):
+    """Variance of a mean difference due to the choice of seeds and of classes, with degrees of freedom.
+
+    With n times as many seeds, the variance of seeds falls to 1/n of its value; with n times as many classes, that of
+    classes does.
+
+    Attributes:
+        of_seeds: Variance due to seeds; 0 for one seed, which does not show it.
+        seed_degrees: Degrees of freedom of that estimate.
+        of_classes: Variance due to classes.
+        class_degrees: Degrees of freedom of that estimate.
+    """
+
+    of_seeds: float
+    seed_degrees: float
+    of_classes: float
+    class_degrees: float
+
+    def reach(self, confidence: float) -> float:
+        """Return half the length of the interval of the difference.
+
+        Formula:
+            t sqrt(v), with v the sum of both variances and t the mean of their Student quantiles, each weighted by its
+            variance (Cochran and Cox, 1950). Satterthwaite's degrees of freedom would be those of the classes whenever
+            two or three seeds happen to agree, which makes the interval too short.
+
+        Example:
+            >>> round(Spread(0.0, 1, 1.0, 9).reach(0.95), 2), round(Spread(1.0, 1, 1.0, 9).reach(0.95), 2)
+            (2.26, 10.58)
+        """
+        return self._reach((1 - confidence) / 2)
+
+    def p_value(self, difference: float) -> float:
+        """Return the two-sided p-value of a difference: 1 - confidence of the interval that ends at 0.
+
+        Example:
+            >>> spread = Spread(1.0, 2, 1.0, 9)
+            >>> round(spread.p_value(spread.reach(0.95)), 6)
+            0.05
+        """
+        from scipy import optimize  # slow to import
+
+        size = abs(difference)
+        if size == 0 or not self.of_seeds + self.of_classes:
+            return float(size == 0)  # without any variation, a difference is certain
+        if self._reach(SMALLEST_P / 2) <= size:
+            return SMALLEST_P
+        ends = math.log(SMALLEST_P / 2), math.log(0.5)
+        return 2 * math.exp(float(optimize.brentq(lambda tail: self._reach(math.exp(tail)) - size, *ends)))
+
+    def _reach(self, tail: float) -> float:
+        from scipy import special  # slow to import
+
+        variance = self.of_seeds + self.of_classes
+        if not variance:
+            return 0.0
+        share = self.of_seeds / variance
+        quantile = share * special.stdtrit(self.seed_degrees, tail) if share else 0.0
+        quantile += (1 - share) * special.stdtrit(self.class_degrees, tail) if share < 1 else 0.0
+        return -math.sqrt(variance) * float(quantile)
+
+
+SMALLEST_P = 1e-12
+
+
+def spreads(differences: NDArray[np.float64], weights: NDArray[np.float64], methods: int = 2) -> list[Spread]:
+    """Estimate the variances of mean differences due to the choice of seeds and of classes.
+
+    Two or three seeds of one pair say little about the variance over seeds. It is pooled over all pairs, as if all
+    methods varied alike, unless that of the pair itself is larger.
+
+    Formula:
+        v_seeds = max(u, mean of u over pairs) with u = 1/(S(S-1)) sum_s (d_s - d)^2 and (S-1) min(pairs, methods - 1)
+        degrees of freedom. v_classes = v(d_c) - v(d_sc - d_c - d_s + d) / (S-1), at least 0, with v the variance of
+        `class_interval`: what classes and seeds vary together is in v_seeds already.
+
+    Args:
+        differences: Score differences, seeds by classes by pairs.
+        weights: Weights of the classes, with sum 1.
+        methods: Number of methods that form the pairs.
+
+    Returns:
+        One spread for each pair. A single class shows no variance over classes: it is 0 for several seeds, and infinite
+        for one seed.
+    """
+    seeds, classes, pairs = differences.shape
+    class_means = differences.mean(axis=0)
+    of_classes = class_variance(class_means, weights) if classes > 1 or seeds > 1 else np.full(pairs, np.inf)
+    of_seeds, seed_degrees = np.zeros(pairs), 1
+    if seeds > 1:
+        seed_means = np.einsum("c,scp->sp", weights, differences)
+        own = seed_means.var(axis=0, ddof=1) / seeds
+        of_seeds, seed_degrees = np.maximum(own, own.mean()), (seeds - 1) * min(pairs, methods - 1)
+        cells = np.moveaxis(differences - class_means, 1, 0)  # classes, seeds, pairs
+        of_classes = np.maximum(0, of_classes - class_variance(cells, weights).sum(axis=0) / (seeds * (seeds - 1)))
+    class_degrees = effective_degrees(weights) if classes > 1 else 1.0
+    return [
+        Spread(float(first), seed_degrees, float(second), class_degrees)
+        for first, second in zip(of_seeds, of_classes, strict=True)
+    ]
+
+
 Unit = Literal["class", "experiment"]
 
 
@@ -146,6 +253,7 @@ class PairTest:
         second: Name of the other method.
         difference: Difference of their means on the scores that both have; below 0 if the second is ahead there.
         interval: Interval of the difference, for this pair alone.
+        spread: Variance of the difference over seeds and over classes.
         effect: Cliff's delta of paired scores: the share of classes in which the first is better, minus the share in
             which it is worse. From -1 to 1.
         p_single: P-value of this pair alone.
@@ -160,6 +268,7 @@ class PairTest:
     second: str
     difference: float
     interval: Interval
+    spread: Spread
     effect: float
     p_single: float
     p_value: float
@@ -226,14 +335,9 @@ def compare_pairs(
 ) -> list[PairTest]:
     """Compare all pairs of methods, class by class.
 
-    With one run of each method, the interval is bootstrapped over classes and p comes from a sign-flip test over
-    classes: it says whether *these models* differ. With several seeds, classes and seeds both vary, and p and interval
-    come from a t-test whose variance is the sum of both: it says whether *the methods* differ.
-
-    Formula:
-        t = d / sqrt(v_classes + v_seeds), v_classes = C/(C-1) sum_c w_c^2 (d_c - d)^2,
-        v_seeds = 1/(S(S-1)) sum_s (d_s - d)^2, with Satterthwaite's degrees of freedom. The interaction of classes and
-        seeds is counted in both terms, so the test is conservative.
+    With one run of each method, the interval is Student's over classes and p comes from a sign-flip test over classes:
+    it says whether *these models* differ. With several seeds, classes and seeds both vary, and p and interval come from
+    a t-test whose variance is the sum of both (see `Spread`): it says whether *the methods* differ.
 
     Args:
         per_class: Method -> scores of the same classes in the same order, or seeds by classes (see `class_arrays`).
@@ -242,7 +346,7 @@ def compare_pairs(
         queries: Number of queries of each class, to weight classes as the mean over queries does; by default all
             classes have the same weight.
         unit: Unit of comparison: "class", or "experiment" if each score is that of a whole experiment.
-        draws: Number of bootstrap resamples and of sign patterns.
+        draws: Number of sign patterns, for one seed.
         confidence: Confidence level of the intervals.
         seed: Seed of the draws.
 
@@ -278,7 +382,7 @@ def compare_aligned(
         pairs: Pairs of methods, each with scores for the seeds and classes that both have; p-values are corrected for
             the number of pairs (Holm).
         unit: Unit of comparison: "class", or "experiment" if each score is that of a whole experiment.
-        draws: Number of bootstrap resamples and of sign patterns.
+        draws: Number of sign patterns, for one seed.
         confidence: Confidence level of the intervals.
         seed: Seed of the draws.
 
@@ -296,21 +400,22 @@ def compare_aligned(
         _check(pair)
         queries = None if pair.queries is None else np.asarray(pair.queries, dtype=np.int64).tobytes()
         batches.setdefault((np.atleast_2d(pair.first_scores).shape, queries), []).append(number)
-    tested: dict[int, tuple[float, Interval, float]] = {}
+    tested: dict[int, _Tested] = {}
     # Pairs with the same shape and queries share their draws: in most comparisons all methods have all seeds.
     for numbers in batches.values():
         tested |= dict(zip(numbers, _tested([pairs[n] for n in numbers], draws, confidence, seed), strict=True))
-    corrected = holm([tested[number][2] for number in range(len(pairs))]).tolist()
+    corrected = holm([tested[number].p_value for number in range(len(pairs))]).tolist()
     return [
         PairTest(
             first=pair.first,
             second=pair.second,
-            difference=tested[number][0],
-            interval=tested[number][1],
+            difference=tested[number].difference,
+            interval=tested[number].interval,
+            spread=tested[number].spread,
             effect=paired_delta(
                 np.atleast_2d(pair.first_scores).mean(axis=0), np.atleast_2d(pair.second_scores).mean(axis=0)
             ),
-            p_single=tested[number][2],
+            p_single=tested[number].p_value,
             p_value=corrected[number],
             count=np.atleast_2d(pair.first_scores).shape[1],
             unit=unit,
@@ -335,29 +440,6 @@ def paired_delta(first: NDArray[np.float64], second: NDArray[np.float64]) -> flo
     return float(np.sign(first - second).mean())
 
 
-def difference_variances(
-    differences: NDArray[np.float64], weights: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Estimate the variances of mean differences due to the choice of seeds and of classes.
-
-    Args:
-        differences: Score differences, seeds (at least two) by classes by pairs.
-        weights: Weights of the classes, with sum 1.
-
-    Returns:
-        Variances over seeds and over classes, one of each per pair. With n times as many seeds, the first falls to
-        1/n of its value; with n times as many classes, the second does.
-    """
-    seeds, classes, _ = differences.shape
-    means = weights @ differences.mean(axis=0)
-    of_seeds = ((weights @ differences - means) ** 2).sum(axis=0) / (seeds * (seeds - 1))
-    of_classes = np.zeros_like(means)
-    if classes > 1:
-        deviations = weights[:, None] * (differences.mean(axis=0) - means)
-        of_classes = (deviations**2).sum(axis=0) * classes / (classes - 1)
-    return of_seeds, of_classes
-
-
 def _check(pair: AlignedPair) -> None:
     first, second = (np.atleast_2d(scores) for scores in (pair.first_scores, pair.second_scores))
     if first.shape != second.shape or first.ndim != 2 or 0 in first.shape:
@@ -372,10 +454,15 @@ def _check(pair: AlignedPair) -> None:
         )
 
 
-def _tested(
-    pairs: Sequence[AlignedPair], draws: int, confidence: float, seed: int
-) -> list[tuple[float, Interval, float]]:
-    """Return difference, interval and p-value of several pairs with the same seeds, classes and queries."""
+class _Tested(NamedTuple):
+    difference: float
+    interval: Interval
+    spread: Spread
+    p_value: float
+
+
+def _tested(pairs: Sequence[AlignedPair], draws: int, confidence: float, seed: int) -> list[_Tested]:
+    """Test several pairs with the same seeds, classes and queries."""
     differences = np.stack(
         [np.atleast_2d(pair.first_scores) - np.atleast_2d(pair.second_scores) for pair in pairs], axis=-1
     )  # seeds, classes, pairs
@@ -383,31 +470,15 @@ def _tested(
     queries = pairs[0].queries
     counts = np.ones(classes, dtype=np.int64) if queries is None else np.asarray(queries, dtype=np.int64)
     weights = counts / counts.sum()
-    means = weights @ differences.mean(axis=0)
+    means = (weights @ differences.mean(axis=0)).tolist()
+    methods = len({name for pair in pairs for name in (pair.first, pair.second)})
+    estimates = spreads(differences, weights, methods)
     if seeds == 1:
-        p_single = sign_flip(weights[:, None] * differences[0], draws=draws, seed=seed)
-        intervals = class_bootstrap(
-            differences[0] * counts[:, None], counts, draws=min(draws, 5000), confidence=confidence, seed=seed
-        )
+        p_values = sign_flip(weights[:, None] * differences[0], draws=draws, seed=seed).tolist()
     else:
-        p_single, intervals = _two_way(differences, weights, means, confidence)
-    return list(zip(means.tolist(), intervals, p_single.tolist(), strict=True))
-
-
-def _two_way(
-    differences: NDArray[np.float64], weights: NDArray[np.float64], means: NDArray[np.float64], confidence: float
-) -> tuple[NDArray[np.float64], list[Interval]]:
-    """Return p-values and intervals of mean differences that vary over seeds and classes."""
-    from scipy import stats  # slow to import
-
-    seeds, classes, _ = differences.shape
-    of_seeds, of_classes = difference_variances(differences, weights)
-    variance = of_seeds + of_classes
-    with np.errstate(divide="ignore", invalid="ignore"):
-        degrees = variance**2 / (of_seeds**2 / (seeds - 1) + of_classes**2 / max(1, classes - 1))
-        ratio = means / np.sqrt(variance)
-    # Without any variation, a nonzero difference is certain (p = 0), and so is a zero difference (p = 1).
-    degrees, ratio = np.nan_to_num(degrees, nan=1.0), np.where(means == 0, 0.0, ratio)
-    reach = stats.t.ppf((1 + confidence) / 2, degrees) * np.sqrt(variance)
-    ends = zip((means - reach).tolist(), (means + reach).tolist(), strict=True)
-    return 2 * stats.t.sf(np.abs(ratio), degrees), [Interval(low, high) for low, high in ends]
+        p_values = [spread.p_value(mean) for spread, mean in zip(estimates, means, strict=True)]
+    reaches = [spread.reach(confidence) for spread in estimates]
+    return [
+        _Tested(mean, Interval(mean - reach, mean + reach), spread, p_value)
+        for mean, reach, spread, p_value in zip(means, reaches, estimates, p_values, strict=True)
+    ]

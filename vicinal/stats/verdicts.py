@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vicinal._util.text import counted, listed, p_text
 from vicinal.errors import InputError
-from vicinal.stats.intervals import times_drawn
+from vicinal.stats.intervals import class_variance, effective_degrees
 from vicinal.stats.pair_tests import PairTest, class_scores
 from vicinal.stats.ranks import Tournament, experiments_needed
 
@@ -19,7 +19,7 @@ __all__ = ["Verdict", "probability_of_best", "too_few", "verdict"]
 
 # Probability that each method is the best.
 
-DRAWS_AT_ONCE = 2**21  # drawn classes in memory at a time
+PRIOR = 0.5  # exponent of the prior of the share of noise in the differences between methods
 
 
 def probability_of_best(
@@ -29,41 +29,95 @@ def probability_of_best(
     draws: int = 10_000,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Return the share of resamples of classes and seeds in which each method has the highest mean; ties share.
+    """Return the probability that each method would have the highest mean over all classes and seeds.
 
-    With one seed only classes are drawn. Two or three seeds are too few to represent other seeds: read the result as a
-    description of these runs, and use `compare_pairs` for a test.
+    Needs at least two seeds: one run of each method does not show how much training varies.
+
+    Formula:
+        A hierarchical model of the means m of M methods, with noise over classes and over seeds as in `spreads` (the
+        variance over seeds is that of all methods), both with Student's tails. The true means differ by chance, too:
+        noise has the share B of the variance of m, and m - mean(m) is drawn towards 0 by that share. The prior of B is
+        proportional to B^(-1/2) on (0, 1), so methods that are level are not declared best by luck.
 
     Args:
-        per_class: Method -> scores of the same classes in the same order, or seeds by classes.
+        per_class: Method -> scores, seeds by classes; all methods have the same seeds and classes.
         queries: Number of queries of each class, to weight classes as the mean over queries does; by default all
             classes have the same weight.
-        draws: Number of resamples.
+        draws: Number of draws from the model.
         seed: Seed of the draws.
 
     Returns:
-        Method -> share, the method with the highest mean first. The shares sum to 1.
+        Method -> probability, the method with the highest mean first. The probabilities sum to 1.
 
     Example:
-        >>> probability_of_best({"poor": np.array([0.1, 0.2, 0.3]), "good": np.array([0.2, 0.3, 0.4])})
-        {'good': 1.0, 'poor': 0.0}
+        >>> poor = np.array([[0.1, 0.2, 0.3], [0.1, 0.3, 0.3], [0.2, 0.2, 0.3]])
+        >>> found = probability_of_best({"poor": poor, "good": poor + 0.2})
+        >>> list(found), found["good"] > 0.99
+        (['good', 'poor'], True)
     """
     if draws < 1:
         raise InputError(f"There must be at least 1 draw, got {draws}.")
     methods, values, weights = class_scores(per_class, queries)
-    _, seeds, classes = values.shape
+    count, seeds, classes = values.shape
+    if seeds < 2:
+        raise InputError(
+            "The probability of being best needs at least 2 seeds, got 1: one run of each method does not show how "
+            "much training varies."
+        )
+    values = values - values.mean(axis=0)  # only differences between methods matter
+    leads = values.mean(axis=1) @ weights
+    of_seeds, covariance = _noise(values, weights)
+    seed_degrees = (count - 1) * (seeds - 1)
+    class_degrees = effective_degrees(weights) if classes > 1 else 1.0
     generator = np.random.default_rng(seed)
-    shares = np.zeros(len(methods))
-    block = max(1, DRAWS_AT_ONCE // classes)
-    for start in range(0, draws, block):
-        count = min(block, draws - start)
-        drawn_classes = times_drawn(generator, count, classes) * weights
-        drawn_seeds = times_drawn(generator, count, seeds)
-        totals = np.einsum("ds,dsm->dm", drawn_seeds, np.einsum("dc,msc->dsm", drawn_classes, values, optimize=True))
-        # Within a draw all methods would be divided by the same sum of weights, which does not change their order.
-        best = np.isclose(totals, totals.max(axis=1, keepdims=True), rtol=1e-12, atol=0)
-        shares += (best / best.sum(axis=1, keepdims=True)).sum(axis=0)
-    return dict(zip(methods, (shares / draws).tolist(), strict=True))
+    seed_scale = seed_degrees / generator.chisquare(seed_degrees, (draws, 1))
+    class_scale = class_degrees / generator.chisquare(class_degrees, (draws, 1))
+    kept, share = _shrinkage(leads, of_seeds * seed_scale + class_scale * np.trace(covariance) / (count - 1), generator)
+    variances, directions = np.linalg.eigh(covariance)
+    by_classes = generator.standard_normal((draws, count)) @ (directions * np.sqrt(np.maximum(0, variances))).T
+    by_seeds = generator.standard_normal((draws, count)) * np.sqrt(of_seeds)
+    drawn = kept * leads + np.sqrt(class_scale) * by_classes + np.sqrt(seed_scale) * by_seeds
+    best = np.isclose(drawn, drawn.max(axis=1, keepdims=True), rtol=1e-12, atol=ROUNDING)
+    shares = share @ (best / best.sum(axis=1, keepdims=True))
+    return dict(zip(methods, shares.tolist(), strict=True))
+
+
+def _noise(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    """Return the variance of a mean over seeds, and the covariance of the means of methods over classes.
+
+    Args:
+        values: Scores without the mean of all methods, methods by seeds by classes.
+        weights: Weights of the classes, with sum 1.
+    """
+    count, seeds, classes = values.shape
+    means = values.mean(axis=1)
+    degrees = (count - 1) * (seeds - 1)
+    of_seeds = float(((values @ weights - (means @ weights)[:, None]) ** 2).sum()) / (degrees * seeds)
+    cells = class_variance(np.moveaxis(values - means[:, None], 2, 0), weights).sum() / (degrees * seeds)
+    deviations = weights * (means - (means @ weights)[:, None])
+    covariance = deviations @ deviations.T * classes / max(1, classes - 1)
+    of_classes = np.trace(covariance) / (count - 1)
+    return of_seeds, covariance * (max(0.0, 1 - cells / of_classes) if of_classes else 0.0)
+
+
+def _shrinkage(
+    leads: NDArray[np.float64], noise: NDArray[np.float64], generator: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw how much of the leads is kept, in units of the noise, and return the weight of each draw of the noise.
+
+    The leads kept are (1 - B) m with noise sqrt(1 - B); dividing both by sqrt(1 - B) does not change the order.
+    """
+    from scipy import special  # slow to import
+
+    squares = float((leads**2).sum())
+    if not squares or not noise.max():
+        return np.ones_like(noise), np.full(len(noise), 1 / len(noise))
+    shape = (len(leads) - 1) / 2 + PRIOR
+    limit = np.maximum(1e-6, squares / (2 * np.maximum(noise, squares * 1e-12)))
+    mass = special.gammainc(shape, limit)
+    share_of_noise = special.gammaincinv(shape, generator.random(noise.shape) * mass) / limit
+    weights = (mass * noise**PRIOR)[:, 0]  # the likelihood of the leads for this noise, integrated over B
+    return np.sqrt(np.maximum(0, 1 - share_of_noise)), weights / weights.sum()
 
 
 LEVEL = 0.05  # a smaller p-value is significant
@@ -205,8 +259,7 @@ def _outcome(
     lost, close = (listed([names.get(method, method) for method in which]) for which in (beaten, undecided))
     where = f"{over} " if over else ""
     if not undecided:
-        every = "all of " if len(others) > 1 else ""
-        sentence = f"{winner} wins: {where}it is significantly better than {every}{lost}."
+        sentence = f"{winner} wins: {where}it is significantly better than {lost}."
     elif beaten:
         sentence = f"{winner} comes first: {where}it is significantly better than {lost}, but not than {close}."
     else:

@@ -166,7 +166,7 @@ def _holds(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n 
 
 
 def _in_part(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "n d"]) -> None:
-    """Pages, labels, paths and samples are those of all items."""
+    """Check pages, labels, paths and samples against all items."""
     every, rows = store.get()
     some, some_rows = store.page(limit=7, offset=5)
     _same(some, every[5:12], "page(limit=7, offset=5)")
@@ -176,9 +176,9 @@ def _in_part(store: Store, items: Sequence[Item], vectors: Float32[np.ndarray, "
     _same(list(store.labels(3)), sorted(labels)[:3], "labels(3)")
     paths = [item.path for item in items if item.path is not None]
     _same(store.path_range(), (min(paths), max(paths)), "path_range()")
-    known = {tuple(row) for row in vectors.tolist()}
+    stored = {tuple(row) for row in vectors.tolist()}
     drawn = store.sample(6).tolist()
-    _same((len(drawn), {tuple(row) for row in drawn} <= known), (6, True), "the number and origin of sample(6)")
+    _same((len(drawn), {tuple(row) for row in drawn} <= stored), (6, True), "the number and origin of sample(6)")
 
 
 def _replaced(store: Store, items: list[Item], vectors: Float32[np.ndarray, "n d"], distance: str) -> None:

@@ -1,4 +1,4 @@
-"""Training: one visible loop, its settings, and what may take part in it."""
+"""Training: the training loop, its settings and its hooks."""
 
 from __future__ import annotations
 

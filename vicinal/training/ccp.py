@@ -1,4 +1,4 @@
-"""Chance-constrained proxies: one proxy problem after the other, each near the solution of the last."""
+"""Chance-constrained proxies: a sequence of proxy problems, each close to the solution of the previous one."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 
-# Batch norm that has seen no batch: it passes on what it gets, and all items of a deep network look alike.
+# Batch norm without statistics: it is the identity, and embeddings of a deep network are all alike.
 
 
 def unseen_batch_norm(model: nn.Module) -> list[_BatchNorm]:
-    """Return the layers whose statistics are those of their start: mean zero, variance one.
+    """Return the layers that still have their initial statistics: mean zero, variance one.
 
     Example:
         >>> layer = nn.BatchNorm1d(2)
@@ -64,11 +64,11 @@ def _untouched(layer: _BatchNorm) -> bool:
 
 @torch.no_grad()
 def show_batches(model: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Let batch norm that has seen no batch take the mean statistics of these; what is frozen stays as it is.
+    """Initialise batch norm without statistics with the mean statistics of batches; frozen parts are not changed.
 
     Args:
-        model: Left in the mode that it was in.
-        batches: What it takes; nothing is taken of them where every layer has seen some.
+        model: Model whose training mode is restored afterwards.
+        batches: Batches to read; none is read if every layer already has statistics.
     """
     layers = unseen_batch_norm(model)
     if not layers:
@@ -84,17 +84,17 @@ def show_batches(model: nn.Module, batches: Iterable[Tensor]) -> None:
     model.train(was_training)
 
 
-# The pool of embeddings of each class among which new proxies are looked for.
+# The pool of embeddings of each class from which new proxies are selected.
 
 BATCH_SIZE = 64
-CALIBRATION_BATCHES = 16  # of which batch norm of a network from scratch takes its first statistics
+CALIBRATION_BATCHES = 16  # for the first statistics of batch norm in a network from scratch
 
 
 def draw_pool(labels: npt.NDArray[np.integer[Any]], size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Draw `size` items of every class, each of them once before any comes again.
+    """Draw `size` items of every class; all items are used before any is used again.
 
     Returns:
-        Their positions, one row per class.
+        Positions of the items, one row per class.
 
     Example:
         >>> draw_pool(np.array([0, 1, 1, 0]), 2, np.random.default_rng(0)).tolist()
@@ -109,16 +109,16 @@ def draw_pool(labels: npt.NDArray[np.integer[Any]], size: int, rng: np.random.Ge
 def queued_pool(
     labels: npt.NDArray[np.integer[Any]], size: int, turn: int, seed: tuple[int, ...] = (0,)
 ) -> npt.NDArray[np.int64]:
-    """Take the next `size` items of every class from a queue of its own, which is shuffled anew whenever it ends.
+    """Take the next `size` items of every class from its own queue, which is reshuffled whenever it ends.
 
     Args:
-        labels: The class of each item, from 0.
-        size: How many items of each class.
-        turn: How often as many were taken before.
-        seed: Of the shuffling.
+        labels: Class of each item, from 0.
+        size: Number of items per class.
+        turn: Number of earlier calls with the same size.
+        seed: Seed of the shuffling.
 
     Returns:
-        Their positions, one row per class.
+        Positions of the items, one row per class.
 
     Example:
         >>> [queued_pool(np.zeros(4, int), 2, turn).tolist() for turn in (0, 1, 2)]
@@ -153,18 +153,18 @@ def embed_pool(
 ) -> Float[Tensor, "classes size d"]:
     """Embed items of every class, in evaluation mode and before normalisation.
 
-    Batch norm that has seen no batch yet is shown these items first: without it the items of a network that starts
-    from scratch all point in one direction, and proxies among them would too.
+    Batch norm without statistics is initialised with these items first. Otherwise all embeddings of a network from
+    scratch, and proxies selected from them, would point in one direction.
 
     Args:
-        model: The embedder, frozen or not.
-        data: The training items.
-        transform: What makes a tensor of one.
-        size: How many items of each class.
-        seed: Of the draw and of the transform.
-        turn: The items that are next in a running queue after so many turns; None draws them anew.
-        workers: Processes that decode.
-        skip_bad: Let another item of its class stand for one that cannot be read.
+        model: Embedder, frozen or not.
+        data: Training items.
+        transform: Function that turns an item into a tensor.
+        size: Number of items per class.
+        seed: Seed of the draw and of the transform.
+        turn: Number of earlier turns of the queue that items are taken from; None draws them at random.
+        workers: Number of processes that decode images.
+        skip_bad: Whether to replace unreadable items by other items of their class.
     """
     rng = np.random.default_rng(seed if turn is None else (*seed, turn))
     rows = draw_pool(data.labels, size, rng) if turn is None else queued_pool(data.labels, size, turn, seed)
@@ -179,29 +179,31 @@ def embed_pool(
     for batch in batches(data, transform, plan, **options):
         vectors.append(model.unnormalised(batch.images.to(model.device)))
         labels.append(batch.labels)
-    places = torch.arange(len(chosen)) if not skip_bad else _places(torch.cat(labels), data, size)
-    return torch.cat(vectors).float()[places].view(-1, size, model.head.dim)
+    order = torch.arange(len(chosen)) if not skip_bad else _repeated(torch.cat(labels), data, size)
+    return torch.cat(vectors).float()[order].view(-1, size, model.head.dim)
 
 
-def _places(labels: Int[Tensor, " n"], data: Dataset, size: int) -> Int[Tensor, " places"]:
-    """Return which row stands in each place, class by class; the rows of a class repeat where some are missing."""
+def _repeated(labels: Int[Tensor, " n"], data: Dataset, size: int) -> Int[Tensor, " rows"]:
+    """Return `size` rows of each class, class by class; rows of a class repeat if some are missing."""
     counts = torch.bincount(labels, minlength=len(data.classes))
     if not counts.all():
         names = [data.class_names[label] for label in (counts == 0).nonzero().flatten().tolist()]
-        raise DataError(f"{data.name}: no item of these classes that were drawn for proxies can be read.", names)
+        raise DataError(
+            f"{data.name}: none of the items that were drawn for the proxies of these classes can be read.", names
+        )
     starts = counts.cumsum(0) - counts
     return (starts[:, None] + torch.arange(size) % counts[:, None]).flatten()
 
 
-# A cover of the data as references: picked when training begins, and anew every so many steps.
+# A cover of the data as references: selected when training starts, and updated every few steps.
 
 
 @final
 class CoverRefresh(Hook):
-    """Lets the `Cover` among the references of a criterion follow the network: its points are embeddings of items.
+    """Updates the `Cover` among the references of a criterion, whose points are embeddings of items.
 
     Args:
-        pool: Embeds items of each training class, [classes, items, dimensions], for the turn of a number.
+        pool: Function of the model and a turn that embeds items of each training class, [classes, items, dimensions].
         every: Steps between two turns.
     """
 
@@ -209,11 +211,11 @@ class CoverRefresh(Hook):
         self.pool, self.every = pool, every
 
     def start(self, state: TrainingState) -> None:
-        """Pick the first points."""
+        """Select the first points."""
         self._choose(state, 0)
 
     def before_step(self, state: TrainingState) -> None:
-        """Pick new points, which the next step is the first to see."""
+        """Select new points, which the next step uses first."""
         turn, rest = divmod(state.step, self.every)
         if turn and not rest:
             self._choose(state, turn)
@@ -244,13 +246,14 @@ class ChanceConstrainedProxies(Hook):
         each class, with rho_(k-1) as centres picked already.
 
     Args:
-        settings: How to alternate.
-        pool: Embeds items of each training class, [classes, items, dimensions], for the instance of a number.
+        settings: Settings of the alternation.
+        pool: Function of the model and the number of an instance that embeds items of each training class, [classes,
+            items, dimensions].
 
     Attributes:
-        instance: The number of the present instance, from 0.
-        history: What is known of each converged instance.
-        first: The geometry of the proxies that the first instance started with.
+        instance: Number of the current instance, from 0.
+        history: Statistics of each converged instance.
+        first: Geometry of the first proxies.
 
     Reference:
         Gurbuz, Can and Alatan, "Deep metric learning with chance constraints", WACV 2024, Algorithm 1.
@@ -270,24 +273,24 @@ class ChanceConstrainedProxies(Hook):
     def start(self, state: TrainingState) -> None:
         """Put the proxies of the first instance on items that cover their classes, far from the origin.
 
-        The pool has to come from a network whose batch norm has seen batches; `embed_pool` shows it some.
+        Batch norm needs statistics before the pool is embedded; `embed_pool` initialises them.
         """
         if not state.scored:
             raise InputError(
-                "Chance-constrained proxies judge by scores when to move on, and nothing is scored: train with "
+                "Chance-constrained proxies need scores to decide when an instance has converged: train with "
                 "validation classes."
             )
         if not state.settings.evaluate_every:
             raise InputError(
-                "Chance-constrained proxies judge by scores when to move on; got evaluate_every = 0, which scores "
-                "nothing on the way: give a number of steps."
+                "Chance-constrained proxies need scores to decide when an instance has converged; got "
+                "evaluate_every = 0, which evaluates only at the end: set a number of steps."
             )
         about = self._place(state, torch.zeros_like(_proxies(state.criterion).vectors))
         self.first = {name.removeprefix("next "): value for name, value in about.items() if name.startswith("next ")}
 
     @property
     def proximal_weight(self) -> float:
-        """Lambda of the present instance."""
+        """Lambda of the current instance."""
         return self.settings.proximal_weight * self.settings.proximal_decay**self.instance if self._anchor else 0.0
 
     def before_step(self, state: TrainingState) -> None:
@@ -298,10 +301,10 @@ class ChanceConstrainedProxies(Hook):
                 parameter.grad.add_(parameter.detach() - self._anchor[name], alpha=weight)
 
     def after_evaluation(self, state: TrainingState, scores: Mapping[str, float]) -> Mapping[str, float] | None:
-        """Take note of an evaluation; end the instance if it has converged, and begin the next.
+        """Process an evaluation; end the instance if it has converged, and start the next one.
 
         Returns:
-            What is known of the instance that has ended; None where it goes on.
+            Statistics of the instance if it has converged; otherwise None.
         """
         score = scores[state.settings.score]
         seen, self._latest = (self._latest if self.settings.monitor == "stale" else score), score
@@ -316,12 +319,12 @@ class ChanceConstrainedProxies(Hook):
         return self._end(state) if self._misses >= self.settings.patience else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that resuming in the midst of an instance needs, but for the proxies (the criterion has them)."""
+        """Return the state for resuming within an instance, except for the proxies, which the criterion saves."""
         names = ("instance", "history", "first", "_anchor", "_weights", "_best", "_misses", "_latest")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, values: dict[str, Any], state: TrainingState) -> None:
-        """Go on where `state_dict` was taken."""
+        """Restore the state that `state_dict` returned."""
         for name, value in values.items():
             setattr(self, name, value)
         devices = {name: parameter.device for name, parameter in state.model.named_parameters()}
@@ -376,7 +379,7 @@ class ChanceConstrainedProxies(Hook):
 def proxy_spread(proxies: Float[Tensor, "c k d"]) -> float:
     """Return the mean distance of two proxies of one class; NaN where each class has one.
 
-    Near zero they have coalesced: several do no more than one would.
+    Near zero, the proxies of a class have collapsed into one.
 
     Example:
         >>> proxy_spread(torch.tensor([[[0.0], [1.0]], [[0.0], [3.0]]]))
@@ -389,7 +392,7 @@ def proxy_spread(proxies: Float[Tensor, "c k d"]) -> float:
 def mutual_cosine(proxies: Float[Tensor, "c k d"]) -> float:
     """Return the mean cosine of two proxies of different classes; NaN for a single class.
 
-    Near one all classes point in one direction, and there is nothing to tell them apart by.
+    Near one, all classes point in one direction and cannot be distinguished.
 
     Example:
         >>> mutual_cosine(torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]]]))
@@ -413,13 +416,13 @@ def proxy_radius(pool: Float[Tensor, "c b d"], proxies: Float[Tensor, "c k d"]) 
 
 
 def _proxies(criterion: Criterion) -> Proxies:
-    found = next((module for module in criterion.references if isinstance(module, Proxies)), None)
-    if found is None:
+    proxies = next((module for module in criterion.references if isinstance(module, Proxies)), None)
+    if proxies is None:
         raise InputError(
-            "Chance-constrained proxies need proxies among the references: give the criterion "
+            "Chance-constrained proxies need proxies among the references: pass the criterion "
             "references=[(Proxies(classes, dim, per_class=8), 1.0), (Batch(), 0.1)], for example."
         )
-    return found
+    return proxies
 
 
 def _normalised(vectors: Tensor, criterion: Criterion) -> Tensor:
@@ -430,6 +433,6 @@ def _normalised(vectors: Tensor, criterion: Criterion) -> Tensor:
 
 
 def _moving(model: nn.Module) -> dict[str, Tensor]:
-    """Return what training changes: free parameters, and buffers such as the statistics of batch norm."""
+    """Return the tensors that training changes: trainable parameters, and buffers such as batch norm statistics."""
     free = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     return {**free, **dict(model.named_buffers())}

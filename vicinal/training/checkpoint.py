@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file whose header holds the rest as JSON, written whole or not at all."""
+"""Checkpoints: one safetensors file with the other state as JSON in its header, written atomically."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 VERSION = 4
-MEND = "Put back a copy of it, or start the run anew in another folder."
+RESTORE = "Restore a copy of it, or start a new run in another folder."
 TENSOR = "$tensor"
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write nested dictionaries and lists of tensors, numbers, strings and None.
 
-    The file appears under its name only when it is complete and on disk: a process killed at any moment leaves the
-    former checkpoint or the new one.
+    The file appears under its name only when it is complete and on disk: a process killed at any moment leaves
+    the former checkpoint or the new one.
     """
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps({"version": VERSION, "state": _take_out(state, "", tensors)})
@@ -45,10 +45,10 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     try:
         with replacing_path(path) as partial:
             save_file(tensors, partial, metadata=header)
-    except SafetensorError as error:  # which is how it tells of a full disk
+    except SafetensorError as error:  # raised for a full disk, for example
         raise DataError(
             f"Could not write the checkpoint {path}: {error}.",
-            hint="Free some space or choose another place; the last complete checkpoint is untouched.",
+            hint="Free some space or choose another folder. The last complete checkpoint is unchanged.",
         ) from error
 
 
@@ -56,7 +56,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read what `save_checkpoint` wrote.
 
     Raises:
-        DataError: Where the file is damaged, be it by a single bit, or of another version.
+        DataError: If the file is corrupted or of another version.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -66,22 +66,22 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             version = header["version"]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not a checkpoint of vicinal, or it is damaged: {error}.", hint=MEND) from error
+        raise DataError(f"{path} is not a checkpoint of vicinal, or it is corrupted: {error}.", hint=RESTORE) from error
     if version != VERSION:
         raise DataError(
             f"{path} is a checkpoint of version {version}; this vicinal reads version {VERSION}.",
-            hint="Resume with the vicinal that wrote it, or start the run anew.",
+            hint="Resume with the vicinal that wrote it, or start a new run.",
         )
     if metadata.get("sha256") != _checksum(skeleton, tensors):
-        raise DataError(f"{path} is damaged: its content is not what its checksum says.", hint=MEND)
+        raise DataError(f"{path} is corrupted: its checksum does not match.", hint=RESTORE)
     state: dict[str, Any] = _put_back(header["state"], tensors)
     return state
 
 
 def save_best(files: TrainingFiles, state: Mapping[str, Any], *, step: int, run: str) -> None:
-    """Write the best weights so far, and keep the former ones until a last checkpoint names the new ones.
+    """Write the best weights so far, and keep the former ones until the last checkpoint refers to the new ones.
 
-    A run that is killed between the two goes on from a last checkpoint whose best weights are the former ones.
+    A run that is killed between the two writes resumes from a last checkpoint that refers to the former ones.
     """
     if files.best.exists():
         os.replace(files.best, files.former_best)
@@ -89,10 +89,10 @@ def save_best(files: TrainingFiles, state: Mapping[str, Any], *, step: int, run:
 
 
 def load_best(files: TrainingFiles, *, step: int, run: str) -> dict[str, Any]:
-    """Read the best weights that the last checkpoint names, by its step and its run.
+    """Read the best weights that the last checkpoint refers to, by step and run.
 
     Raises:
-        DataError: Where they are damaged, or of another run or step.
+        DataError: If they are corrupted, or belong to another run or step.
     """
     seen = []
     for path in (files.best, files.former_best):
@@ -105,14 +105,14 @@ def load_best(files: TrainingFiles, *, step: int, run: str) -> dict[str, Any]:
                 return state
             seen.append(f"{path} holds step {state.get('step')} of run {state.get('run')}")
     raise DataError(
-        f"{files.last} belongs to best weights of step {step} of run {run}, which are not in {files.folder}.",
+        f"{files.last} needs the best weights of step {step} of run {run}, which are not in {files.folder}.",
         seen or [f"missing: {files.best}"],
-        f"Put back the {files.best.name} of this run, or start the run anew in another folder.",
+        f"Restore the {files.best.name} of this run, or start a new run in another folder.",
     )
 
 
 def _checksum(skeleton: str, tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of all that a checkpoint holds: one flipped bit anywhere is noticed."""
+    """Return the SHA-256 of the whole content of a checkpoint."""
     digest = hashlib.sha256(skeleton.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -124,7 +124,7 @@ def _checksum(skeleton: str, tensors: Mapping[str, Tensor]) -> str:
 def _take_out(value: Any, where: str, tensors: dict[str, Tensor]) -> Any:
     """Return the value as JSON, with every tensor moved into `tensors` under its path."""
     if isinstance(value, Tensor):
-        name = f"{len(tensors)}{where}"  # numbered, as keys may hold a "/" themselves
+        name = f"{len(tensors)}{where}"  # numbered, because keys may contain "/"
         tensors[name] = value.detach().cpu().contiguous().clone()
         return {TENSOR: name}
     if isinstance(value, dict):
@@ -147,7 +147,7 @@ def _put_back(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def random_state() -> dict[str, Tensor]:
-    """Return the state of torch's own generators (dropout draws from them)."""
+    """Return the state of torch's random generators, which dropout uses."""
     state = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()
@@ -155,7 +155,7 @@ def random_state() -> dict[str, Tensor]:
 
 
 def restore_random_state(state: dict[str, Tensor]) -> None:
-    """Put torch's own generators back where `random_state` found them."""
+    """Restore the state of torch's random generators."""
     torch.set_rng_state(state["cpu"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

@@ -1,4 +1,4 @@
-"""The training loop: one function, visible from the first step to the last."""
+"""The training loop, in one function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vicinal.training.checkpoint import (
 )
 from vicinal.training.log import TIME_USED, Log
 from vicinal.training.optimiser import build_optimiser, learning_rate_factor
-from vicinal.training.processes import asked_to_stop, start_processes
+from vicinal.training.processes import start_processes, stop_requested
 from vicinal.training.settings import Settings
 from vicinal.training.state import Best, Checkpoints, Hook, TrainingFiles, TrainingState
 
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 __all__ = ["Outcome", "Stream", "run_training"]
 
 
-# Where a training loop's batches come from: data, transform and sampler in one.
+# Batches of the training loop: data, transform and sampler.
 
 
 @final
 @dataclass(frozen=True)
 class Stream:
-    """Iterating yields the rest of the sampler's present pass.
+    """Batches of training items; iterating yields the rest of the sampler's current pass.
 
     Attributes:
-        data: The training items.
-        transform: What makes a tensor of one; None for vectors as they are.
-        sampler: Which items form a batch, and where the run is.
-        workers: Processes that decode.
-        seed: Of random transforms.
-        skip_bad: Leave out items that cannot be read.
-        embed: Embeds items of the training set as the sampler's search for hard classes needs them.
+        data: Training items.
+        transform: Function that turns an item into a tensor; None for vectors.
+        sampler: Sampler of the items of each batch.
+        workers: Number of processes that decode images.
+        seed: Seed of random transforms.
+        skip_bad: Whether to leave out unreadable items.
+        embed: Function of the model that embeds the training items, for samplers that search for hard classes.
     """
 
     data: Dataset
@@ -65,7 +65,9 @@ class Stream:
 
     def __post_init__(self) -> None:
         if self.sampler.wants_embeddings and self.embed is None:
-            raise InputError("This sampler searches for hard classes: give the stream embed=, a function of the model.")
+            raise InputError(
+                "This sampler searches for hard classes: pass embed=, a function of the model, to the stream."
+            )
 
     def __iter__(self) -> Iterator[ItemBatch]:
         return batches(
@@ -73,26 +75,26 @@ class Stream:
         )
 
     def embeddings(self, model: nn.Module) -> Tensor | None:
-        """Embed the training items where the sampler searches for hard classes; None where it does not."""
+        """Embed the training items if the sampler searches for hard classes; None if it does not."""
         return self.embed(model) if self.sampler.wants_embeddings and self.embed is not None else None
 
     def observe(self, embeddings: Tensor | None) -> None:
-        """Let the sampler look for the nearest classes anew; every process must give the same embeddings."""
+        """Update the nearest classes of the sampler; every process must pass the same embeddings."""
         if embeddings is not None:
             self.sampler.update(embeddings, torch.from_numpy(self.data.labels))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What training came to.
+    """Result of training.
 
     Attributes:
-        steps: Taken.
-        images: Items seen, over all processes.
-        best_step: The step whose weights the model now has.
-        best_scores: Its scores; empty where nothing was scored.
-        seconds: Time spent, over all parts of an interrupted run.
-        curve: Images seen and the score to choose by, at every evaluation.
+        steps: Number of steps taken.
+        images: Number of training items, over all processes.
+        best_step: Step whose weights the model now has.
+        best_scores: Scores of that step; empty without evaluations.
+        seconds: Training time in seconds, over all parts of an interrupted run.
+        curve: Number of images and the score that selects steps, at every evaluation.
     """
 
     steps: int
@@ -105,14 +107,14 @@ class Outcome:
 
 @dataclass
 class _Session:
-    """What one call of `run_training` has in its hands.
+    """Working state of one call of `run_training`.
 
     Attributes:
-        state: How far the run is, which hooks are shown.
-        parts: Whatever a checkpoint keeps by `state_dict`, by name.
-        hooks: What takes part.
-        checkpoints: Where the run is kept; None keeps nothing on disk.
-        best_weights: The model's weights at the best evaluation so far; empty before the first.
+        state: State of the run, which is passed to hooks.
+        parts: Objects whose `state_dict` a checkpoint saves, by name.
+        hooks: Hooks to call.
+        checkpoints: Files and identity of the run; None writes nothing to disk.
+        best_weights: Weights of the model at the best evaluation so far; empty before the first one.
     """
 
     state: TrainingState
@@ -123,7 +125,7 @@ class _Session:
 
     @property
     def files(self) -> TrainingFiles | None:
-        """Where this process writes; None for all processes but the first."""
+        """Paths that this process writes to; None for all processes except the first."""
         if self.checkpoints is None or not self.state.fabric.is_global_zero:
             return None
         return self.checkpoints.files
@@ -141,23 +143,24 @@ def run_training(
     progress: bool = True,
     fabric: Fabric | None = None,
 ) -> Outcome:
-    """Train a model in place and leave it with its best weights.
+    """Train a model in place and load its best weights at the end.
 
     Args:
-        model: From a batch of the stream to embeddings; its `head`, if it has one, is a parameter group of its own.
+        model: Model that maps a batch of the stream to embeddings; its `head`, if it has one, is a separate parameter
+            group.
         criterion: The loss.
-        stream: Where batches come from.
-        settings: How to train.
-        score: Scores the model, larger is better; `settings.score` chooses the best step and stops early. Without it
-            the last weights are kept.
-        hooks: Take part.
-        checkpoints: Where checkpoints and the log go, and whether to go on from the last one: bit for bit as if the run
-            had never stopped, on a CPU. None keeps nothing on disk.
+        stream: Batches of training items.
+        settings: Settings of the training loop.
+        score: Function that scores the model, larger is better; `settings.score` selects the best step and stops early.
+            Without it, the last weights are kept.
+        hooks: Training hooks.
+        checkpoints: Files of checkpoints and the log, and whether to resume from the last checkpoint. On a CPU, the
+            result of a resumed run equals that of an uninterrupted one, bit for bit. None writes nothing to disk.
         progress: Whether to show a bar.
-        fabric: Devices, precision and processes; made from the settings where none is given.
+        fabric: Devices, precision and processes; by default created from the settings.
 
     Raises:
-        NotFinite: Where the loss is NaN or infinite; the last good checkpoint stays.
+        NotFinite: If the loss is NaN or infinite; the last good checkpoint is kept.
         Interrupted: After Ctrl-C or SIGTERM, when everything is saved.
     """
     fabric = fabric or start_processes(settings)
@@ -165,7 +168,7 @@ def run_training(
     criterion.to(fabric.device)
     network, steered = fabric.setup(model, optimiser)
     state = TrainingState(fabric, model, criterion, settings, scored=score is not None)
-    # The precision knows how float16 training scales the loss.
+    # The precision holds the scale of the loss in float16 training.
     parts = {"model": model, "criterion": criterion, "optimiser": optimiser, "sampler": stream.sampler}
     session = _Session(state, {**parts, "precision": fabric.strategy.precision}, hooks, checkpoints)
     threads = _begin(session)
@@ -175,7 +178,7 @@ def run_training(
     micro = 0
     with (
         _threads(threads),
-        asked_to_stop() as stop,
+        stop_requested() as stop,
         _ended(hooks, state),
         Log(files, step=state.step, steps=settings.steps, seconds=settings.seconds, progress=progress and main) as log,
     ):
@@ -232,14 +235,14 @@ def run_training(
                 if saves:
                     _save(session)
                 log.advance(state.step, state.elapsed)
-                # An evaluation takes long: who asked to stop during one must not wait for the next.
+                # An evaluation takes long, and a request to stop during one must not wait for the next.
                 if evaluates and not stops:
                     stops = fabric.strategy.reduce_boolean_decision(stop(), all=False)
                 if stops:
                     planned = "" if settings.steps is None else f" of {settings.steps}"
                     where = ""
                     if checkpoints is not None:
-                        where = f" It is saved in {checkpoints.files.folder}: go on with --resume (resume=True)."
+                        where = f" It is saved in {checkpoints.files.folder}; continue with --resume (resume=True)."
                     raise Interrupted(f"Stopped at step {state.step}{planned}.{where}")
                 if ends or state.exhausted:
                     break
@@ -258,7 +261,7 @@ def run_training(
 
 
 def _begin(session: _Session) -> int:
-    """Start a run, or go on with one from its last checkpoint; return how many threads it computes with."""
+    """Start a run, or resume it from its last checkpoint; return its number of threads."""
     if session.files is not None:
         session.files.folder.mkdir(parents=True, exist_ok=True)
         remove_partial_files(session.files.folder)
@@ -274,41 +277,41 @@ def _begin(session: _Session) -> int:
     for name, part in session.parts.items():
         part.load_state_dict(former[name])
     restore_random_state(former["random"])
-    state.go_on_from(former["progress"])
+    state.restore(former["progress"])
     for hook, values in zip(resumed, former["hooks"], strict=True):
         hook.load_state_dict(values, state)
     for hook in session.hooks:
         if hook.only_watches:
             hook.start(state)
     if state.best.step:
-        with state.fabric.rank_zero_first():  # which puts them in their place
+        with state.fabric.rank_zero_first():  # which may restore the file
             session.best_weights.update(load_best(files, step=state.best.step, run=state.run)["model"])
-    threads: int = former["threads"]  # sums over other parts of a batch round otherwise
+    threads: int = former["threads"]  # another number would change the rounding of sums
     return threads
 
 
 def _check_same_run(former: Mapping[str, Any], checkpoints: Checkpoints, hooks: int) -> None:
-    """Raise where a checkpoint is of another run than the one that wants to go on from it."""
+    """Raise an error if a checkpoint belongs to another run than the one to resume."""
     folder = checkpoints.files.folder
     if former["identity"] != checkpoints.identity:
         raise InputError(
-            f"The run in {folder} was trained on other data, or on another split of it: give the same data, protocol, "
-            "fold and seed to go on with it, or start a new run in another folder."
+            f"The run in {folder} was trained on other data, or on another split of it: use the same data, protocol, "
+            "fold and seed to resume it, or start a new run in another folder."
         )
     if former["recipe"] != checkpoints.recipe:
         raise InputError(
-            f"The run in {folder} was started with other settings than its recipe.toml has now: put back that file, or "
+            f"The run in {folder} was started with other settings than its recipe.toml has now: restore that file, or "
             "start a new run in another folder."
         )
     if len(former["hooks"]) != hooks:
         raise InputError(
-            f"The run in {folder} was started with {len(former['hooks'])} hooks; got {hooks}: give the same ones, in "
-            "the same order, to go on with it."
+            f"The run in {folder} was started with {len(former['hooks'])} hooks; got {hooks}: pass the same ones, in "
+            "the same order, to resume it."
         )
 
 
 def _save(session: _Session) -> None:
-    """Write the last checkpoint; of all processes the first does."""
+    """Write the last checkpoint, in the first process only."""
     files, checkpoints = session.files, session.checkpoints
     if files is None or checkpoints is None:
         return
@@ -325,7 +328,7 @@ def _save(session: _Session) -> None:
 
 
 def _evaluate(session: _Session, scores: Mapping[str, float], log: Log) -> None:
-    """Take note of new scores: remember the weights if they are the best so far, and let hooks look."""
+    """Process new scores: save the weights if they are the best so far, and call hooks."""
     state, settings = session.state, session.state.settings
     value = look_up("score", settings.score, scores)
     state.curve.append((state.images, value))
@@ -352,7 +355,7 @@ def _write(log: Log, session: _Session, values: Mapping[str, float]) -> None:
 
 @contextmanager
 def _ended(hooks: Sequence[Hook], state: TrainingState) -> Iterator[None]:
-    """Tell hooks that training has ended, however it did."""
+    """Call the `end` of hooks when training ends, even with an error."""
     try:
         yield
     finally:
@@ -362,7 +365,7 @@ def _ended(hooks: Sequence[Hook], state: TrainingState) -> Iterator[None]:
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
-    """Compute with as many threads as the run was begun with."""
+    """Use the number of threads that the run was started with."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -372,7 +375,7 @@ def _threads(number: int) -> Iterator[None]:
 
 
 def _prepare_step(network: nn.Module, optimiser: Any, state: TrainingState, time_used: float | None) -> None:
-    """Set learning rates, hold back what is not trained in the warm-up, add weight decay, and clip gradients."""
+    """Set learning rates, drop gradients that the warm-up does not use, add weight decay, and clip gradients."""
     settings, fabric = state.settings, state.fabric
     factor = learning_rate_factor(state.step, settings, [value for _, value in state.curve], time_used)
     for group in optimiser.param_groups:
@@ -393,7 +396,7 @@ def _every(steps: int, step: int) -> bool:
 
 
 def _check_weights(model: nn.Module, criterion: nn.Module) -> None:
-    """Raise `NotFinite` where weights are spoilt, so that no checkpoint is written over a good one."""
+    """Raise `NotFinite` if weights are not finite, so that no good checkpoint is overwritten."""
     for part in (model, criterion):
         for name, parameter in part.named_parameters():
             if not torch.isfinite(parameter.detach().sum(dtype=torch.float64)):
@@ -402,7 +405,7 @@ def _check_weights(model: nn.Module, criterion: nn.Module) -> None:
 
 @contextmanager
 def _explained(step: int, items: torch.Tensor, settings: Settings, files: TrainingFiles | None) -> Iterator[None]:
-    """Say where and most likely why a number was not finite, and what is left."""
+    """Add the step, the likely reason and the last good checkpoint to `NotFinite` errors."""
     try:
         yield
     except NotFinite as error:

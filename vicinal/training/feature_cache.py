@@ -1,4 +1,4 @@
-"""Frozen features: computed once, kept on disk by content, so that what comes behind them trains in seconds."""
+"""Frozen features: computed once and cached on disk by content, so that the rest of a network trains in seconds."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ __all__ = [
 ]
 
 
-# Rows of features in a file that is filled as they arrive: it survives a kill, and damage is noticed.
+# Rows of features in a file that is written row by row; a killed process loses no rows, and corruption is detected.
 #
-# A finished file is a NumPy array with the SHA-256 of all its bytes behind it: `numpy.load` reads it, mapped or not.
-# While it is filled its name ends in `.part`, and beside it a `.rows` file says which rows are there: for each its
-# number and the checksum of its bytes, so that a row counts only if it arrived whole.
+# A finished file is a NumPy array followed by the SHA-256 of all its bytes: `numpy.load` reads it, mapped or not. While
+# it is incomplete, its name ends in `.part`, and a `.rows` file next to it lists the rows that are present: the number
+# of each and the checksum of its bytes, so that incomplete rows are ignored.
 
 ENTRY = struct.Struct("<II")  # number of the row, checksum of its bytes
 DIGEST = hashlib.sha256().digest_size
@@ -56,7 +56,7 @@ Rows = npt.NDArray[np.floating[Any]]
 
 
 def read_rows(path: Path, shape: tuple[int, int], dtype: npt.DTypeLike) -> Rows | None:
-    """Return a finished file's rows, mapped into memory; None if it is absent, damaged or of another shape."""
+    """Return a finished file's rows, memory-mapped; None if it is missing, corrupted or of another shape."""
     head, size = _layout(shape, dtype)
     try:
         if path.stat().st_size != size + DIGEST:
@@ -67,25 +67,25 @@ def read_rows(path: Path, shape: tuple[int, int], dtype: npt.DTypeLike) -> Rows 
         rows = np.memmap(path, dtype=dtype, mode="r", offset=len(head), shape=shape)
     except OSError:
         return None
-    with suppress(OSError):  # of a process that was killed when the file had its name already
+    with suppress(OSError):  # left by a process that was killed after renaming the file
         path.with_suffix(".rows").unlink(missing_ok=True)
     return rows
 
 
 @contextmanager
 def explaining(folder: Path) -> Iterator[None]:
-    """Say what can be done where a folder of features cannot be written to."""
+    """Replace errors of writing to a folder of features by a message with a hint."""
     try:
         yield
     except OSError as error:
         raise DataError(
-            f"Could not keep features in {folder}: {error}.",
-            hint="Free some space, or name another folder in VICINAL_CACHE; what was stored is kept.",
+            f"Could not cache features in {folder}: {error}.",
+            hint="Free some space, or set VICINAL_CACHE to another folder; stored features are kept.",
         ) from error
 
 
 def _layout(shape: tuple[int, int], dtype: npt.DTypeLike) -> tuple[bytes, int]:
-    """Return what a NumPy file of this kind begins with, and its length."""
+    """Return the header of a NumPy file with such an array, and the length of the file."""
     head = BytesIO()
     np.lib.format.write_array_header_1_0(
         head, {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
@@ -104,12 +104,12 @@ def _digest(file: BinaryIO, size: int) -> bytes:
 
 @final
 class ArrivingRows:
-    """The rows of one file while they arrive, by one process at a time; those of a killed process count.
+    """An incomplete file of rows, written by one process at a time; rows of a killed process are reused.
 
     Args:
-        path: Where the finished file will be.
-        shape: Rows and numbers per row.
-        dtype: Of the numbers.
+        path: Path of the finished file.
+        shape: Number of rows, and of numbers per row.
+        dtype: Type of the numbers.
     """
 
     def __init__(self, path: Path, shape: tuple[int, int], dtype: npt.DTypeLike) -> None:
@@ -117,12 +117,12 @@ class ArrivingRows:
         self._part, self._entries = path.with_suffix(".part"), path.with_suffix(".rows")
         self._head, self._size = _layout(shape, dtype)
         self._row_size = shape[1] * self.dtype.itemsize
-        self.present = self._found()
-        if self.present.all():  # a process was killed after the last row, before the file had its name
+        self.present = self._present_rows()
+        if self.present.all():  # a process was killed between the last row and the renaming
             with explaining(path.parent):
                 self._finish()
 
-    def _found(self) -> npt.NDArray[np.bool_]:
+    def _present_rows(self) -> npt.NDArray[np.bool_]:
         present = np.zeros(self.shape[0], dtype=bool)
         with suppress(OSError), self._part.open("rb") as part:
             entries = self._entries.read_bytes()
@@ -136,11 +136,11 @@ class ArrivingRows:
 
     @property
     def missing(self) -> npt.NDArray[np.int64]:
-        """The rows that are still to come."""
+        """Numbers of the missing rows."""
         return np.flatnonzero(~self.present)
 
     def put(self, numbers: Sequence[int] | npt.NDArray[np.int64], rows: Rows) -> None:
-        """Store some rows; when this returns, a kill does not lose them. The last ones finish the file."""
+        """Store some rows, which survive if the process is killed afterwards. The last ones complete the file."""
         with explaining(self.path.parent):
             fresh = not self.present.any()
             with self._part.open("wb" if fresh else "r+b") as part, self._entries.open("wb" if fresh else "ab") as log:
@@ -154,7 +154,7 @@ class ArrivingRows:
                     part.seek(len(self._head) + int(number) * self._row_size)
                     part.write(content)
                     entries += ENTRY.pack(int(number), zlib.crc32(content))
-                part.flush()  # the rows first: an entry without its row would be found out, but cost a computation
+                part.flush()  # rows first: an entry without its row would be detected, and the row computed again
                 log.write(entries)
             self.present[np.asarray(numbers, dtype=np.int64)] = True
             if self.present.all():
@@ -173,17 +173,17 @@ class ArrivingRows:
         self._entries.unlink(missing_ok=True)
 
 
-Kept = Literal["float32", "float16"]
+Precision = Literal["float32", "float16"]
 Features = npt.NDArray[np.floating[Any]]
 
 BATCH_SIZE = 32  # items per forward pass, at most; a batch may hold items of many classes
-IN_MEMORY = 1 << 28  # bytes; larger arrays are mapped from a file, so that they need no memory
+IN_MEMORY = 1 << 28  # bytes; larger arrays are memory-mapped
 
 
 @final
 @dataclass(frozen=True)
 class _Part:
-    """The features of one class in one copy: a file."""
+    """File with the features of one copy of one class."""
 
     path: Path
     items: npt.NDArray[np.int64]
@@ -200,39 +200,39 @@ def frozen_features(
     train_stages: int = 0,
     cache: Path | None = None,
     workers: int = 0,
-    precision: Kept = "float32",
+    precision: Precision = "float32",
     engine: EngineName = "auto",
     progress: bool = True,
 ) -> Features:
-    """Return the pooled features of every item, or the maps before its last stages, several times if they are random.
+    """Return the pooled features of every item, or the maps before the last stages, for one or several copies.
 
-    The features of a class are a file named by the hash of all that they depend on (items, weights, transform,
-    pooling), so that every loss, seed and split of the same data finds them. Rows are stored as they arrive: a run that
-    was killed goes on with the row it was at. A file that is damaged is computed again. Of several processes that want
-    the same features one computes them, and the others wait for it.
+    The features of a class are in a file named by the hash of everything that they depend on (items, weights,
+    transform, pooling), so that every loss, seed and split of the same data reuses them. Rows are stored one by one: a
+    killed run resumes with the next row. A corrupted file is computed again. If several processes need the same
+    features, one computes them and the others wait.
 
     Args:
-        embedder: Its backbone and pooling are used, its head is not.
-        data: The items.
-        transform: From an item to a tensor.
-        copies: How many random versions of each item.
-        train_stages: How many of the backbone's last stages are left out; 0 gives pooled features.
-        cache: Where to keep them, by default `cache_folder()`.
-        workers: Threads that open items and run the network, if more than one per core are wanted.
-        precision: "float16" takes half the space, on disk and in the array that is returned.
-        engine: What runs the network, as in `Embedder.encode`.
+        embedder: Embedder whose backbone and pooling are used, but not its head.
+        data: Items.
+        transform: Function that turns an item into a tensor.
+        copies: Number of random versions of each item.
+        train_stages: Number of the backbone's last stages to leave out; 0 returns pooled features.
+        cache: Folder of the cache, by default `cache_folder()`.
+        workers: Number of threads that open items and run the network; at least one per core.
+        precision: Number format, on disk and in the returned array; "float16" takes half the space.
+        engine: Engine that runs the network, as in `Embedder.encode`.
         progress: Whether to show a bar.
 
     Returns:
         Features of shape [items, copies, channels], or maps of shape [items, copies, channels, height, width]; a large
-        array is mapped from a file and needs no memory.
+        array is memory-mapped.
     """
     if precision not in ("float32", "float16"):
         raise UnknownName("precision", precision, ("float32", "float16"))
     folder = (cache or cache_folder()) / "features"
     with explaining(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    network, about = _standing_still(embedder, transform, train_stages, precision)
+    network, about = _frozen_part(embedder, transform, train_stages, precision)
     shape = _shape(network[0], data, transform) if train_stages else (embedder.backbone.channels,)
     features = _room_for((len(data), copies, math.prod(shape)), precision, folder)
     left = _fill(features, _parts(data, copies, about, folder))
@@ -242,12 +242,14 @@ def frozen_features(
             _compute(network, data, transform, left, features, workers, engine, progress)
             left = _fill(features, left)
     if left:
-        raise DataError(f"{left[0].path} was damaged or removed as soon as it was written.", hint="Run this again.")
+        raise DataError(
+            f"{left[0].path} was corrupted or removed immediately after it was written.", hint="Run this again."
+        )
     return features.reshape(len(data), copies, *shape)
 
 
-def usual_precision(train_stages: int) -> Kept:
-    """Return in what training keeps features: vectors whole, and maps, which are large, in half the space.
+def usual_precision(train_stages: int) -> Precision:
+    """Return the precision of cached features: float32 for vectors, and float16 for maps, which are large.
 
     Example:
         >>> usual_precision(0), usual_precision(2)
@@ -264,41 +266,41 @@ def missing_features(
     copies: int = 1,
     train_stages: int = 0,
     cache: Path | None = None,
-    precision: Kept = "float32",
+    precision: Precision = "float32",
 ) -> npt.NDArray[np.int64]:
     """Return the positions of the items whose features `frozen_features` would compute, once for each copy.
 
     Features are cached per class, so all items of a class are missing or none. The arguments are those of
     `frozen_features`.
     """
-    _, about = _standing_still(embedder, transform, train_stages, precision)
+    _, about = _frozen_part(embedder, transform, train_stages, precision)
     parts = _parts(data, copies, about, (cache or cache_folder()) / "features")
     return np.concatenate([np.empty(0, np.int64), *(part.items for part in parts if not part.path.exists())])
 
 
-def _standing_still(
-    embedder: Embedder, transform: Callable[..., Tensor] | None, train_stages: int, precision: Kept
+def _frozen_part(
+    embedder: Embedder, transform: Callable[..., Tensor] | None, train_stages: int, precision: Precision
 ) -> tuple[nn.Sequential, dict[str, Any]]:
-    """Return the part that stands still with what makes rows of its output, and all that rows depend on but items."""
-    behind: dict[str, Any]
-    if train_stages == 0:  # a head that only pools: the network ends where the features are
+    """Return the frozen part with its pooling or flattening, and everything except items that features depend on."""
+    output: dict[str, Any]
+    if train_stages == 0:  # a head that only pools
         pooling = Head(embedder.backbone.channels, None, pooling=embedder.head.pooling, normalisation="none")
-        network, behind = nn.Sequential(embedder.backbone, pooling), {"pooling": embedder.head.pooling}
+        network, output = nn.Sequential(embedder.backbone, pooling), {"pooling": embedder.head.pooling}
     else:
         trunk, _ = cut(embedder.backbone, train_stages)
-        network, behind = nn.Sequential(trunk, nn.Flatten()), {"stages": trunk.names}
+        network, output = nn.Sequential(trunk, nn.Flatten()), {"stages": trunk.names}
     about = {
         "backbone": [embedder.name, embedder.options] if embedder.name else outline(embedder.backbone),
         "weights": _hash_of_weights(network[0]),
         "transform": None if transform is None else describe(transform),  # type: ignore[arg-type]
-        **behind,
+        **output,
         "precision": precision,
     }
     return network, about
 
 
 def _shape(trunk: nn.Module, data: Dataset, transform: Callable[..., Tensor] | None) -> tuple[int, ...]:
-    """Return the shape of an item's maps, which depends on what the transform makes of it."""
+    """Return the shape of an item's maps, which depends on the transform."""
     if transform is None:
         raise InputError(f"{data.name} holds {data.kind} without a transform: only images have maps.")
     item = open_items(data, transform, [0], [(0,)]).to(device_of(trunk))
@@ -321,14 +323,14 @@ def _hash(about: dict[str, Any]) -> str:
 
 @contextmanager
 def _alone(path: Path, name: str, progress: bool) -> Iterator[None]:
-    """Hold a lock, which the system frees if this process is killed."""
+    """Hold a lock, which the system releases if this process is killed."""
     lock = FileLock(path)
     with explaining(path.parent):
         try:
             lock.acquire(timeout=0)
         except Timeout:
             if progress:
-                Console(stderr=True).print(f"features of {name}: another process computes them; waiting for it")
+                Console(stderr=True).print(f"features of {name}: waiting for another process that computes them")
             lock.acquire()
     try:
         yield
@@ -346,7 +348,7 @@ def _compute(
     engine: str,
     progress: bool,
 ) -> None:
-    """Compute the rows that are missing, in batches that take no notice of where a class ends."""
+    """Compute the missing rows, in batches that may contain several classes."""
     stores = [ArrivingRows(part.path, (len(part.items), like.shape[2]), like.dtype) for part in parts]
     which = np.repeat(np.arange(len(parts)), [len(store.missing) for store in stores])
     rows = np.concatenate([store.missing for store in stores]) if stores else np.empty(0, dtype=np.int64)
@@ -374,26 +376,26 @@ def _compute(
     )
     for positions, features in computed:
         if np.abs(features).max(initial=0) > np.finfo(like.dtype).max:
-            raise DataError(f"Features of {data.name} are too large for {like.dtype}.", hint="Keep them in float32.")
+            raise DataError(f"Features of {data.name} are too large for {like.dtype}.", hint="Use precision='float32'.")
         span = slice(positions.start, positions.stop)
         for part in np.unique(which[span]):
             of_part = which[span] == part
             stores[part].put(rows[span][of_part], features[of_part])
 
 
-def _room_for(shape: tuple[int, int, int], precision: Kept, folder: Path) -> Features:
-    """Return an array to be filled: in memory, or if it is large in a file without a name, which goes when it does."""
+def _room_for(shape: tuple[int, int, int], precision: Precision, folder: Path) -> Features:
+    """Return an empty array: in memory, or if it is large in a temporary file, which is removed with the array."""
     size = math.prod(shape) * np.dtype(precision).itemsize
     if size <= IN_MEMORY:
         return np.empty(shape, dtype=precision)
     with explaining(folder), tempfile.TemporaryFile(dir=folder) as file:
-        if hasattr(os, "posix_fallocate"):  # a full disk is told here; later it would end the process
+        if hasattr(os, "posix_fallocate"):  # reports a full disk here; a later write would crash the process
             os.posix_fallocate(file.fileno(), 0, size)
         return np.memmap(file, dtype=precision, mode="r+", shape=shape)
 
 
 def _fill(features: Features, parts: Iterable[_Part]) -> list[_Part]:
-    """Copy the rows of all files that are there and whole; return the other files."""
+    """Copy the rows of all intact files; return the missing or corrupted ones."""
     left = []
     for part in parts:
         rows = read_rows(part.path, (len(part.items), features.shape[2]), features.dtype)
@@ -415,8 +417,8 @@ class OneOf:
     """Picks one of an item's copies at random: the transform of a dataset made by `with_features`.
 
     Attributes:
-        copies: Of each item.
-        shape: Of a copy, where it is no vector.
+        copies: Number of copies of each item.
+        shape: Shape of a copy, if it is not a vector.
     """
 
     copies: int
@@ -427,7 +429,7 @@ class OneOf:
         return self.rows(vector[None], np.zeros(1, dtype=np.int64), rng)[0]
 
     def rows(self, vectors: Features, items: npt.NDArray[np.int64], rng: np.random.Generator) -> Tensor:
-        """Return one copy of each of several items; of vectors mapped from a file no other copy is read."""
+        """Return one copy of each of several items; other copies in a memory-mapped file are not read."""
         chosen = rng.integers(self.copies, size=len(items))
         of_each = vectors.reshape(len(vectors), self.copies, -1)[items, chosen]
         return torch.from_numpy(of_each).float().reshape(len(items), *self.shape)

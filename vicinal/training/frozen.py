@@ -1,4 +1,4 @@
-"""An embedder whose backbone stands still, all of it or its trunk: that part is run once, and the rest is trained."""
+"""An embedder with a frozen backbone or trunk: the frozen part is run once, and the rest is trained."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vicinal.embedder.encode import BatchOptions, embed_in_batches
 from vicinal.embedder.engines import EngineName
 from vicinal.embedder.head import principal_axes
 from vicinal.errors import InputError
-from vicinal.training.feature_cache import Features, Kept, OneOf, frozen_features, usual_precision, with_features
+from vicinal.training.feature_cache import Features, OneOf, Precision, frozen_features, usual_precision, with_features
 
 __all__ = ["FrozenEmbedder", "Trainee", "TrainingItems", "start_at_principal_axes", "training_items"]
 
@@ -31,14 +31,14 @@ ROWS = 8192  # features that go through the head at a time
 @final
 @dataclass(frozen=True)
 class _Source:
-    """Where the features of a frozen embedder come from. As it is no module, the embedder in it is not trained.
+    """Source of the features of a frozen embedder. It is not a module, so that its embedder is not trained.
 
     Attributes:
-        embedder: The whole embedder.
-        train_stages: Stages at its end that are trained, and whose input the features are.
-        cache: Where features are kept, by default the user's cache folder.
-        workers: Processes that decode.
-        precision: In which features are kept.
+        embedder: Complete embedder.
+        train_stages: Number of its last stages that are trained; the features are their input.
+        cache: Folder of cached features, by default the user's cache folder.
+        workers: Number of processes that decode images.
+        precision: Precision of the cached features.
         progress: Whether to show a bar while features are computed.
     """
 
@@ -46,7 +46,7 @@ class _Source:
     train_stages: int
     cache: Path | None
     workers: int
-    precision: Kept
+    precision: Precision
     progress: bool
 
     def features(self, data: Dataset, transform: Callable[..., Tensor] | None, copies: int = 1) -> Features:
@@ -65,16 +65,16 @@ class _Source:
 
 @final
 class FrozenEmbedder(nn.Module):
-    """Works as an embedder does, on what the part of it that stands still has made of the items, kept on disk.
+    """An embedder that takes the cached output of its frozen part as input.
 
     Args:
-        embedder: The first stages that it has frozen are the part that stands still. The other stages and the head are
-            part of this module, and trained in place.
-        cache: Where features are kept, by default the user's cache folder.
-        workers: Processes that decode.
-        precision: In which features are kept; by default float32 for vectors and float16 for maps.
+        embedder: Embedder whose frozen first stages are the frozen part. The other stages and the head are part of this
+            module, and trained in place.
+        cache: Folder of cached features, by default the user's cache folder.
+        workers: Number of processes that decode images.
+        precision: Precision of the cached features; by default float32 for vectors and float16 for maps.
         progress: Whether to show a bar while features are computed.
-        known: Gives the features of items in their stead, where they are known already.
+        known: Function that returns the features of items if they are already computed.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class FrozenEmbedder(nn.Module):
         *,
         cache: Path | None = None,
         workers: int = 0,
-        precision: Kept | None = None,
+        precision: Precision | None = None,
         progress: bool = True,
         known: Callable[[Dataset], Features] | None = None,
     ) -> None:
@@ -99,16 +99,16 @@ class FrozenEmbedder(nn.Module):
 
     @property
     def distance(self) -> str:
-        """How its embeddings are compared."""
+        """Distance between its embeddings."""
         return self._source.embedder.distance
 
     @property
     def device(self) -> torch.device:
-        """Where the trained part is."""
+        """Device of the trained part."""
         return self._source.embedder.device
 
     def train(self, mode: bool = True) -> FrozenEmbedder:
-        """Set training or evaluation mode, except for what the embedder has frozen."""
+        """Set training or evaluation mode, except for frozen parts."""
         super().train(mode)
         self._source.embedder.train(mode)
         return self
@@ -118,30 +118,30 @@ class FrozenEmbedder(nn.Module):
         return self.head(self.rest(channels_last(features)))
 
     def unnormalised(self, features: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """Return what `forward` normalises."""
+        """Return the embeddings before normalisation."""
         return self.head.unnormalised(self.rest(channels_last(features)))
 
     def encode(self, data: Dataset, *, engine: EngineName = "auto") -> Float32[np.ndarray, "n d"]:
         """Embed items by their features, in evaluation mode and without gradients.
 
         Args:
-            data: The items.
-            engine: As in `Embedder.encode`, for the trained stages; a head alone is one product of matrices.
+            data: Items to embed.
+            engine: Engine of the trained stages, as in `Embedder.encode`; a head alone is one matrix product.
         """
         return self._embedded(data, self.head, engine)
 
     def pooled(self, data: Dataset, *, engine: EngineName = "auto") -> Float32[np.ndarray, "n c"]:
-        """Return the pooled features of items, from which the head makes their embeddings."""
+        """Return the pooled features of items, the input of the head."""
         channels = self._source.embedder.backbone.channels
         return self._embedded(data, Head(channels, None, pooling=self.head.pooling, normalisation="none"), engine)
 
     def features_of(self, data: Dataset, transform: Callable[..., Tensor] | None, copies: int) -> tuple[Dataset, OneOf]:
-        """Return a dataset whose items are the features of several versions of each, and what picks one of them."""
+        """Return a dataset with the features of several versions of each item, and a transform that picks one."""
         features = self._source.features(data, transform, copies)
         return with_features(data, features), OneOf(copies, features.shape[2:])
 
     def _embedded(self, data: Dataset, head: Head, engine: EngineName) -> Float32[np.ndarray, "n d"]:
-        if data not in self._plain:  # every evaluation asks for the same ones, and looking them up reads every item
+        if data not in self._plain:  # every evaluation needs the same features, and a lookup reads every item
             self._plain[data] = self._features(data)
         features = self._plain[data]
         parts = embed_in_batches(
@@ -161,14 +161,12 @@ class FrozenEmbedder(nn.Module):
 
 
 def _trained_stages(embedder: Embedder) -> int:
-    """Return how many stages there are from the first that is not frozen as a whole."""
+    """Return the number of stages from the first that is not completely frozen."""
     stages = list(embedder.backbone.stages.values())
     for standing, names in enumerate(stages):
         if not set(names) <= set(embedder.frozen):
             if standing == 0:
-                raise InputError(
-                    "No stage of this embedder stands still: call embedder.freeze(train_stages=...) first."
-                )
+                raise InputError("No stage of this embedder is frozen: call embedder.freeze(train_stages=...) first.")
             return len(stages) - standing
     return 0
 
@@ -177,7 +175,7 @@ Trainee = Embedder | FrozenEmbedder
 
 
 class TrainingItems(NamedTuple):
-    """What a model is trained on: items, and the transform that makes a tensor of one (None for vectors)."""
+    """Input of training: items, and the transform that turns an item into a tensor (None for vectors)."""
 
     data: Dataset
     transform: Callable[..., Tensor] | None
@@ -186,30 +184,30 @@ class TrainingItems(NamedTuple):
 def training_items(
     model: Trainee, data: Dataset, transform: Callable[..., Tensor] | None, copies: int = 1
 ) -> TrainingItems:
-    """Return what a model is trained on: the items and their transform, or their features and a choice among copies."""
+    """Return the input of training: the items and their transform, or their features and a choice of copies."""
     if isinstance(model, FrozenEmbedder):
         return TrainingItems(*model.features_of(data, transform, copies))
     return TrainingItems(data, transform)
 
 
-# Where a head starts: at random, or as the principal axes of the features that it will see.
+# Initialisation of the head: random, or the principal axes of its input features.
 
 
 def start_at_principal_axes(model: Trainee, data: Dataset) -> None:
-    """Let the head of a model centre features and keep their principal axes: training starts from PCA.
+    """Initialise the head of a model with the mean and principal axes of features, so that training starts from PCA.
 
     Args:
-        model: Whose head has a linear map with a bias.
-        data: The items to train on.
+        model: Model whose head has a linear map with a bias.
+        data: Training items.
     """
     linear = model.head.linear
     if linear is None or linear.bias is None or linear.out_features > linear.in_features:
         size = "none" if linear is None else f"{linear.in_features} to {linear.out_features}"
         bias = "" if linear is None or linear.bias is not None else " without a bias"
-        mended = "head_bias = true" if bias else "a smaller dim"
+        instead = "head_bias = true" if bias else "a smaller dim"
         raise InputError(
-            "A head that starts at principal axes maps features to as many numbers or fewer, with a bias that centres "
-            f"them; got {size}{bias}: give {mended}, or head_start = 'random'."
+            "A head that starts at principal axes needs at most as many outputs as features, and a bias that centres "
+            f"them; got {size}{bias}: use {instead}, or head_start = 'random'."
         )
     if isinstance(model, FrozenEmbedder):
         features = model.pooled(data, engine="folded")
@@ -217,8 +215,8 @@ def start_at_principal_axes(model: Trainee, data: Dataset) -> None:
         pooling, transform = model.head.pooling, model.transform
         bare = Embedder(model.backbone, dim=None, pooling=pooling, normalisation="none", transform=transform)
         features = bare.encode(data, engine="folded")
-    principal = principal_axes(features)
-    axes = torch.from_numpy(principal.axes[: linear.out_features].copy())
+    principal = principal_axes(features, linear.out_features)
+    axes = torch.from_numpy(principal.axes)
     with torch.no_grad():
         linear.weight.copy_(axes)
         linear.bias.copy_(-axes @ torch.from_numpy(principal.mean))

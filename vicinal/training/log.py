@@ -1,4 +1,4 @@
-"""What a run says while it runs: JSON lines on disk, a progress bar, and TensorBoard as a hook."""
+"""Logs of a run: JSON lines on disk, a progress bar, and TensorBoard as a hook."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from vicinal.training.state import Hook, TrainingFiles, TrainingState
 
 __all__ = ["TIME_USED", "Log", "TensorBoard", "read_log"]
 
-TIME_USED = "time used"  # share of the time of a run that has a limit of it
+TIME_USED = "time used"  # used share of the time limit
 SHOWN = {"loss": "loss {:.4f}", "score": "score {:.4f}", "images_per_second": "{:.0f} images/s"}
 
 
 @final
 class Log:
-    """The log of a run, which a resumed run goes on with as if it had never stopped.
+    """The log of a run; a resumed run continues it.
 
     Args:
-        files: Where it goes; None writes nothing.
-        step: Lines of later steps, left by a run that was killed after its last checkpoint, are taken out.
-        steps: How many there will be; None where time alone ends them.
-        seconds: Of training at most.
-        progress: Whether to show a bar on standard error, or lines where that is no terminal.
+        files: Paths of the run; None writes nothing.
+        step: Step to continue from; lines of later steps are removed.
+        steps: Total number of steps; None if only time limits them.
+        seconds: Limit of the training time in seconds.
+        progress: Whether to show progress on standard error.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class Log:
     ) -> None:
         self._file = None if files is None else files.log
         if self._file is not None:
-            kept = [line for line in read_log(self._file) if line["step"] <= step]
-            write_atomically(self._file, "".join(map(_written, kept)))
+            lines = [line for line in read_log(self._file) if line["step"] <= step]
+            write_atomically(self._file, "".join(map(_written, lines)))
         self._bar = LiveBar(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -67,12 +67,12 @@ class Log:
         self._bar.stop()
 
     def advance(self, step: int, seconds: float = 0.0) -> None:
-        """Move the bar to a step, or to the seconds of training where time alone ends it."""
+        """Move the bar to a step, or to the training time if only time limits the run."""
         completed = round(seconds) if self._by_time else step
         self._bar.update(self._task, completed=completed, facts="  ".join(self._facts.values()))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Add a line to the log; numbers that are not finite become null, as JSON has no word for them."""
+        """Add a line to the log; numbers that are not finite become null, because JSON cannot represent them."""
         for name, form in SHOWN.items():
             if name in values:
                 self._facts[name] = form.format(values[name])
@@ -89,18 +89,18 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read losses and scores by step; a line that a killed process left half-written is passed over.
+    """Read losses and scores by step; an incomplete line, left by a killed process, is ignored.
 
     Raises:
-        DataError: Where a line is not what was written.
+        DataError: If a line is corrupted.
     """
     lines = []
     for number, text in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
         content, seal = unsealed(text)
         if seal == "damaged":
             raise DataError(
-                f"Line {number} of {path} is damaged: its content is not what its checksum says.",
-                hint="Put back a copy of the file, or delete that line: the curves then have one point less.",
+                f"Line {number} of {path} is corrupted: its checksum does not match.",
+                hint="Restore a copy of the file, or delete that line; the curves then lack one point.",
             )
         if seal == "sealed":
             lines.append(json.loads(content))
@@ -113,11 +113,11 @@ def _written(line: Mapping[str, Any]) -> str:
 
 @final
 class TensorBoard(Hook):
-    """Writes what is logged as TensorBoard events: `fit(folder="run", hooks=[TensorBoard("run")])`.
+    """Writes the log as TensorBoard events: `fit(folder="run", hooks=[TensorBoard("run")])`.
 
     Args:
-        folder: Folder of the run; events go into `tensorboard/` in it. Those of later steps, left by a run that was
-            killed after its last checkpoint, are taken out.
+        folder: Folder of the run; events are written to its subfolder `tensorboard`. Events of later steps, left by a
+            run that was killed after its last checkpoint, are removed.
     """
 
     only_watches = True
@@ -127,18 +127,18 @@ class TensorBoard(Hook):
         self._writer: Any = None
 
     def start(self, state: TrainingState) -> None:
-        """Open the file of events, in the first process alone."""
+        """Open the event file, in the first process only."""
         if state.fabric.is_global_zero:
             self._writer = _summary_writer()(str(self._folder), purge_step=state.step + 1)
 
     def on_log(self, state: TrainingState, values: Mapping[str, float]) -> None:
-        """Write numbers by their names."""
+        """Write the values by name."""
         if self._writer is not None:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, state.step)
 
     def end(self, state: TrainingState) -> None:
-        """Close the file of events."""
+        """Close the event file."""
         if self._writer is not None:
             self._writer.close()
 

@@ -17,10 +17,10 @@ __all__ = ["build_optimiser", "learning_rate_factor", "parameter_groups", "plate
 
 
 def parameter_groups(model: nn.Module, criterion: Criterion, settings: Settings) -> list[dict[str, Any]]:
-    """Split all that is trained into groups: backbone and head, with and without weight decay, and the criterion's own.
+    """Return parameter groups: backbone and head, with and without weight decay, and those of the criterion.
 
-    Each group carries its `base` learning rate, from which a schedule computes the present one, whether it is trained
-    during the warm-up, and the `decay` that is added to its gradients where the optimiser's own comes too late.
+    Each group has its `base` learning rate, which the schedule multiplies, whether it is trained during the warm-up,
+    and the `decay` that is added to its gradients before clipping.
     """
     head = {id(parameter) for parameter in getattr(model, "head", model).parameters()}
     parts: dict[tuple[bool, bool], list[nn.Parameter]] = {}
@@ -48,7 +48,7 @@ def parameter_groups(model: nn.Module, criterion: Criterion, settings: Settings)
     ]
     if not groups:
         raise InputError(
-            "Every parameter is frozen: nothing would be trained. Free some, or give the embedder a head (dim=)."
+            "All parameters are frozen, so nothing would be trained. Unfreeze some, or give the embedder a head (dim=)."
         )
     for group in groups:
         group["decay"] = group["weight_decay"] if settings.decay_before_clipping else 0.0
@@ -57,9 +57,9 @@ def parameter_groups(model: nn.Module, criterion: Criterion, settings: Settings)
 
 
 def build_optimiser(model: nn.Module, criterion: Criterion, settings: Settings) -> torch.optim.Optimizer:
-    """Return the optimiser that the settings name, over all parameter groups."""
+    """Return the optimiser of the settings for all parameter groups."""
     groups = parameter_groups(model, criterion, settings)
-    # In one pass over memory, which many proxies feel; but gradients of float16 could not be clipped.
+    # Fused optimisers are faster with many proxies, but cannot clip gradients of float16.
     fused = settings.precision != "16-mixed"
     if settings.optimiser == "sgd":
         return torch.optim.SGD(groups, lr=settings.learning_rate, momentum=0.9, fused=fused)
@@ -70,14 +70,14 @@ def build_optimiser(model: nn.Module, criterion: Criterion, settings: Settings) 
 def learning_rate_factor(
     step: int, settings: Settings, scores: Sequence[float] = (), time_used: float | None = None
 ) -> float:
-    """Return what the schedule multiplies base learning rates by at a step.
+    """Return the factor of the base learning rates at a step.
 
     Args:
-        step: Steps taken before it.
-        settings: Which schedule, and of how many steps.
-        scores: Of all evaluations so far.
-        time_used: Share of the time that is over, for a run that has a limit of it. A cosine then ends with the steps
-            or with the time, whichever comes first.
+        step: Number of steps taken before.
+        settings: Settings of the schedule.
+        scores: Scores of all evaluations so far.
+        time_used: Used share of the time limit; None without a limit. A cosine schedule ends with the steps or with the
+            time, whichever comes first.
 
     Example:
         >>> settings = Settings(steps=100, schedule="step", schedule_every=40, schedule_factor=0.1)

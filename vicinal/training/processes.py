@@ -1,4 +1,4 @@
-"""The processes that train together: those that torchrun started, or this one alone."""
+"""Processes of distributed training, started by torchrun, or a single process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vicinal.training.settings import Settings
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["asked_to_stop", "import_fabric", "is_first_process", "start_processes"]
+__all__ = ["import_fabric", "is_first_process", "start_processes", "stop_requested"]
 
 
 def start_processes(settings: Settings) -> Fabric:
-    """Join the processes of a torchrun, one per device, or start alone on one device.
+    """Join the processes of torchrun, one per device, or start a single process on one device.
 
-    The process group exists from here on, which samplers and criterions ask for their part of a batch.
+    The process group exists afterwards; samplers and criterions use it to get their part of a batch.
     """
     from lightning_fabric import Fabric  # takes seconds to import
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
@@ -48,10 +48,10 @@ def start_processes(settings: Settings) -> Fabric:
 
 
 def import_fabric() -> None:
-    """Import what `start_processes` needs, in a process of our own.
+    """Import the packages that `start_processes` needs, in a process of vicinal (not in a user's process).
 
-    Fabric looks at torchmetrics where that is installed, which brings all of its own along and takes twice as long as
-    Fabric itself. Nothing here uses it; in a user's process it is left to Fabric, whose `SpikeDetection` does.
+    Fabric imports torchmetrics if it is installed, which takes twice as long as Fabric itself. vicinal does not use it,
+    so it is skipped here. In a user's process it is not, because Fabric's `SpikeDetection` needs it.
     """
     seen_before = "torchmetrics" in sys.modules
     if not seen_before:
@@ -64,21 +64,21 @@ def import_fabric() -> None:
 
 
 def is_first_process() -> bool:
-    """Return whether this process is the one that writes and prints."""
+    """Return whether this is the process that writes files and prints."""
     return not (torch.distributed.is_initialized() and torch.distributed.get_rank())
 
 
-# Ctrl-C and SIGTERM as a question that a loop can ask between two steps.
+# Ctrl-C and SIGTERM, handled between two steps.
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Turn a Ctrl-C or SIGTERM into a question the loop can ask between two steps; a second one acts at once."""
-    asked: list[int] = []
+def stop_requested() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether Ctrl-C or SIGTERM was received; a second signal acts immediately."""
+    received: list[int] = []
     former: dict[int, Any] = {}
 
     def note(number: int, _: Any) -> None:
-        asked.append(number)
+        received.append(number)
         signal.signal(number, former[number])
 
     for number in (int(signal.SIGINT), int(signal.SIGTERM)):
@@ -87,7 +87,7 @@ def asked_to_stop() -> Iterator[Callable[[], bool]]:
         except ValueError:  # not in the main thread, where signals cannot be caught
             break
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(received)
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)

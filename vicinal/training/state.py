@@ -1,4 +1,4 @@
-"""What a training loop has in its hands, which hooks are shown, and where it writes."""
+"""State of a training loop, its hooks and its files."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["Best", "Checkpoints", "Hook", "TrainingFiles", "TrainingState"]
 
 @runtime_checkable
 class TrainingFiles(Protocol):
-    """Where the loop writes: the folder of the run, its log, and its last and best checkpoints and
-    the best before, which is kept until a last checkpoint names the new one."""
+    """Paths that the training loop writes to: the folder of the run, its log, its last and best checkpoints, and the
+    previous best one, which is kept until the last checkpoint refers to the new one."""
 
     @property
-    def folder(self) -> Path: ...  # noqa: D102 (said above)
+    def folder(self) -> Path: ...  # noqa: D102 (see above)
     @property
     def log(self) -> Path: ...  # noqa: D102
     @property
@@ -41,13 +41,13 @@ class TrainingFiles(Protocol):
 @final
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where a run is kept, and what it is known by.
+    """Files and identity of a run.
 
     Attributes:
         files: Paths of the log and of the checkpoints.
-        resume: Whether to go on from the last checkpoint, where there is one.
+        resume: Whether to resume from the last checkpoint, if there is one.
         identity: Hash of the data and its split; a checkpoint of other data is refused.
-        recipe: Hash of the settings; a checkpoint of others is refused.
+        recipe: Hash of the settings; a checkpoint of other settings is refused.
     """
 
     files: TrainingFiles
@@ -61,9 +61,9 @@ class Best:
     """The best evaluation so far.
 
     Attributes:
-        step: When it was; 0 before the first.
-        scores: What it found.
-        misses: Evaluations since then.
+        step: Step of the evaluation; 0 before the first.
+        scores: Scores of that evaluation.
+        misses: Number of evaluations since then.
     """
 
     step: int = 0
@@ -71,27 +71,27 @@ class Best:
     misses: int = 0
 
     def value(self, score: str) -> float:
-        """One of the scores; below every other before the first evaluation."""
+        """Return a score of the best evaluation; minus infinity before the first one."""
         return self.scores.get(score, -math.inf)
 
 
 @dataclass
 class TrainingState:
-    """The run at hand.
+    """State of a training run.
 
     Attributes:
         fabric: Devices, precision and processes.
-        model: What is trained, without the wrappers of several processes.
+        model: Trained module, without the wrappers of distributed training.
         criterion: The loss.
-        settings: How to train.
-        scored: Whether there is a score to choose by.
-        step: Steps taken.
-        images: Items seen, over all processes.
-        loss: Of the batch at hand.
+        settings: Training settings.
+        scored: Whether there is a score that selects the best step.
+        step: Number of steps done.
+        images: Number of training items so far, over all processes.
+        loss: Loss of the current batch.
         seconds: Time spent in earlier parts of an interrupted run.
         best: The best evaluation so far.
-        run: Names the run in its checkpoints, so that those of two runs are never mixed.
-        curve: Images seen and the score, at every evaluation.
+        run: Id of the run in its checkpoints, so that those of two runs are never mixed.
+        curve: Number of images and the score, at every evaluation.
     """
 
     fabric: Fabric
@@ -115,7 +115,7 @@ class TrainingState:
 
     @property
     def time_used(self) -> float | None:
-        """Share of the time that is over, the same in all processes; None for a run without a limit of it."""
+        """Used share of the time limit, the same in all processes; None without a limit."""
         if self.settings.seconds is None:
             return None
         # Processes that set different learning rates would drift apart.
@@ -123,13 +123,13 @@ class TrainingState:
 
     @property
     def loss_scale(self) -> float:
-        """What float16 training has multiplied the loss by."""
+        """Scale of the loss in float16 training."""
         scaler = getattr(self.fabric.strategy.precision, "scaler", None)
         return 1.0 if scaler is None else float(scaler.get_scale())
 
     @property
     def complete(self) -> bool:
-        """Whether all steps are taken."""
+        """Whether all steps are done."""
         return self.settings.steps is not None and self.step >= self.settings.steps
 
     @property
@@ -138,7 +138,7 @@ class TrainingState:
         return self.settings.patience is not None and self.best.misses >= self.settings.patience
 
     def progress(self) -> dict[str, Any]:
-        """How far the run is, for a checkpoint."""
+        """Return the progress of the run, for a checkpoint."""
         return {
             "run": self.run,
             "step": self.step,
@@ -148,25 +148,25 @@ class TrainingState:
             "curve": [list(point) for point in self.curve],
         }
 
-    def go_on_from(self, progress: dict[str, Any]) -> None:
-        """Be where `progress` was taken."""
+    def restore(self, progress: dict[str, Any]) -> None:
+        """Restore the state that `progress` describes."""
         self.run, self.step, self.images = progress["run"], progress["step"], progress["images"]
         self.seconds, self.best = progress["seconds"], Best(**progress["best"])
         self.curve = [(int(images), float(value)) for images, value in progress["curve"]]
         self._began = time.perf_counter()
 
 
-# Hooks: what wants to take part in training.
+# Hooks: callbacks of the training loop.
 
 
 class Hook:
-    """Takes part in training; every method may be left out.
+    """Base class of training hooks; all methods are optional.
 
-    Chance-constrained proxies are one (`vicinal.training.ccp`). Give your own to `fit(hooks=[...])`.
+    Chance-constrained proxies are a hook (`vicinal.training.ccp`). Pass your own as `fit(hooks=[...])`.
 
     Attributes:
-        only_watches: Whether it changes nothing of a run. Such a hook has no state, is started in a resumed run, too,
-            and a run may be resumed with or without it.
+        only_watches: Whether the hook leaves the run unchanged. Such a hook has no state, `start` is also called for a
+            resumed run, and a run may be resumed with or without it.
 
     Example:
         >>> class CountSteps(Hook):
@@ -179,24 +179,24 @@ class Hook:
     only_watches: bool = False
 
     def start(self, state: TrainingState) -> None:
-        """Prepare a new run; a resumed one gets `load_state_dict` instead."""
+        """Prepare a new run; for a resumed run, `load_state_dict` is called instead."""
 
     def before_step(self, state: TrainingState) -> None:
-        """Change gradients: they are complete, and not clipped yet."""
+        """Change the gradients, which are complete but not clipped yet."""
 
     def after_evaluation(self, state: TrainingState, scores: Mapping[str, float]) -> Mapping[str, float] | None:
-        """Look at new scores; what is returned goes into the log."""
+        """Handle new scores; the returned values are logged."""
         return None
 
     def on_log(self, state: TrainingState, values: Mapping[str, float]) -> None:
-        """Look at what has just been logged for the present step."""
+        """Handle the values that were logged for the current step."""
 
     def end(self, state: TrainingState) -> None:
-        """Let go of files and the like: training has ended, or was stopped by an error."""
+        """Release resources such as open files: training has ended, or was stopped by an error."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what resuming needs: tensors, numbers, strings, and lists and dictionaries of them."""
+        """Return the state for resuming: tensors, numbers, strings, and lists and dictionaries of them."""
         return {}
 
     def load_state_dict(self, values: dict[str, Any], state: TrainingState) -> None:
-        """Go on where `state_dict` was taken."""
+        """Restore the state that `state_dict` returned."""

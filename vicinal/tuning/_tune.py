@@ -16,7 +16,7 @@ from vicinal.training.state import Hook
 from vicinal.tuning.ladder import FAR, NEAR, RUNGS, Climbed, at_rate, climb, ladder
 from vicinal.tuning.samplers import SAMPLERS
 from vicinal.tuning.spaces import Choice, Space, search_space, start_of
-from vicinal.tuning.study import Made, NoTrialEnded, TrialRuns, Trials, need_validation, run_study
+from vicinal.tuning.study import Conversion, NoTrialEnded, TrialRuns, Trials, need_validation, run_study
 from vicinal.tuning.tuned import Attempt, Tuned
 
 __all__ = ["SearchOptions", "tune"]
@@ -105,7 +105,7 @@ def tune(
         look_up("setting that is searched", name, searched)
     wanted = Trials(trials, sampler, options.seed)
     if space is not None or RATE in options.fix or min(options.rates, trials) == 1:
-        return run_study(view, recipe, _without(searched, options.fix), wanted, how)
+        return run_study([view], recipe, _without(searched, options.fix), wanted, how)
 
     multiplier_stays = "proxy_multiplier" in {*changes, *options.fix}
     rates = ladder(recipe.training.learning_rate, min(options.rates, trials))
@@ -118,7 +118,7 @@ def tune(
     if not left:
         raise NoTrialEnded(rungs)
     rest = replace(wanted, count=left, before=trials - left)
-    tuned = run_study(view, climbed.recipe, _without(searched, options.fix), rest, how, start_curve=curve)
+    tuned = run_study([view], climbed.recipe, _without(searched, options.fix), rest, how, start_curve=curve)
     return tuned.after(_with_all_settings(rungs, recipe, tuned.space, multiplier_stays))
 
 
@@ -134,10 +134,14 @@ def _climbed(
 
     def run(rungs: Mapping[float, Recipe]) -> dict[float, float | None]:
         space: Space = {RATE: Choice(tuple(rungs))}
-        made = Made(lambda values: rungs[values[RATE]], "ladder, multiplier stays" if multiplier_stays else "ladder")
+        conversion = Conversion(
+            lambda values: rungs[values[RATE]], "ladder, multiplier stays" if multiplier_stays else "ladder"
+        )
         grid = Trials(len(rungs), "grid", seed, title="learning rates")
         try:
-            attempts.extend(run_study(view, recipe, space, grid, replace(how, prune=False), made=made).trials)
+            attempts.extend(
+                run_study([view], recipe, space, grid, replace(how, prune=False), conversion=conversion).trials
+            )
         except NoTrialEnded as error:
             attempts.extend(error.trials)
         complete = {trial.values[RATE]: trial.score for trial in attempts if trial.state == "complete"}

@@ -163,7 +163,7 @@ def flat_space(tables: Mapping[str, Any]) -> dict[str, Range | Choice]:
         except InputError as error:
             wrong.append(f"{name}: {error}")
     if wrong:
-        raise InputError("The search space has mistakes:\n" + "\n".join(f"  - {text}" for text in wrong))
+        raise InputError("The search space has errors:\n" + "\n".join(f"  - {text}" for text in wrong))
     return space
 
 

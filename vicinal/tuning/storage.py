@@ -58,11 +58,11 @@ def explained(where: str | Path | None) -> Iterator[None]:
         yield
     except _database_errors() as error:
         reason = _innermost(error)
-        hint = "Choose another place with storage= (--storage)."
+        hint = "Choose another path with storage= (--storage)."
         if isinstance(error, ImportError):
             hint = "Install the driver of that database with pip."
         elif "readonly" in reason:
-            hint = "The file or its folder is read-only: make it writable, or choose another place."
+            hint = "The file or its folder is read-only: make it writable, or choose another path."
         elif "full" in reason or "disk I/O" in reason:
             hint = "Free some space and start the same search again: finished trials are kept."
         reason = " ".join(without_secrets(reason, where).split())

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.pruners import MedianPruner, NopPruner
@@ -32,7 +33,7 @@ from vicinal.tuning.spaces import Space, start_of
 from vicinal.tuning.storage import ERROR, LostTrials, claim, explained, open_storage, running, signs_of_life, unclaimed
 from vicinal.tuning.tuned import Attempt, State, Tuned, best_of
 
-__all__ = ["Made", "NoTrialEnded", "TrialRuns", "Trials", "need_validation", "run_study"]
+__all__ = ["Conversion", "NoTrialEnded", "TrialRuns", "Trials", "need_validation", "run_study"]
 
 POLL = 0.5  # seconds between two checks of other workers
 FEWEST = 5  # complete trials needed for pruning and for importances
@@ -53,7 +54,7 @@ class NoTrialEnded(InputError):
     def __init__(self, trials: Sequence[Attempt]) -> None:
         self.trials = tuple(trials)
         first = next((trial.error for trial in trials if trial.error), "they are still running elsewhere")
-        super().__init__(f"None of {len(trials)} trials came to an end. The first one: {first}")
+        super().__init__(f"None of {len(trials)} trials finished. The first error: {first}")
 
 
 class _Failed(Exception):
@@ -63,7 +64,7 @@ class _Failed(Exception):
 @final
 @dataclass(frozen=True)
 class TrialRuns:
-    """How the trials of a search are executed.
+    """Options of the execution of trials.
 
     Attributes:
         storage: Storage of the trials; None for memory.
@@ -102,8 +103,8 @@ class Trials:
 
 @final
 @dataclass(frozen=True)
-class Made:
-    """How values of a space become a recipe.
+class Conversion:
+    """Conversion of values of a space to a recipe.
 
     Attributes:
         recipe: Function from values of the space to the recipe that is trained.
@@ -120,7 +121,7 @@ def need_validation(view: Split) -> None:
     Raises:
         InputError: If the split has fewer than three validation classes.
     """
-    if view.chooser is None:
+    if view.usable_validation is None:
         held = 0 if view.validation is None else len(view.validation.classes)
         raise InputError(
             f"Tuning needs at least three validation classes to choose by, and the split has {held or 'none'}: make it "
@@ -129,37 +130,37 @@ def need_validation(view: Split) -> None:
 
 
 def run_study(
-    view: Split,
+    views: Sequence[Split],
     recipe: Recipe,
     space: Space,
     trials: Trials,
     how: TrialRuns,
     *,
     start_curve: Mapping[int, float] | None = None,
-    made: Made | None = None,
+    conversion: Conversion | None = None,
 ) -> Tuned:
-    """Try settings of a space on a split without test classes; see `tune`.
+    """Try settings of a space on splits without test classes; see `tune`.
 
     Args:
-        view: Classes to train on and to score by.
+        views: Classes to train on and to score by; scores of several folds are averaged.
         recipe: Recipe that the search starts from, with the settings that are not varied.
         space: Settings to vary.
         trials: Number and choice of the settings to try.
-        how: How trials are executed.
+        how: Options of the execution of trials.
         start_curve: Validation scores of the unchanged recipe by step, if known.
-        made: How values of the space become a recipe; by default the recipe with those values.
+        conversion: Function from values of the space to a recipe; by default the recipe with those values.
     """
     storage = how.storage
-    made = Made(recipe.changed) if made is None else made
+    conversion = Conversion(recipe.changed) if conversion is None else conversion
     start = start_of(recipe, space)
     space = {name: entry.including(start[name]) for name, entry in space.items()}
     chooser = InTurn(trials.sampler, space, start, seed=trials.seed, trials=trials.count)
     limit = trials.count if chooser.places is None else chooser.places
-    name = _name(view, recipe, space, trials, made.name)
+    name = _name(views, recipe, space, trials, conversion.name)
     steps = recipe.training.steps  # without a number of steps, trials cannot be compared midway
     pruner = MedianPruner(FEWEST, steps // 3) if how.prune and steps is not None else NopPruner()
     watch = None if how.watch is None else partial(_watched, how.watch, limit)
-    attempt = _attempt(view, recipe, space, made.recipe, how.cache, watch, start_curve or {})
+    attempt = _attempt(views, recipe, space, conversion.recipe, how.cache, watch, start_curve or {})
     with _quiet(), explained(storage), _bar(trials.title, trials.before, limit, how.progress) as show:
         study = optuna.create_study(
             storage=open_storage(storage),
@@ -173,9 +174,9 @@ def run_study(
         try:
             _search(study, attempt, limit, show)
         except (Interrupted, KeyboardInterrupt):
-            message = f"are kept in {masked(storage)}: start the same search to go on" if storage else "are lost"
+            message = f"are saved in {masked(storage)}: start the same search to resume" if storage else "are lost"
             raise Interrupted(f"The search was stopped. Its finished trials {message}.") from None
-        return _tuned(study, recipe, space, made.recipe, trials.sampler, limit)
+        return _tuned(study, recipe, space, conversion.recipe, trials.sampler, limit)
 
 
 def _search(study: Study, attempt: Callable[[optuna.Trial], float], limit: int, show: Callable[[Study], None]) -> None:
@@ -204,10 +205,10 @@ def _watched(watch: Callable[[int, int], Hook], limit: int, trial: optuna.Trial)
 
 
 def _attempt(
-    view: Split,
+    views: Sequence[Split],
     recipe: Recipe,
     space: Space,
-    made: Callable[[Mapping[str, Any]], Recipe],
+    conversion: Callable[[Mapping[str, Any]], Recipe],
     cache: Path | None,
     watch: Callable[[optuna.Trial], Hook] | None,
     start_curve: Mapping[int, float],
@@ -221,32 +222,48 @@ def _attempt(
             for step, start_score in start_curve.items():
                 trial.report(start_score, step)
             return max(start_curve.values())
-        scores: list[float] = []
+        curves: list[dict[int, float]] = []
 
-        def note(step: int, found: dict[str, float]) -> None:
-            scores.append(found[score])
-            trial.report(found[score], step)
+        def note(step: int, scores: dict[str, float]) -> None:
+            curves[-1][step] = scores[score]
+            if len(views) > 1:
+                return
+            trial.report(scores[score], step)
             if step != recipe.training.steps and trial.should_prune():
                 raise optuna.TrialPruned
 
         try:
-            hooks = [] if watch is None else [watch(trial)]
-            fit(view, made(values), progress=False, cache=cache, on_score=note, hooks=hooks)
+            for view in views:
+                curves.append({})
+                hooks = [] if watch is None else [watch(trial)]
+                fit(view, conversion(values), progress=False, cache=cache, on_score=note, hooks=hooks)
         except (optuna.TrialPruned, StorageInternalError, Interrupted):
             raise
         except Exception as error:
             trial.set_user_attr(ERROR, f"{type(error).__name__}: {error}")
             raise _Failed from error
-        return max(scores)
+        weights = [1 if view.validation is None else len(view.validation) for view in views]
+        mean = {step: float(np.average([curve[step] for curve in curves], weights=weights)) for step in curves[0]}
+        if len(views) > 1:
+            for step, value in mean.items():
+                trial.report(value, step)
+        return max(mean.values())
 
     return attempt
 
 
-def _name(view: Split, recipe: Recipe, space: Space, trials: Trials, made_how: str) -> str:
+def _name(views: Sequence[Split], recipe: Recipe, space: Space, trials: Trials, made_how: str) -> str:
     """Return a name from everything that defines a search, so that different searches never mix in a storage."""
     # A grid depends on the number of trials; other samplers can be continued with more.
     count = trials.count if trials.sampler == "grid" else None
-    parts = [view.hash(), recipe.toml(), repr(space), trials.sampler, trials.seed, count]
+    parts: list[Any] = [
+        *(view.hash() for view in views),
+        recipe.toml(),
+        repr(space),
+        trials.sampler,
+        trials.seed,
+        count,
+    ]
     parts += [recipe.code()] if recipe.code() else []
     parts += [made_how] if made_how else []
     return f"{short_name(recipe.loss)}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]}"
@@ -267,7 +284,7 @@ def _tuned(
     study: Study,
     recipe: Recipe,
     space: Space,
-    made: Callable[[Mapping[str, Any]], Recipe],
+    conversion: Callable[[Mapping[str, Any]], Recipe],
     sampler: str,
     limit: int,
 ) -> Tuned:
@@ -277,7 +294,7 @@ def _tuned(
         raise NoTrialEnded(trials)
     complete = [trial for trial in trials if trial.state == "complete"]
     return Tuned(
-        recipe=made(best.values),
+        recipe=conversion(best.values),
         value=best.score or 0.0,
         score=recipe.training.score,
         trials=trials,
@@ -289,10 +306,10 @@ def _tuned(
     )
 
 
-def _attempted(place: int, trial: FrozenTrial) -> Attempt:
+def _attempted(number: int, trial: FrozenTrial) -> Attempt:
     scores = trial.intermediate_values
     return Attempt(
-        place=place,
+        number=number,
         state=STATES[trial.state],
         values=dict(trial.params),
         score=max(scores.values(), default=None),

@@ -29,7 +29,7 @@ class Attempt:
     """One trial of a search.
 
     Attributes:
-        place: Position in the search, from 0, which is the unchanged recipe.
+        number: Position in the search, from 0, which is the unchanged recipe.
         state: "complete", "pruned" (stopped early) or "failed".
         values: Values of the varied settings.
         score: Best validation score of the trial; None if there is none.
@@ -38,7 +38,7 @@ class Attempt:
         error: Reason of a failure.
     """
 
-    place: int
+    number: int
     state: State
     values: Mapping[str, Any]
     score: float | None
@@ -98,8 +98,8 @@ class Tuned:
         first = self.trials[0]
         again = best_of(rungs)
         later = self.trials if again is None else self.trials[1:]
-        tried = [replace(rung, place=index) for index, rung in enumerate(rungs)]
-        tried += [replace(trial, place=index) for index, trial in enumerate(later, start=len(rungs))]
+        tried = [replace(rung, number=index) for index, rung in enumerate(rungs)]
+        tried += [replace(trial, number=index) for index, trial in enumerate(later, start=len(rungs))]
         index = rungs.index(again) if again is not None and self.best is first else len(rungs) + later.index(self.best)
         rates = {float(rung.values["learning_rate"]): rung.score for rung in rungs}
         return replace(self, trials=tuple(tried), best=tried[index], rates=dict(sorted(rates.items())))
@@ -115,7 +115,7 @@ class Tuned:
             "value": self.value,
             "best": dict(self.best.values),
             "trials": [
-                {"place": trial.place, "state": trial.state, "values": dict(trial.values), "score": trial.score,
+                {"number": trial.number, "state": trial.state, "values": dict(trial.values), "score": trial.score,
                  "seconds": trial.seconds, "error": trial.error}
                 for trial in self.trials
             ],
@@ -155,13 +155,13 @@ class Tuned:
         states = Counter(trial.state for trial in self.trials)
         counts = ", ".join(f"{count} {state}" for state, count in states.items())
         before = "failed" if first.score is None else f"{first.score:.4f}"
-        failures = [f"Note: trial {t.place} failed: {t.error}" for t in self.trials if t.state == "failed"]
+        failures = [f"Note: trial {t.number} failed: {t.error}" for t in self.trials if t.state == "failed"]
         return "\n".join(
             [
                 *table,
                 "",
                 f"{self.recipe.method}: {self.score} {self.value:.4f} on the validation classes in trial "
-                f"{self.best.place}; as given {before}. "
+                f"{self.best.number}; as given {before}. "
                 f"{counted(len(self.trials), 'trial')} by {self.sampler}: {counts}.",
                 *self._rungs_in_words(),
                 *failures,
@@ -204,7 +204,7 @@ def plot_search(tuned: Tuned, *, columns: int = 3) -> Figure:
     down = math.ceil(panels_needed / across)
     figure = Figure(figsize=(3.6 * across, 2.9 * down), layout="constrained")
     panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
-    _draw(panels[0], scored, tuned.best, [trial.place for trial in scored])
+    _draw(panels[0], scored, tuned.best, [trial.number for trial in scored])
     _draw_best_so_far(panels[0], scored)
     panels[0].set(xlabel="trial")
     for panel, (name, entry) in zip(panels[1:], tuned.space.items(), strict=False):
@@ -231,28 +231,28 @@ def plot_search(tuned: Tuned, *, columns: int = 3) -> Figure:
 
 def _draw(panel: Any, trials: list[Attempt], best: Attempt, across: Sequence[Any]) -> None:
     points = list(zip(trials, across, strict=True))
-    last = max((trial.place for trial in trials), default=0) or 1
+    last = max((trial.number for trial in trials), default=0) or 1
     pruned = [(x, trial.score) for trial, x in points if trial.state != "complete"]
     if pruned:
-        panel.scatter(*zip(*pruned, strict=True), s=16, facecolors="none", edgecolors=PRUNED, label="given up")
+        panel.scatter(*zip(*pruned, strict=True), s=16, facecolors="none", edgecolors=PRUNED, label="pruned")
     complete = [(trial, x) for trial, x in points if trial.state == "complete"]
     panel.scatter(
         [x for _, x in complete],
         [trial.score for trial, _ in complete],
         s=22,
         color=COMPLETE,
-        alpha=[0.3 + 0.7 * trial.place / last for trial, _ in complete],
+        alpha=[0.3 + 0.7 * trial.number / last for trial, _ in complete],
         linewidths=0,
         label="complete",
     )
     for trial, x in points:
-        if trial.place == 0:
+        if trial.number == 0:
             panel.scatter(x, trial.score, marker="D", s=40, facecolors="none", edgecolors="black", label="as given")
-        if trial.place == best.place:
+        if trial.number == best.number:
             panel.scatter(x, trial.score, marker="*", s=110, color=BEST, zorder=3, label="best")
 
 
 def _draw_best_so_far(panel: Any, trials: list[Attempt]) -> None:
     complete = [trial for trial in trials if trial.state == "complete"]
     highest = list(accumulate((trial.score or 0.0 for trial in complete), max))
-    panel.step([trial.place for trial in complete], highest, where="post", color=BEST, linewidth=1, alpha=0.6)
+    panel.step([trial.number for trial in complete], highest, where="post", color=BEST, linewidth=1, alpha=0.6)

@@ -73,7 +73,7 @@ def test_npz_that_cannot_be_used(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", features=np.eye(2))
     with pytest.raises(DataError, match=r"must hold arrays 'X' and 'y'(.|\n)*it holds: features"):
         arrays(tmp_path / "other.npz")
-    with pytest.raises(DataError, match=r"no file"):
+    with pytest.raises(DataError, match=r"does not exist"):
         arrays(tmp_path / "absent.npz")
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(DataError, match=r"not a file of arrays"):

@@ -19,7 +19,7 @@ from vicinal.errors import DataError
 
 pytestmark = pytest.mark.unit
 
-PAGE = Path(__file__).parents[3] / "docs" / "primers.md"
+PAGE = Path(__file__).parents[3] / "docs" / "gallery.md"
 
 
 def write_mnist(

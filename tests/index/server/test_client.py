@@ -132,14 +132,27 @@ def test_words_for_what_goes_wrong(live: Any, vectors: Index) -> None:
             remote.search([0, 0, 0, 0])
         with pytest.raises(InputError, match="writable"):
             remote.remove(ids=["n1"])
-    with pytest.raises(DataError, match="Is the server there"):
+    with pytest.raises(DataError, match="Is the server running"):
         vc.connect(url)
     with pytest.raises(InputError, match=r"like http://127\.0\.0\.1:8765"):
         vc.connect("127.0.0.1:8765")
 
 
 def calibrated(index: Index, threshold: float) -> Calibration:
-    rule = Calibration(threshold, 0.01, 0.95, 600, (-0.5, 1.0), (0.1, 0.9), index.embedder_hash)
+    rule = Calibration(
+        threshold,
+        0.01,
+        "bound",
+        "classes",
+        0.95,
+        600,
+        0.007,
+        (0.005, 0.01),
+        0.5,
+        (-0.5, 1.0),
+        (0.1, 0.9),
+        index.embedder_hash,
+    )
     with Index.open(index.path) as beside:  # as `vicinal calibrate` does, in a process of its own
         beside.calibrate(rule)
     return rule
@@ -156,7 +169,7 @@ def test_the_same_or_not(live: Any, pictures: Index, photos: Path) -> None:
     files = sorted(photos.rglob("*.png"))
     with live(pictures) as url, vc.connect(url) as remote:
         assert remote.calibration is None
-        with pytest.raises(InputError, match="no threshold yet"):
+        with pytest.raises(InputError, match="no similarity threshold"):
             remote.same(files[0], files[1])
         rule = calibrated(pictures, 0.9)
         assert remote.calibration == rule
@@ -236,8 +249,8 @@ def test_hits_in_the_order_of_shared_neighbours(live: Any, vectors: Index) -> No
         assert remote.search(vector=queries[0], rerank=True) == remote.search(vector=queries[0], rerank=Reranking())
         with pytest.raises(InputError, match=r"re-ranks as Reranking\(\) says; got Reranking\(near=3"):
             remote.search(vector=queries[0], rerank=Reranking(near=3))
-    with live(vectors, most_reranked=60) as url, vc.connect(url) as remote:
-        with pytest.raises(InputError, match="of 60 items at most; this has 61"):
+    with live(vectors, max_reranked=60) as url, vc.connect(url) as remote:
+        with pytest.raises(InputError, match="of at most 60 items; this one has 61"):
             remote.search(vector=queries[0], rerank=Reranking())
         assert remote.search(vector=queries[0]) == vectors.search(vector=queries[0])
 
@@ -250,7 +263,7 @@ def test_values_are_changed(live: Any, vectors: Index) -> None:
         assert remote.update({"id": "none such"}, {"label": "old"}) == 0
         with pytest.raises(InputError, match="cannot be changed"):
             remote.update("year < 10", {"id": "other"})
-        with pytest.raises(InputError, match="which items"):
+        with pytest.raises(InputError, match="where is missing"):
             remote.update(" ", {"label": "old"})
 
 

@@ -30,7 +30,7 @@ def answer(connection: socket.socket) -> bytes:
 
 def test_slow_heads_and_bodies(live: Any, vectors: Index) -> None:
     head = b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
-    with live(vectors, seconds=0.3) as url:
+    with live(vectors, timeout=0.3) as url:
         for begun in (b"", ASK[:20], head):
             with connected(url) as connection:
                 connection.sendall(begun)
@@ -41,7 +41,7 @@ def test_slow_heads_and_bodies(live: Any, vectors: Index) -> None:
 
 
 def test_a_slow_second_head_is_not_waited_for_either(live: Any, vectors: Index) -> None:
-    with live(vectors, seconds=0.3) as url, connected(url) as connection:
+    with live(vectors, timeout=0.3) as url, connected(url) as connection:
         connection.sendall(ASK)
         assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
         connection.sendall(ASK[:20])
@@ -49,7 +49,7 @@ def test_a_slow_second_head_is_not_waited_for_either(live: Any, vectors: Index) 
 
 
 def test_many_connections(live: Any, vectors: Index) -> None:
-    with live(vectors, most_at_once=2) as url:
+    with live(vectors, max_concurrent=2) as url:
         kept = [connected(url) for _ in range(8)]
         for connection in kept:
             connection.sendall(ASK)
@@ -69,7 +69,7 @@ def test_many_connections(live: Any, vectors: Index) -> None:
 
 
 def test_connections_of_one_address(live: Any, vectors: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServerSettings, "most_connections_of_one_address", 1)
+    monkeypatch.setattr(ServerSettings, "max_connections_per_address", 1)
     with live(vectors) as url, connected(url) as first:
         first.sendall(ASK)
         assert first.recv(4096).startswith(b"HTTP/1.1 200 ")

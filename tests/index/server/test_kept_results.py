@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from vicinal.index.server.served import MOST_WAITING, KeptResults
+from vicinal.index.server.served import MOST_WAITING, CachedResults
 
 pytestmark = pytest.mark.unit
 
 
-def patiently(results: KeptResults, *asked):
+def patiently(results: CachedResults, *asked):
     for _ in range(1000):
         found = results.later(*asked)
         if found is not None:
@@ -22,7 +22,7 @@ def patiently(results: KeptResults, *asked):
 
 
 def test_a_result_is_computed_once_for_each_state() -> None:
-    results, calls = KeptResults(), []
+    results, calls = CachedResults(), []
 
     def compute() -> int:
         calls.append(1)
@@ -38,7 +38,7 @@ def test_a_result_is_computed_once_for_each_state() -> None:
 
 
 def test_what_went_wrong_is_told_once_and_tried_again() -> None:
-    results, go = KeptResults(), threading.Event()
+    results, go = CachedResults(), threading.Event()
 
     def broken() -> int:
         go.wait(10)
@@ -52,7 +52,7 @@ def test_what_went_wrong_is_told_once_and_tried_again() -> None:
 
 
 def test_only_a_few_wait() -> None:
-    results, go, begun = KeptResults(), threading.Event(), []
+    results, go, begun = CachedResults(), threading.Event(), []
 
     def slow() -> int:
         begun.append(1)

@@ -79,7 +79,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         csv.writer(file).writerows([("path", "label", "number"), *rows])
     model = trained_on(rows, home)
     Index.build(home / "empty.index", model).close()
-    model.calibration = Calibration(0.995, 0.01, 0.95, 600, (0.9, 1.0), (0.1, 0.9), model.identity())
+    model.calibration = Calibration(
+        0.995, 0.01, "bound", "classes", 0.95, 600, 0.007, (0.005, 0.01), 0.5, (0.9, 1.0), (0.1, 0.9), model.identity()
+    )
     Index.build(home / "letters.index", model, home / "items.csv").close()
     return home
 
@@ -167,7 +169,7 @@ def test_start_from_an_item_search_on_and_go_back(browse: Any) -> None:
     assert page.locator(".hits .hit").count() == 24
     values = [float(text) for text in page.locator(".hits .similarity").all_text_contents()]
     assert values == sorted(values, reverse=True)
-    assert re.fullmatch(r"24 nearest items of 97 items · exact · .* ms", page.locator("#outcome").text_content())
+    assert re.fullmatch(r"24 nearest of 97 items · exact search · .* ms", page.locator("#outcome").text_content())
     before = page.url
     name = page.locator(".query .hint").first.text_content()
     page.locator(".hits .hit a").nth(2).click()
@@ -206,6 +208,8 @@ def test_a_narrow_label_breaks_between_its_words(browse: Any) -> None:
     page = browse()
     page.wait_for_selector(".begin .hit a")
     assert page.evaluate(RECTANGLES, "Belted_Kingfisher") == [1, 1]
+    assert page.evaluate(RECTANGLES, "Black-footed") == [1, 1]
+    assert page.evaluate(RECTANGLES, "MaineCoon") == [1, 1]
 
 
 DROP = """async ([bytes, name, kind]) => {
@@ -240,7 +244,7 @@ def test_search_with_a_picture(browse: Any, folder: Path, way: str) -> None:
     assert "6-3.png" in page.locator(".hits .hit a").first.get_attribute("href")
     page.locator(".why").first.click()
     page.wait_for_selector(".reasons")
-    assert "number 1 of 97 items" in page.locator(".reasons").text_content()
+    assert "the item most similar to the query" in page.locator(".why-body .summary").text_content()
 
 
 def test_a_photograph_can_be_taken_on_a_phone(browse: Any) -> None:
@@ -248,7 +252,7 @@ def test_a_photograph_can_be_taken_on_a_phone(browse: Any) -> None:
     taken = page.locator("#photograph")
     taken.wait_for(state="attached")
     assert taken.get_attribute("capture") == "environment"
-    assert page.get_by_text("Take a photograph", exact=True).is_visible()
+    assert page.get_by_text("Take a photo", exact=True).is_visible()
 
 
 def test_filters_by_label_and_by_metadata(browse: Any) -> None:
@@ -277,11 +281,11 @@ def test_filters_by_label_and_by_metadata(browse: Any) -> None:
 
 def test_a_filter_that_nothing_passes_and_a_number_that_is_none(browse: Any) -> None:
     page = browse("#where=number%20%3E%3D%20500")
-    page.get_by_text("Nothing passes the filter").wait_for()
+    page.get_by_text("No items match the filter").wait_for()
     page.select_option("#filter-column", "number")
     page.fill("#filter-value", "many")
     page.click(".filter-form button")
-    assert "holds numbers" in page.locator(".wrong").text_content()
+    assert "must be a number" in page.locator(".wrong").text_content()
 
 
 def test_more_hits_and_the_fast_way(browse: Any) -> None:
@@ -300,15 +304,15 @@ def test_every_trouble_has_a_sentence(browse: Any, folder: Path) -> None:
     page = browse(strict=False)  # the browser itself reports failed requests
     page.wait_for_selector("#choose", state="attached")
     page.set_input_files("#choose", {"name": "x.png", "mimeType": "image/png", "buffer": b"no picture at all"})
-    page.get_by_role("heading", name="That cannot be read").wait_for()
+    page.get_by_role("heading", name="Unsupported file").wait_for()
     page.goto("about:blank")
     page.go_back()
-    page.get_by_text("That picture is gone").wait_for()
+    page.get_by_text("Picture no longer available").wait_for()
     page.goto(page.url.split("#")[0] + "#item=nothing")
-    page.get_by_role("heading", name="It is not there").wait_for()
+    page.get_by_role("heading", name="Not found").wait_for()
     page.route("**/api/info", lambda route: route.abort())
     page.goto(page.url.split("#")[0] + "#view=map")
-    page.get_by_text("The server does not answer").wait_for()
+    page.get_by_text("The server does not respond").wait_for()
     page.unroute("**/api/info")
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector("canvas[data-points]")
@@ -320,7 +324,7 @@ def test_an_empty_index_says_so(browse: Any, folder: Path) -> None:
         page = browse(base=address)
         page.get_by_text("This index is empty").wait_for()
         page.get_by_role("link", name="Map").click()
-        page.get_by_text("There is nothing to draw yet").wait_for()
+        page.get_by_text("There are no items to show").wait_for()
     finally:
         process.terminate()
         process.communicate(timeout=60)
@@ -370,12 +374,12 @@ def test_the_map_lasso_pictures_and_click(browse: Any) -> None:
 def test_the_map_keeps_to_the_filter_and_to_a_label(browse: Any) -> None:
     page = browse("#view=map&where=number%20%3C%203")
     whole_map(page)
-    page.get_by_role("button", name="Select what is in view").click()
+    page.get_by_role("button", name="Select all in view").click()
     page.wait_for_selector(".selection h2")
     assert page.locator(".selection h2").text_content() == f"{3 * CLASSES} items"
     page.locator(".legend button").first.click()
-    page.get_by_role("button", name="Select what is in view").click()
-    page.get_by_text("all of one label").wait_for()
+    page.get_by_role("button", name="Select all in view").click()
+    page.get_by_text("All have the same label").wait_for()
 
 
 def test_wrong_labels_are_worked_through(browse: Any, folder: Path) -> None:
@@ -386,11 +390,11 @@ def test_wrong_labels_are_worked_through(browse: Any, folder: Path) -> None:
     shown = suspects.first.get_attribute("data-id")
     suspects.first.get_by_label("New label").fill("=SUM(1)")
     suspects.first.get_by_role("button", name="Relabel").click()
-    page.get_by_text("to be relabelled: =SUM(1)").first.wait_for()
+    page.get_by_text("Relabel as =SUM(1)").first.wait_for()
     rows = list(csv.reader((folder / "letters.index" / "review.csv").read_text(encoding="utf-8").splitlines()))
     assert (rows[-1][1], rows[-1][4:6]) == (shown, ["relabel", "'=SUM(1)"])
     page.reload()
-    page.get_by_text("to be relabelled: =SUM(1)").first.wait_for()
+    page.get_by_text("Relabel as =SUM(1)").first.wait_for()
 
 
 def test_decided_cases_are_marked_and_passed_over(browse: Any) -> None:
@@ -402,7 +406,7 @@ def test_decided_cases_are_marked_and_passed_over(browse: Any) -> None:
     before = page.locator(".case.settled").count()
     waiting = [place for place in range(cases.count()) if "settled" not in cases.nth(place).get_attribute("class")]
     for expected in waiting[:2]:
-        page.get_by_role("button", name="Next undecided").click()
+        page.get_by_role("button", name="Next open case").click()
         assert page.evaluate(focused) == expected
     for button in cases.nth(waiting[0]).get_by_role("button", name="Keep").all():
         button.click()
@@ -410,7 +414,7 @@ def test_decided_cases_are_marked_and_passed_over(browse: Any) -> None:
     page.reload()
     page.wait_for_selector(".case")
     assert page.locator(".case.settled").count() == before + 1
-    page.get_by_role("button", name="Next undecided").click()
+    page.get_by_role("button", name="Next open case").click()
     assert page.evaluate(focused) == waiting[1]
 
 
@@ -439,7 +443,7 @@ def test_confused_classes_and_duplicates_are_shown(browse: Any, folder: Path) ->
     page.get_by_role("link", name="Duplicates").click()
     page.wait_for_selector(".group")
     page.fill("#threshold", "0.9999999")
-    page.get_by_role("button", name="Look again").click()
+    page.get_by_role("button", name="Apply").click()
     page.wait_for_function("() => document.querySelectorAll('[data-id]').length === 2")
     both = page.locator(".case", has=page.locator("[data-id$='copy.png']"))
     assert sorted(Path(one.get_attribute("data-id")).name for one in both.locator("[data-id]").all()) == [
@@ -447,7 +451,7 @@ def test_confused_classes_and_duplicates_are_shown(browse: Any, folder: Path) ->
         "copy.png",
     ]
     both.locator("[data-id$='copy.png']").get_by_role("button", name="Remove").click()
-    page.get_by_text("to be removed").wait_for()
+    both.locator(".decided", has_text="Remove").wait_for()
     assert (folder / "copy.png").is_file()
 
 
@@ -455,14 +459,19 @@ def test_reasons_are_drawn_and_escape_closes_them(browse: Any) -> None:
     page = browse()
     start_from_first_item(page)
     page.locator(".why").nth(1).click()
-    page.wait_for_selector(".curve")
+    page.wait_for_selector(".reasons")
+    assert "number 2 of 96 items" in page.locator(".why-body .summary").text_content()
+    folded = page.locator("details.loss")
+    assert not folded.locator("p").is_visible()
+    folded.locator("summary").click()
+    assert "contrastive would" in folded.locator("p").text_content()
+    assert folded.locator(".curve").is_visible()
     text = page.locator(".reasons").text_content()
-    assert "number 2 of 96 items" in text
-    assert "contrastive would" in text
     similarity, rest = re.search(r"Similarity([\d.]+)(.*)", text).groups()
     verdict = "same" if float(similarity) >= 0.995 else "different"
-    assert f"Same or different{verdict}, with probability 0." in rest
-    assert "at most 1 % of different pairs pass" in rest
+    assert f"Same or different{verdict} (probability 0." in rest
+    assert "at most 1 % of the pairs of items of two new classes" in rest
+    assert page.locator("#same-from").text_content() == "Same from a similarity of 0.995 on."
     assert page.locator(".hit .badge").count() == 24
     assert {badge.split()[0] for badge in page.locator(".hit .badge").all_text_contents()} <= {"same", "different"}
     page.keyboard.press("Escape")
@@ -535,7 +544,7 @@ def test_a_point_of_the_map_says_when_the_server_is_gone(browse: Any) -> None:
     whole_map(page)
     page.locator("canvas").focus()
     page.keyboard.press("Enter")
-    page.get_by_text("The server does not answer").wait_for()
+    page.get_by_text("The server does not respond").wait_for()
 
 
 def test_a_second_decision_on_an_item_takes_the_place_of_the_first(browse: Any) -> None:
@@ -543,19 +552,56 @@ def test_a_second_decision_on_an_item_takes_the_place_of_the_first(browse: Any) 
     page.wait_for_selector(".case")
     item = page.locator("[data-id]").first
     item.get_by_role("button", name="Keep").click()
-    item.get_by_text("kept as it is").wait_for()
+    item.locator(".decided", has_text="Keep").wait_for()
     before = page.locator("#tally").text_content()
     item.get_by_role("button", name="Remove").click()
-    item.get_by_text("to be removed").wait_for()
+    item.locator(".decided", has_text="Remove").wait_for()
     assert page.locator("#tally").text_content() == before
 
 
-def test_a_phone_shows_the_queue_that_is_open_among_its_tabs(browse: Any) -> None:
-    page = browse("#view=inspect&queue=duplicates", width=390)
+@pytest.mark.parametrize("queue", ["confused", "mislabelled", "duplicates"])
+def test_a_phone_shows_all_tabs(browse: Any, queue: str) -> None:
+    page = browse(f"#view=inspect&queue={queue}", width=390)
     settle(page)
-    box = page.locator(".tabs [aria-current]").bounding_box()
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= 390
+    tabs = [tab.bounding_box() for tab in page.locator(".tabs a").all()]
+    assert len(tabs) == 3
+    for box in tabs:
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+    assert page.evaluate("(row => row.scrollWidth - row.clientWidth)(document.querySelector('.tabs'))") == 0
+
+
+ROOM = """async () => {
+  const { FreeRoom } = await import("/static/map_room.js");
+  const room = new FreeRoom(400, 300, 3);
+  for (let x = 0; x < 400; x += 25) for (let y = 60; y < 240; y += 25) room.occupy(x - 4, y - 4, x + 4, y + 4);
+  room.count();
+  const boxes = [0, 1, 2, 3].map(() => room.nearest(200, 150, 60, 16, 200)).filter((box) => box);
+  return [boxes, room.nearest(200, 150, 60, 16, 20)];
+}"""
+
+
+def test_names_on_the_map_are_placed_off_points_and_off_each_other(browse: Any) -> None:
+    boxes, none_near = browse().evaluate(ROOM)
+    assert len(boxes) == 4
+    assert none_near is None
+    for number, (left, top, right, bottom) in enumerate(boxes):
+        assert (right - left, bottom - top) == pytest.approx((60, 16))
+        points = [(x, y) for x in range(0, 400, 25) for y in range(60, 240, 25)]
+        assert not [(x, y) for x, y in points if left - 4 < x < right + 4 and top - 4 < y < bottom + 4]
+        for other in boxes[:number]:
+            assert left >= other[2] or right <= other[0] or top >= other[3] or bottom <= other[1]
+
+
+def test_the_map_says_how_many_labels_have_no_name(browse: Any) -> None:
+    page = browse("#view=map")
+    whole_map(page)
+    assert page.locator("#map-names").text_content() == "" or "not named" in page.locator("#map-names").text_content()
+    page.evaluate("document.querySelector('.map-frame').style = 'width: 36px'")  # no room for any name
+    page.wait_for_function("() => document.querySelector('canvas').width < 40")
+    page.locator("canvas").focus()
+    page.keyboard.press("0")
+    page.get_by_text(re.compile(rf"^{CLASSES} labels of {CLASSES} in view are not named")).wait_for()
 
 
 def test_everything_can_be_done_with_the_keyboard(browse: Any) -> None:

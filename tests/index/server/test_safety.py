@@ -128,12 +128,12 @@ def test_host_and_origin(asked: Any, vectors: Index) -> None:
 
 
 def test_limits(asked: Any, pictures: Index) -> None:
-    with asked(pictures, most_upload=2000, most_k=5, rate=1.0) as client:
+    with asked(pictures, max_upload=2000, max_k=5, rate=1.0) as client:
         assert client.post("/search?k=5", content=bytes(3000)).status_code == 413
         assert client.post("/search?k=6", content=b"x").status_code == 422
         statuses = [client.get("/health").status_code for _ in range(6)]
         assert statuses[-1] == 429
-    with asked(pictures, most_at_once=0) as client:
+    with asked(pictures, max_concurrent=0) as client:
         reply = client.get("/health")
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
 
@@ -163,7 +163,7 @@ def piece_by_piece(client: Any, path: str, kind: str, most: int) -> int:
 
 
 def test_every_body_is_counted_while_it_arrives(asked: Any, vectors: Index) -> None:
-    with asked(vectors, most_upload=2500, writable=True, token=TOKEN) as client:
+    with asked(vectors, max_upload=2500, writable=True, token=TOKEN) as client:
         for path in ("/search", "/same", "/review", "/items"):
             for kind in ("application/json", "multipart/form-data; boundary=x"):
                 assert piece_by_piece(client, path, kind, most=3) == 413, path
@@ -287,10 +287,10 @@ def test_a_threshold_that_links_nearly_everything(asked: Any, vectors: Index, mo
 
 
 def test_one_address_does_not_take_all_places(asked: Any, vectors: Index) -> None:
-    assert ServerSettings(most_at_once=40).most_of_one_address == 40  # on this machine everybody has one address
-    settings = ServerSettings(host="0.0.0.0", public=True, most_at_once=40)
-    assert (settings.most_of_one_address, settings.most_connections_of_one_address) == (10, 40)
-    with asked(vectors, host="0.0.0.0", public=True, most_at_once=4) as client:
+    assert ServerSettings(max_concurrent=40).max_per_address == 40  # on this machine everybody has one address
+    settings = ServerSettings(host="0.0.0.0", public=True, max_concurrent=40)
+    assert (settings.max_per_address, settings.max_connections_per_address) == (10, 40)
+    with asked(vectors, host="0.0.0.0", public=True, max_concurrent=4) as client:
         begun, let_go = threading.Event(), threading.Event()
 
         def slow() -> Any:
@@ -328,9 +328,9 @@ def test_pictures_that_are_none(asked: Any, pictures: Index) -> None:
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_the_library_refuses_many_pixels_at_the_header(tmp_path: Path, model: Embedder) -> None:
     (tmp_path / "bomb.png").write_bytes(png_that_promises(9_000, 9_000))
-    with pytest.raises(DataError, match="its header promises 9,000 x 9,000 pixels"):
+    with pytest.raises(DataError, match="it has 9,000 x 9,000 pixels"):
         model.encode(tmp_path / "bomb.png")
-    with Image.open(tmp_path / "bomb.png") as image, pytest.raises(DataError, match="its header promises"):
+    with Image.open(tmp_path / "bomb.png") as image, pytest.raises(DataError, match="it has 9,000"):
         model.encode(image)
 
 

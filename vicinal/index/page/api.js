@@ -1,4 +1,4 @@
-// Asking the server. Whatever goes wrong becomes one sentence that a person can act on.
+// Requests to the server. Every error becomes one sentence that the user can act on.
 
 export class Trouble extends Error {
   constructor(sentence, status = 0) {
@@ -7,8 +7,8 @@ export class Trouble extends Error {
   }
 }
 
-const GONE = "The server does not answer. It may have been stopped: start it again with vicinal serve, then reload.";
-const TOKEN = "This server needs its token: reload the page, which asks for it.";
+const GONE = "The server does not respond. If it was stopped, start it with vicinal serve and reload this page.";
+const TOKEN = "This server requires a token. Reload the page to enter it.";
 
 async function send(path, options) {
   let reply;
@@ -20,12 +20,12 @@ async function send(path, options) {
   }
   if (reply.ok) return reply;
   if (reply.status === 401) throw new Trouble(TOKEN, 401);
-  let sentence = `The server answered ${reply.status}.`;
+  let sentence = `The server returned status ${reply.status}.`;
   try {
     const said = await reply.json();
     if (typeof said.error === "string") sentence = said.error;
   } catch {
-    // not one of ours: the number has to do
+    // not JSON of this server: only the status is known
   }
   throw new Trouble(sentence, reply.status);
 }
@@ -60,7 +60,7 @@ export const upload = (path, file, values, signal) =>
     signal,
   });
 
-// Some answers take the server a while, once: it says what it is doing until they are there.
+// Some results take a while to compute once; until then the server replies with what it is doing.
 export async function askPatiently(path, values, working, alive = () => true) {
   for (;;) {
     const reply = await ask(path, values);

@@ -1,4 +1,4 @@
-// Elements are built here and nowhere else: text goes in as text, so that no label or file name is ever markup.
+// All elements are built here: text is inserted as text, so that no label or file name is ever markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -37,12 +37,13 @@ export const similarityText = (value) => (Object.is(Math.round(value * 1000), -0
 export const nameOf = (item) => (item.path ? item.path.split(/[\\/]/).pop() : String(item.id));
 export const labelOf = (item) => (item.label === null || item.label === undefined ? "no label" : String(item.label));
 
-// A name that is broken after underscores, and inside a word only where that alone is too long for its place.
+// A name in which lines break only after separators and in camel case, as in reports.
+const BREAKS = /(?<=[_\-+./])(?=[^_\-+./])|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])/;
 export const breakable = (name) =>
-  (name.match(/[^_]+_*|_+/g) ?? []).flatMap((piece, place) => (place ? [element("wbr"), piece] : [piece]));
+  name.split(BREAKS).flatMap((piece, number) => (number ? [element("wbr"), piece] : [piece]));
 
 export function picture(item, size, alternative) {
-  // A picture that is not there, or cannot be drawn, gives way to the item's name.
+  // Without a picture, or if it cannot be shown, the name of the item takes its place.
   const holder = element("span", { class: "picture" });
   const instead = () => holder.replaceChildren(element("span", { class: "no-picture" }, breakable(nameOf(item))));
   if (!item.image) instead();

@@ -1,9 +1,9 @@
-// Filters by label and metadata: conditions of the index's own language, one chip each.
+// Filters by label and metadata: one chip per condition, in the filter language of the index.
 
 import { go, read } from "./address.js";
 import { element } from "./elements.js";
 
-const SIGNS = [["=", "is"], ["!=", "is not"], [">=", "at least"], ["<=", "at most"], ["is null", "is missing"], ["is not null", "is there"]];
+const SIGNS = [["=", "is"], ["!=", "is not"], [">=", "at least"], ["<=", "at most"], ["is null", "is missing"], ["is not null", "is present"]];
 const ORDERED = [">=", "<="];
 
 const column = (name) => (/^[A-Za-z_]\w*$/.test(name) && !/^(and|or|not|in|is|null|true|false)$/i.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
@@ -14,7 +14,7 @@ function condition(name, sign, value, kind) {
   if (kind === "boolean") return `${column(name)} ${sign} ${value === "true"}`;
   if (kind === "integer" || kind === "number") {
     const number = Number(value);
-    if (String(value).trim() === "" || !Number.isFinite(number)) throw new Error(`${name} holds numbers: ${value || "nothing"} is none.`);
+    if (String(value).trim() === "" || !Number.isFinite(number)) throw new Error(`${name} must be a number; got ${value || "nothing"}.`);
     return `${column(name)} ${sign} ${number}`;
   }
   return `${column(name)} ${sign} ${text(value)}`;
@@ -24,11 +24,11 @@ export function filterPanel(info) {
   const state = read();
   const hidden = ["source", "stamp", "hash"];
   const columns = Object.entries(info.columns).filter(([name, kind]) => !hidden.includes(name) && (kind || name === "label"));
-  const chips = element("ul", { class: "chips", "aria-label": "Filters that hold now", hidden: !state.where.length },
+  const chips = element("ul", { class: "chips", "aria-label": "Active filters", hidden: !state.where.length },
     state.where.map((words, place) =>
       element("li", {}, element("span", {}, words),
         element("button", {
-          type: "button", "aria-label": `Remove the filter ${words}`,
+          type: "button", "aria-label": `Remove filter ${words}`,
           onclick: () => go({ where: state.where.filter((_, other) => other !== place), from: 0 }),
         }, "×")),
     ));
@@ -66,7 +66,7 @@ export function filterPanel(info) {
     },
   }, element("label", { for: "filter-column", class: "spoken" }, "Column"), name, sign, value, choices,
   element("button", { type: "submit", class: "quiet" }, "Add"), wrong);
-  // On a narrow screen what was found comes first.
+  // On a narrow screen the results come first.
   const open = state.where.length > 0 || !matchMedia("(max-width: 60rem)").matches;
   return element("details", { class: "filters", open }, element("summary", {}, "Filter"), chips, form);
 }

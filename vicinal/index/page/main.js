@@ -1,4 +1,4 @@
-// The page: reads its state from the address, shows the view that it names, and says what goes wrong.
+// The page: reads its state from the address, shows that view, and reports errors.
 
 import { read } from "./address.js";
 import { ask, Trouble } from "./api.js";
@@ -20,8 +20,8 @@ function mark(view) {
 function trouble(error) {
   const main = byId("content");
   const again = element("button", { type: "button", onclick: show }, "Try again");
-  const titles = { 0: "The server is gone", 401: "A token is needed", 404: "It is not there", 413: "That is too large", 415: "That cannot be read", 422: "That cannot be read" };
-  main.replaceChildren(notice(titles[error.status] ?? "That did not work", error.message, again));
+  const titles = { 0: "Server not responding", 400: "Invalid request", 401: "Token required", 404: "Not found", 413: "File too large", 415: "Unsupported file", 422: "Invalid input" };
+  main.replaceChildren(notice(titles[error.status] ?? "Something went wrong", error.message, again));
 }
 
 async function show() {
@@ -47,13 +47,13 @@ function introduce() {
 }
 
 addEventListener("hashchange", () => { scrollTo(0, 0); show(); });
-// What is asked beside a view (the id of a point, say) has nobody else to tell that the server is gone.
+// Requests outside of a view, such as for the id of a point, have no other error handler.
 addEventListener("unhandledrejection", (event) => {
   if (!(event.reason instanceof Trouble)) return;
   event.preventDefault();
   trouble(event.reason);
 });
-// The address is the page's state, which a link to a place in it would lose.
+// The address holds the state of the page, which a plain link to #content would overwrite.
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   byId("content").focus();

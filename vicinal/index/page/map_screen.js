@@ -1,16 +1,20 @@
-// The map on the screen: points, pictures, names and the lasso's line, drawn when something has changed.
+// The map on the screen: points, pictures, names and the lasso, drawn when something has changed.
 
 import { cssColour, drawPoints, labelColours, nearestPlace, placesInside, rgb, visiblePlaces } from "./map_drawing.js";
+import { counted } from "./elements.js";
 import { thumbnail } from "./map_geometry.js";
+import { FreeRoom } from "./map_room.js";
 
-const NEAR = 260; // points in view, from which on their pictures are drawn
-let view = null; // stays from one visit to the next
+const NEAR = 260; // most points in view for which pictures are drawn
+const CROWDED = 30000; // points from which on there is no room between them: names are drawn over them
+const REACH = 130; // largest distance of a name from the middle of its label, in pixels of the page
+let view = null; // kept between visits
 
 const darkScheme = () => matchMedia("(prefers-color-scheme: dark)").matches;
 
 export class MapScreen {
-  constructor(canvas, geometry, info) {
-    Object.assign(this, { canvas, geometry, info, shown: null, only: null, line: null, marked: -1, waiting: false });
+  constructor(canvas, geometry, info, note) {
+    Object.assign(this, { canvas, geometry, info, note, shown: null, only: null, line: null, marked: -1, waiting: false });
     this.context = canvas.getContext("2d", { alpha: false });
     view ??= { x: 0, y: 0, scale: 0 };
     this.recolour();
@@ -48,7 +52,7 @@ export class MapScreen {
   }
 
   mask() {
-    // A label that is picked out, on top of the filter.
+    // The label selected in the legend, on top of the filter.
     if (this.only === null) return this.shown;
     if (this.onlyMask?.label !== this.only || this.onlyMask.under !== this.shown) {
       const { labels } = this.geometry;
@@ -65,32 +69,32 @@ export class MapScreen {
     if (!canvas.isConnected || !this.pixels) return;
     const shown = this.mask();
     const nearer = Math.log2(view.scale / this.whole);
-    const room = Math.min(1, Math.min(canvas.width, canvas.height) / this.ratio / 600); // a phone has less of it
+    const room = Math.min(1, Math.min(canvas.width, canvas.height) / this.ratio / 600); // less on a phone
     const crowd = room * (geometry.many > 30000 ? 0.8 : geometry.many > 5000 ? 1.2 : geometry.many > 1000 ? 2 : 4);
     const radius = this.ratio * Math.min(5, Math.max(crowd, crowd + 0.6 * nearer));
     drawPoints(this.pixels, canvas.width, canvas.height, geometry.points, geometry.labels, this.colours, view, radius, this.background, this.faint, shown);
     context.putImageData(this.image, 0, 0);
     const near = visiblePlaces(geometry.points, view, canvas.width, canvas.height, shown, NEAR);
-    const pictures = near && this.info.has_images && (nearer > 0.5 || geometry.many <= NEAR) ? this.drawPictures(near) : 0;
-    this.drawNames();
+    const pictures = near && this.info.has_images && (nearer > 0.5 || geometry.many <= NEAR) ? this.drawPictures(near) : [];
+    this.drawNames(pictures);
     this.drawMarked();
     this.drawLine();
     canvas.dataset.frame = (performance.now() - begun).toFixed(1);
-    canvas.dataset.pictures = pictures;
+    canvas.dataset.pictures = pictures.length;
   }
 
   at(place) {
     const { points } = this.geometry;
-    return [(points[2 * place] - view.x) * view.scale + this.canvas.width / 2, (points[2 * place + 1] - view.y) * view.scale + this.canvas.height / 2];
+    return this.onScreen(points[2 * place], points[2 * place + 1]);
   }
 
   drawPictures(places) {
     const size = Math.round(44 * this.ratio), taken = new Set();
-    let drawn = 0;
+    const boxes = [];
     for (const place of places) {
       const [x, y] = this.at(place);
       const cell = `${Math.round(x / size / 0.7)} ${Math.round(y / size / 0.7)}`;
-      if (taken.has(cell)) continue; // its point is there all the same
+      if (taken.has(cell)) continue; // its point is drawn
       taken.add(cell);
       const image = thumbnail(this.geometry, place, () => this.redraw());
       if (!image) continue;
@@ -99,33 +103,74 @@ export class MapScreen {
       this.context.fillStyle = cssColour(this.colours[Math.min(this.geometry.labels[place], this.colours.length - 1)]);
       this.context.fillRect(x - wide / 2 - 2, y - high / 2 - 2, wide + 4, high + 4);
       this.context.drawImage(image, x - wide / 2, y - high / 2, wide, high);
-      drawn += 1;
+      boxes.push([x - wide / 2 - 2, y - high / 2 - 2, x + wide / 2 + 2, y + high / 2 + 2]);
     }
-    return drawn;
+    return boxes;
   }
 
-  drawNames() {
+  // Names are placed next to the middle of their label, where they cover neither points nor pictures.
+  drawNames(boxes) {
     const { geometry, context, canvas, ratio } = this;
     const order = (this.order ??= [...geometry.counts.keys()].sort((a, b) => geometry.counts[b] - geometry.counts[a]));
     context.font = `600 ${12 * ratio}px system-ui, sans-serif`;
     context.textAlign = "center";
-    context.lineWidth = 3.5 * ratio;
     context.lineJoin = "round";
-    const boxes = [];
-    const most = Math.round((canvas.width * canvas.height) / ratio ** 2 / 30000); // names, so that points show between them
-    for (const label of this.only === null ? order : [this.only]) {
-      if (boxes.length >= most) break;
-      const [x, y] = [(geometry.middles[label][0] - view.x) * view.scale + canvas.width / 2, (geometry.middles[label][1] - view.y) * view.scale + canvas.height / 2 - 12 * ratio];
+    const inView = (this.only === null ? order : [this.only])
+      .map((label) => [label, ...this.onScreen(...geometry.middles[label])])
+      .filter(([, x, y]) => x >= 0 && y >= 0 && x < canvas.width && y < canvas.height);
+    const most = Math.round((canvas.width * canvas.height) / ratio ** 2 / 15000); // names, so that points show between them
+    const room = new FreeRoom(canvas.width, canvas.height, 3 * ratio);
+    if (geometry.many <= CROWDED) this.occupy(room, boxes);
+    const names = [];
+    for (const [label, x, y] of inView.slice(0, most)) {
       const words = String(geometry.names[label]).slice(0, 28);
-      const half = context.measureText(words).width / 2 + 6 * ratio;
-      if (x < half || y < 20 || x > canvas.width - half || y > canvas.height - 8) continue;
-      if (boxes.some(([left, top, width]) => Math.abs(left - x) < width + half && Math.abs(top - y) < 20 * ratio)) continue;
-      boxes.push([x, y, half]);
-      context.strokeStyle = this.halo;
-      context.strokeText(words, x, y + 4 * ratio);
-      context.fillStyle = this.ink;
-      context.fillText(words, x, y + 4 * ratio);
+      const box = room.nearest(x, y, context.measureText(words).width + 6 * ratio, 16 * ratio, REACH * ratio);
+      if (box) names.push([words, x, y, box]);
     }
+    for (const [, x, y, box] of names) this.drawLead(x, y, box);
+    for (const [words, , , box] of names) this.drawName(words, box);
+    const hidden = inView.length - names.length;
+    this.note.textContent = hidden ? `${counted(hidden, "label")} of ${inView.length} in view ${hidden === 1 ? "is" : "are"} not named, for lack of space. Zoom in to see more names.` : "";
+  }
+
+  onScreen(x, y) {
+    return [(x - view.x) * view.scale + this.canvas.width / 2, (y - view.y) * view.scale + this.canvas.height / 2];
+  }
+
+  occupy(room, boxes) {
+    const { geometry, ratio } = this;
+    const radius = 4 * ratio;
+    for (let place = 0; place < geometry.many; place += 1) {
+      const [x, y] = this.at(place);
+      room.occupy(x - radius, y - radius, x + radius, y + radius);
+    }
+    for (const box of boxes) room.occupy(...box);
+    room.count();
+  }
+
+  // A line from the middle of a label to its name, if that is far away.
+  drawLead(x, y, [left, top, right, bottom]) {
+    const { context, ratio } = this;
+    const [endX, endY] = [Math.min(Math.max(x, left), right), Math.min(Math.max(y, top), bottom)];
+    if (Math.hypot(x - endX, y - endY) < 20 * ratio) return;
+    context.strokeStyle = this.ink;
+    context.lineWidth = ratio;
+    context.globalAlpha = 0.5;
+    context.beginPath();
+    context.moveTo(x, y);
+    context.lineTo(endX, endY);
+    context.stroke();
+    context.globalAlpha = 1;
+  }
+
+  drawName(words, [left, top, right, bottom]) {
+    const { context, ratio } = this;
+    const [x, y] = [(left + right) / 2, (top + bottom) / 2];
+    context.lineWidth = 3.5 * ratio;
+    context.strokeStyle = this.halo;
+    context.strokeText(words, x, y + 4 * ratio);
+    context.fillStyle = this.ink;
+    context.fillText(words, x, y + 4 * ratio);
   }
 
   drawMarked() {
@@ -153,7 +198,7 @@ export class MapScreen {
     context.setLineDash([]);
   }
 
-  // From places on the screen (in pixels of the page) to those of the map.
+  // From positions on the screen, in pixels of the page, to positions on the map.
   toMap(x, y) {
     return [(x * this.ratio - this.canvas.width / 2) / view.scale + view.x, (y * this.ratio - this.canvas.height / 2) / view.scale + view.y];
   }

@@ -1,4 +1,4 @@
-// What a group of items is: how many, of which labels, and what some of them look like.
+// The selected items: their number, their labels, and some of their pictures.
 
 import { changed } from "./address.js";
 import { counted, element, labelOf, percent, picture } from "./elements.js";
@@ -28,14 +28,14 @@ function bars(geometry, places) {
   });
   if (order.length > BARS) rows.push(element("li", { class: "hint" }, `and ${counted(order.length - BARS, "more label")}`));
   const share = order.length ? percent(order[0][1] / places.length) : "";
-  return [element("ul", { class: "bars" }, rows), order.length === 1 ? "all of one label" : `${counted(order.length, "label")}, the first with ${share}`];
+  return [element("ul", { class: "bars" }, rows), order.length === 1 ? "All have the same label." : `${counted(order.length, "label")}; the most frequent has ${share} of the items.`];
 }
 
 export function selectionPanel(screen, places, clear) {
   if (!places) return "";
   const { geometry, info } = screen;
   const button = element("button", { type: "button", class: "quiet", onclick: clear }, "Clear");
-  if (!places.length) return element("section", {}, element("h2", {}, "No items there"), button);
+  if (!places.length) return element("section", {}, element("h2", {}, "No items selected"), button);
   const [rows, sentence] = bars(geometry, places);
   const pictures = element("ul", { class: "thumbnails" });
   for (const place of middleFirst(geometry.points, places).slice(0, PICTURES)) {

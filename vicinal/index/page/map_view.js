@@ -1,4 +1,4 @@
-// The map: all items in the plane. Drag to move, wheel or pinch to come nearer, click to search, lasso to ask what a group is.
+// The map: all items in the plane. Drag to pan, scroll or pinch to zoom, click to search, lasso to inspect a group.
 
 import { filterOf, go, read } from "./address.js";
 import { ask, askPatiently, Trouble } from "./api.js";
@@ -51,12 +51,12 @@ function legend(screen) {
     const dot = element("span", { class: "dot" });
     dot.style.background = cssColour(screen.colours[label]);
     const button = element("button", { type: "button", "aria-pressed": "false", onclick: () => pick(label, button) },
-      dot, element("span", { class: "bar-name" }, String(geometry.names[label])), element("span", { class: "bar-count" }, geometry.counts[label]));
+      dot, element("span", { class: "bar-name", title: String(geometry.names[label]) }, String(geometry.names[label])), element("span", { class: "bar-count" }, geometry.counts[label]));
     return element("li", {}, button);
   };
   list.append(...order.slice(0, LEGEND).map(entry));
   if (order.length > LEGEND) {
-    const all = element("li", {}, element("button", { type: "button", class: "quiet", onclick: () => all.replaceWith(...order.slice(LEGEND, 1000).map(entry)) }, `${counted(order.length - LEGEND, "more label")}`));
+    const all = element("li", {}, element("button", { type: "button", class: "quiet", onclick: () => all.replaceWith(...order.slice(LEGEND, 1000).map(entry)) }, `Show ${counted(order.length - LEGEND, "more label")}`));
     list.append(all);
   }
   return list;
@@ -78,9 +78,9 @@ function exportButton() {
 }
 
 function describe(geometry) {
-  if (geometry.method === "PCA") return "Placed by the two principal axes of the vectors.";
-  if (geometry.landmarks >= geometry.many) return "Placed by t-SNE: neighbours are beside each other, distances between heaps mean little.";
-  return `Placed by t-SNE of ${counted(geometry.landmarks, "item")}, the others between the nearest of them; distances between heaps mean little.`;
+  if (geometry.method === "PCA") return "Layout: the first two principal components.";
+  if (geometry.landmarks >= geometry.many) return "Layout: t-SNE. Similar items are close to each other; distances between separate clusters mean little.";
+  return `Layout: t-SNE of ${counted(geometry.landmarks, "item")}, with the others next to their nearest neighbours. Distances between separate clusters mean little.`;
 }
 
 export async function showMap(main, info) {
@@ -88,7 +88,7 @@ export async function showMap(main, info) {
   const alive = () => mine === left;
   document.title = `Map · ${info.name}`;
   if (!info.count) {
-    main.replaceChildren(notice("This index is empty", "There is nothing to draw yet."));
+    main.replaceChildren(notice("This index is empty", "There are no items to show."));
     return;
   }
   const wait = (sentence) => main.replaceChildren(element("p", { class: "waiting", role: "status" }, sentence));
@@ -101,20 +101,22 @@ export async function showMap(main, info) {
   const selection = element("div", { class: "selection", "aria-live": "polite" });
   const lasso = element("button", { type: "button", "aria-pressed": "false", id: "lasso" }, "Lasso");
   const frame = element("div", { class: "map-frame" }, canvas, card);
+  const names = element("p", { class: "hint", id: "map-names" });
   main.replaceChildren(element("div", { class: "mapping" },
     element("section", { class: "map-main", "aria-label": "Map" },
       element("div", { class: "toolbar map-tools" },
         element("div", { class: "settings" }, lasso,
-          element("button", { type: "button", onclick: () => choose(screen.inView()) }, "Select what is in view"),
+          element("button", { type: "button", onclick: () => choose(screen.inView()) }, "Select all in view"),
           element("span", { class: "zoom" },
-            element("button", { type: "button", "aria-label": "Nearer", onclick: () => screen.zoom(1.5) }, "+"),
-            element("button", { type: "button", "aria-label": "Farther", onclick: () => screen.zoom(1 / 1.5) }, "−")),
-          element("button", { type: "button", onclick: () => screen.whereAll() }, "Whole map")),
+            element("button", { type: "button", "aria-label": "Zoom in", onclick: () => screen.zoom(1.5) }, "+"),
+            element("button", { type: "button", "aria-label": "Zoom out", onclick: () => screen.zoom(1 / 1.5) }, "−")),
+          element("button", { type: "button", onclick: () => screen.whereAll() }, "Reset view")),
         exportButton()),
       frame,
-      element("p", { class: "hint", id: "map-help" }, `${describe(geometry)} Drag to move, wheel or pinch to come nearer, click an item to search from it. With the keyboard: arrows, + and −, 0 for the whole map, S to select what is in view, Enter to search from the item in the middle.`)),
+      names,
+      element("p", { class: "hint", id: "map-help" }, `${describe(geometry)} Drag to pan, scroll or pinch to zoom, click an item to search from it. Keyboard: arrow keys to pan, + and − to zoom, 0 to reset, S to select all in view, Enter to search from the item in the centre.`)),
     element("aside", { class: "side" }, selection, filterPanel(info), element("details", { class: "filters", open: !matchMedia("(max-width: 60rem)").matches }, element("summary", {}, "Labels")))));
-  const screen = new MapScreen(canvas, geometry, info);
+  const screen = new MapScreen(canvas, geometry, info, names);
   main.querySelector(".side > details:last-child").append(legend(screen));
   const choose = (places, line = null) => {
     screen.line = line;

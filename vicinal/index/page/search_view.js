@@ -1,4 +1,4 @@
-// Search: a picture or an item as the query, its nearest items as a grid, each of which can be searched on from.
+// Search: a picture or an item as the query, and a grid of its nearest items, each of which can be the next query.
 
 import { changed, filterOf, go, read } from "./address.js";
 import { ask, post, upload } from "./api.js";
@@ -8,7 +8,7 @@ import { openWhy } from "./why_view.js";
 
 const COUNTS = [12, 24, 48, 96, 192];
 const PAGE = 48; // items to start from
-const uploads = new Map(); // pictures of this visit, by the name that the address has for them
+const uploads = new Map(); // uploaded pictures by their name in the address
 let running = null;
 
 function searchWith(file) {
@@ -29,10 +29,10 @@ function chooser(words, attributes = {}) {
 
 function inputs(info) {
   if (!info.can_embed) {
-    return element("p", { class: "hint" }, "This index has vectors from elsewhere and no model, so pictures cannot be searched with; start from any item.");
+    return element("p", { class: "hint" }, "This index has no model, so it cannot search by picture. Start from an item instead.");
   }
   return element("div", { class: "inputs" }, chooser("Choose a picture", { id: "choose" }),
-    chooser("Take a photograph", { capture: "environment", id: "photograph" }));
+    chooser("Take a photo", { capture: "environment", id: "photograph" }));
 }
 
 const facts = (item) =>
@@ -40,8 +40,8 @@ const facts = (item) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, String(value))));
 
 function queryPanel(query, info) {
-  return element("section", { class: "query", "aria-label": "The query" },
-    picture(query, 512, `The query, ${query.title}`),
+  return element("section", { class: "query", "aria-label": "Query" },
+    picture(query, 512, `Query: ${query.title}`),
     element("div", { class: "query-words" },
       element("h1", {}, breakable(query.title)),
       element("p", { class: "hint" }, breakable(query.subtitle)),
@@ -57,39 +57,42 @@ function verdict(hit, query) {
   }
   if (query.label === null || query.label === undefined || hit.label === null) return null;
   const alike = hit.label === query.label;
-  return element("span", { class: alike ? "mark alike" : "mark unlike", title: alike ? "the same label as the query" : "another label than the query" },
-    alike ? "✓" : "≠", element("span", { class: "spoken" }, alike ? " same label" : " another label"));
+  return element("span", { class: alike ? "mark alike" : "mark unlike", title: alike ? "same label as the query" : "different label than the query" },
+    alike ? "✓" : "≠", element("span", { class: "spoken" }, alike ? " same label" : " different label"));
 }
 
 function card(hit, rank, query, info) {
   const title = labelOf(hit);
   return element("li", { class: "hit" },
-    element("a", { href: changed({ item: hit.id, upload: null, from: 0 }), "aria-label": `Search from ${title}, number ${rank}, similarity ${similarityText(hit.similarity)}` },
+    element("a", { href: changed({ item: hit.id, upload: null, from: 0 }), "aria-label": `Search from ${title}, result ${rank}, similarity ${similarityText(hit.similarity)}` },
       picture(hit, 256, "")),
     element("div", { class: "hit-words" },
       element("span", { class: "label", title }, breakable(title)),
+      element("span", { class: "similarity", title: info.distance === "cosine" ? "cosine similarity" : "negative Euclidean distance" }, similarityText(hit.similarity)),
       verdict(hit, query),
-      element("span", { class: "similarity", title: info.distance === "cosine" ? "cosine similarity" : "minus the Euclidean distance" }, similarityText(hit.similarity)),
-      element("button", { type: "button", class: "why", "aria-label": `Why ${title}, number ${rank}?`, onclick: () => openWhy(query, hit, info) }, "Why?")));
+      element("button", { type: "button", class: "why", "aria-label": `Why ${title}, result ${rank}?`, onclick: () => openWhy(query, hit, info) }, "Why?")));
 }
 
 function toolbar(state, info, sentence) {
   const k = element("select", { id: "k", onchange: () => go({ k: Number(k.value) }) },
     [...new Set([...COUNTS, state.k])].sort((a, b) => a - b).map((many) => element("option", { value: many, selected: many === state.k }, many)));
-  const way = element("select", { id: "way", onchange: () => go({ fast: way.value === "fast" }) },
+  const method = element("select", { id: "way", onchange: () => go({ fast: method.value === "fast" }) },
     element("option", { value: "exact", selected: !state.fast }, "exact"),
     element("option", { value: "fast", selected: state.fast }, "fast"));
   return element("div", { class: "toolbar" },
     element("p", { id: "outcome" }, sentence),
+    element("p", { id: "same-from", class: "hint", title: info.claim }, info.threshold === null
+      ? "This index has no similarity threshold; run vicinal calibrate."
+      : `Same from a similarity of ${similarityText(info.threshold)} on.`),
     element("div", { class: "settings" },
       element("label", { for: "k" }, "Show ", k),
-      info.fast ? element("label", { for: "way" }, "Search ", way) : null));
+      info.fast ? element("label", { for: "way" }, "Search ", method) : null));
 }
 
 function outcome(reply, info) {
   const took = reply.milliseconds < 1 ? "under 1 ms" : `${Math.round(reply.milliseconds)} ms`;
-  const way = reply.exact ? "exact" : `fast, finds ${(100 * reply.recall).toFixed(1)} % of the nearest`;
-  return `${counted(reply.hits.length, "nearest item")} of ${counted(info.count, "item")} · ${way} · ${took}`;
+  const method = reply.exact ? "exact search" : `approximate search, recall ${(100 * reply.recall).toFixed(1)} %`;
+  return `${reply.hits.length} nearest of ${counted(info.count, "item")} · ${method} · ${took}`;
 }
 
 async function answer(state, signal) {
@@ -110,17 +113,17 @@ async function answer(state, signal) {
 async function showHits(main, state, info) {
   running = new AbortController();
   const { signal } = running;
-  main.replaceChildren(element("p", { class: "waiting" }, "Searching …"));
+  main.replaceChildren(element("p", { class: "waiting" }, "Searching…"));
   const { reply, query, lost } = await answer(state, signal);
   if (signal.aborted) return;
   if (lost) {
-    main.replaceChildren(notice("That picture is gone", "A picture that you searched with is kept only while this page is open. Drop or choose it again.", inputs(info)));
+    main.replaceChildren(notice("Picture no longer available", "Uploaded pictures are kept only while the page is open. Choose the picture again.", inputs(info)));
     return;
   }
   const sentence = outcome(reply, info);
   const found = reply.hits.length
     ? element("ol", { class: "hits" }, reply.hits.map((hit, place) => card(hit, place + 1, query, info)))
-    : notice("Nothing passes the filter", "No item of this index fits all of its conditions; remove one of them.");
+    : notice("No items match the filter", "Remove one of its conditions.");
   main.replaceChildren(element("div", { class: "searching" },
     element("aside", { class: "side" }, queryPanel(query, info), filterPanel(info)),
     element("div", { class: "answers" }, toolbar(state, info, sentence), found)));
@@ -135,7 +138,7 @@ function startCard(item) {
     element("div", { class: "hit-words" }, element("span", { class: "label", title }, breakable(title))));
 }
 
-// A few from all over the index: neighbours in the order of ids are often of one class.
+// A sample from the whole index: consecutive ids often belong to one class.
 async function someItems(count) {
   const starts = Array.from({ length: 24 }, (_, turn) => Math.floor((turn * count) / 24));
   const lists = await Promise.all(starts.map((offset) => ask("/items", { limit: 1, offset })));
@@ -150,21 +153,21 @@ async function showStart(main, state, info) {
   if (location.hash !== state.hash) return;
   const last = state.from + (sampled ? 0 : listing.items.length);
   const pages = element("nav", { class: "pages", "aria-label": "Pages" },
-    state.from > 0 && element("a", { class: "button", href: changed({ from: Math.max(0, state.from - PAGE) }) }, "Earlier"),
+    state.from > 0 && element("a", { class: "button", href: changed({ from: Math.max(0, state.from - PAGE) }) }, "Previous"),
     last < listing.count && element("a", { class: "button", href: changed({ from: last || 1 }) }, "More items"));
   main.replaceChildren(
     element("section", { class: "start" },
-      element("h1", {}, "What does it look like?"),
-      info.can_embed && element("p", { class: "lead" }, matchMedia("(pointer: coarse)").matches ? "Choose a picture, or take a photograph." : "Drop a picture anywhere, or paste one."),
+      element("h1", {}, info.has_images ? "Find similar pictures" : "Find similar items"),
+      info.can_embed && element("p", { class: "lead" }, matchMedia("(pointer: coarse)").matches ? "Choose a picture or take a photo." : "Drop or paste a picture anywhere on this page."),
       inputs(info)),
     element("section", { class: "begin", "aria-labelledby": "begin" },
       element("div", { class: "toolbar" },
-        element("h2", { id: "begin" }, info.can_embed ? "Or start from any item" : "Start from any item"),
-        element("p", { class: "hint" }, sampled ? `a few of ${counted(info.count, "item")}` : listing.count ? `${state.from + 1} to ${last} of ${counted(listing.count, "item")}${filtered ? " that pass the filter" : ""}` : "")),
+        element("h2", { id: "begin" }, info.can_embed ? "Or start from an item" : "Start from an item"),
+        element("p", { class: "hint" }, sampled ? `Sample of ${counted(info.count, "item")}` : listing.count ? `${state.from + 1} to ${last} of ${counted(listing.count, "item")}${filtered ? " that match the filter" : ""}` : "")),
       filterPanel(info),
       listing.items.length
         ? element("ol", { class: "hits" }, listing.items.map(startCard))
-        : notice("Nothing passes the filter", "No item of this index fits all of its conditions; remove one of them."),
+        : notice("No items match the filter", "Remove one of its conditions."),
       pages));
 }
 
@@ -172,7 +175,7 @@ export async function showSearch(main, info) {
   running?.abort();
   const state = { ...read(), hash: location.hash };
   if (!info.count) {
-    main.replaceChildren(notice("This index is empty", "There is nothing to find yet. Put pictures into it: vicinal index refresh FOLDER PHOTOS, then reload."));
+    main.replaceChildren(notice("This index is empty", "Add pictures with vicinal index refresh FOLDER PHOTOS, then reload this page."));
     return;
   }
   if (state.item !== null || state.upload !== null) await showHits(main, state, info);
@@ -183,7 +186,7 @@ export function listenForPictures(info) {
   const curtain = byId("curtain");
   const images = (list) => [...(list ?? [])].find((file) => file.type.startsWith("image/")) ?? list?.[0];
   const carriesFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
-  const take = (file) => (info().can_embed ? searchWith(file) : say("This index has no model to search with pictures."));
+  const take = (file) => (info().can_embed ? searchWith(file) : say("This index has no model, so it cannot search by picture."));
   let depth = 0;
   addEventListener("dragenter", (event) => { if (carriesFiles(event)) { depth += 1; curtain.hidden = false; } });
   addEventListener("dragleave", (event) => { if (carriesFiles(event) && --depth <= 0) { depth = 0; curtain.hidden = true; } });

@@ -1,7 +1,7 @@
-// Why a hit was found: the numbers of one query and one hit, and the curve of the model's loss, in a dialog.
+// Why a result was found: a summary and the numbers of one query and one result, and, folded, the loss of the model.
 
 import { ask, Trouble } from "./api.js";
-import { breakable, byId, counted, drawing, element, labelOf, percent, picture, similarityText } from "./elements.js";
+import { breakable, byId, counted, drawing, element, labelOf, picture, similarityText } from "./elements.js";
 
 const WIDE = 420, HIGH = 190, LEFT = 40, RIGHT = 12, TOP = 14, BOTTOM = 32;
 
@@ -13,7 +13,7 @@ function lossCurve(loss) {
   const x = (value) => LEFT + ((value + 1) / 2) * (WIDE - LEFT - RIGHT);
   const y = (value) => TOP + (1 - (Math.min(high, Math.max(low, value)) - low) / (high - low)) * (HIGH - TOP - BOTTOM);
   const path = (values) => values.map((value, place) => `${place ? "L" : "M"}${x(similarity[place]).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-  const words = `Weight of a pair over its similarity under ${loss.name}. ${loss.sentence}`;
+  const words = `Weight of a pair by its similarity under ${loss.name}. ${loss.sentence}`;
   return drawing("svg", { class: "curve", viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": words },
     drawing("line", { class: "grid", x1: LEFT, x2: WIDE - RIGHT, y1: y(0), y2: y(0) }),
     [-1, -0.5, 0, 0.5, 1].map((tick) => drawing("text", { x: x(tick), y: HIGH - 16, "text-anchor": "middle" }, String(tick))),
@@ -28,7 +28,7 @@ function lossCurve(loss) {
 }
 
 function thresholdLine(why) {
-  // Where the pair lies, and where "same" begins.
+  // The similarity of the pair on a scale, with the threshold.
   const values = [why.similarity, why.threshold, ...why.centres.map((centre) => centre.similarity)];
   const cosine = why.distance === "cosine";
   const low = cosine ? Math.min(0, ...values) : 1.15 * Math.min(...values), high = cosine ? 1 : 0;
@@ -43,60 +43,73 @@ function thresholdLine(why) {
 
 const fact = (name, ...value) => element("div", {}, element("dt", {}, name), element("dd", {}, ...value));
 
+const label = (value) => element("strong", {}, breakable(labelOf({ label: value })));
+
 function decision(why) {
-  if (why.threshold === null) return fact("Same or different", "The model is not calibrated, so it has no threshold.");
-  const sure = why.probability === null ? "" : `, with probability ${why.probability.toFixed(2)} if both are equally likely beforehand`;
-  const promise = why.false_matches === null ? "" : ` At this threshold at most ${percent(why.false_matches)} of different pairs pass.`;
-  return fact("Same or different", element("strong", {}, why.same ? "same" : "different"), `${sure}.${promise}`, thresholdLine(why));
+  if (why.threshold === null) return null;
+  const sure = why.probability === null ? "" : ` (probability ${why.probability.toFixed(2)}, with equal priors)`;
+  const side = why.same ? "above" : "below";
+  return fact("Same or different", element("strong", {}, why.same ? "same" : "different"), `${sure}: the similarity is ${side} the threshold of the model. ${why.claim}`, thresholdLine(why));
+}
+
+// What a user wants to know first, in one or two sentences.
+function summary(why) {
+  const [most] = why.classes;
+  const closest = why.rank === 1 ? "This is the item most similar to the query" : `This is number ${why.rank} of ${counted(why.items, "item")}, sorted by similarity to the query`;
+  const words = [`${closest}.`];
+  if (most && most.label !== null && why.nearest > 1) words.push(` ${most.items} of the ${why.nearest} most similar items are labelled `, label(most.label), ".");
+  return element("p", { class: "summary" }, ...words);
 }
 
 function classBars(why) {
   return element("ul", { class: "bars" }, why.classes.slice(0, 6).map((entry) => {
     const bar = element("span", { class: "bar-fill" });
     bar.style.width = `${(100 * entry.items) / why.nearest}%`;
-    return element("li", {}, element("span", { class: "bar-name" }, labelOf(entry)),
+    return element("li", {}, element("span", { class: "bar-name" }, breakable(labelOf(entry))),
       element("span", { class: "bar-track" }, bar), element("span", { class: "bar-count" }, entry.items));
   }));
 }
 
 function centres(why) {
-  if (!why.centres.length) return "No class has a centre here: there are no labels.";
+  if (!why.centres.length) return "The items have no labels.";
   const [first, second] = why.centres;
-  const words = [element("strong", {}, labelOf(first)), ` (${similarityText(first.similarity)})`];
-  if (second) words.push(", then ", element("strong", {}, labelOf(second)), ` (${similarityText(second.similarity)})`);
-  if (why.hit_centre && why.hit_centre.rank > 2) words.push(`; the hit's own class is number ${why.hit_centre.rank}`);
+  const words = [label(first.label), ` (${similarityText(first.similarity)})`];
+  if (second) words.push(", then ", label(second.label), ` (${similarityText(second.similarity)})`);
+  if (why.hit_centre && why.hit_centre.rank > 2) words.push(`; the label of this result is number ${why.hit_centre.rank}`);
   return [...words, "."];
 }
 
 function lossPart(loss) {
-  if (loss.unknown) return fact("What the loss would do", loss.unknown);
-  return fact("What the loss would do", loss.sentence,
+  const summary = element("summary", {}, "How the training loss treats this pair");
+  if (loss.unknown) return element("details", { class: "loss" }, summary, element("p", {}, loss.unknown));
+  return element("details", { class: "loss" }, summary,
+    element("p", {}, loss.sentence),
     element("figure", {}, lossCurve(loss),
-      element("figcaption", {}, element("span", { class: "key pull" }, "pulled together, if one class"),
-        element("span", { class: "key push" }, "pushed apart, if two"),
+      element("figcaption", {}, element("span", { class: "key pull" }, "same class: pulled together"),
+        element("span", { class: "key push" }, "different classes: pushed apart"),
         element("span", { class: "hint" }, loss.note))));
 }
 
 function content(why, query, hit, info) {
   return [
     element("div", { class: "pair" },
-      element("figure", {}, picture(query, 256, "The query"), element("figcaption", {}, breakable(`query: ${query.title}`))),
-      element("figure", {}, picture(hit, 256, "The hit"), element("figcaption", {}, breakable(labelOf(hit))))),
+      element("figure", {}, picture(query, 256, "Query"), element("figcaption", {}, "Query: ", breakable(query.title))),
+      element("figure", {}, picture(hit, 256, "Result"), element("figcaption", {}, "Result: ", breakable(labelOf(hit))))),
+    summary(why),
     element("dl", { class: "reasons" },
-      fact("Similarity", element("strong", {}, similarityText(why.similarity)), info.distance === "cosine" ? " (cosine)" : " (minus the distance)"),
-      fact("Rank", `number ${why.rank} of ${counted(why.items, "item")}`),
+      fact("Similarity", element("strong", {}, similarityText(why.similarity)), info.distance === "cosine" ? " (cosine; 1 is identical)" : " (negative distance; 0 is identical)"),
       decision(why),
-      fact(`Classes of the ${why.nearest} nearest`, classBars(why)),
-      fact("Nearest class centres", centres(why)),
-      lossPart(why.loss)),
+      fact(`Labels of the ${why.nearest} most similar items`, classBars(why)),
+      fact("Most similar classes on average", centres(why))),
+    lossPart(why.loss),
   ];
 }
 
 export async function openWhy(query, hit, info) {
   const dialog = byId("dialog");
   const close = element("button", { type: "button", class: "quiet close", onclick: () => dialog.close(), "aria-label": "Close" }, "×");
-  const body = element("div", { class: "why-body" }, element("p", { class: "waiting" }, "Looking …"));
-  dialog.replaceChildren(element("header", {}, element("h2", { id: "dialog-title" }, "Why this one?"), close), body);
+  const body = element("div", { class: "why-body" }, element("p", { class: "waiting" }, "Loading…"));
+  dialog.replaceChildren(element("header", {}, element("h2", { id: "dialog-title" }, "Why this result?"), close), body);
   dialog.showModal();
   try {
     const asked = query.upload ? { upload: query.upload, hit: hit.id } : { item: query.item, hit: hit.id };

@@ -24,7 +24,7 @@ from vicinal.index.server.models import ErrorReply, Refusal, refused
 from vicinal.index.server.page_api import page_router
 from vicinal.index.server.queries import Queries
 from vicinal.index.server.search_api import search_router
-from vicinal.index.server.served import KeptResults, Served
+from vicinal.index.server.served import CachedResults, Served
 from vicinal.index.server.settings import ServerSettings
 from vicinal.index.server.status_api import status_router
 
@@ -61,7 +61,7 @@ def create_app(index: Index, settings: ServerSettings | None = None) -> FastAPI:
         responses={"4XX": {"model": ErrorReply}, 503: {"model": ErrorReply}},
     )
     app.state.served, app.state.queries, app.state.counts = served, queries, counts
-    app.state.results, app.state.thumbnails, app.state.reviews = KeptResults(), Thumbnails(), review_file_of(served)
+    app.state.results, app.state.thumbnails, app.state.reviews = CachedResults(), Thumbnails(), review_file_of(served)
     _tell_errors(app, served)
     for router in (search_router, item_router, status_router, page_router, map_router, inspect_router, why_router):
         app.include_router(router)
@@ -87,8 +87,8 @@ def _tell_errors(app: FastAPI, served: Served) -> None:
 
     @app.exception_handler(BeingWritten)
     async def busy(_: Request, error: BeingWritten) -> JSONResponse:
-        return refused(503, served.told(error), {"Retry-After": "1"})
+        return refused(503, served.message(error), {"Retry-After": "1"})
 
     @app.exception_handler(VicinalError)
     async def mistaken(_: Request, error: VicinalError) -> JSONResponse:
-        return refused(400, served.told(error))
+        return refused(400, served.message(error))

@@ -199,7 +199,7 @@ class Guard:
             nonlocal arrived, size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > self.settings.most_upload:
+            if size > self.settings.max_upload:
                 raise HTTPException(413, self._too_large, {"Connection": "close"})
             arrived = arrived or not message.get("more_body", False)
             return message
@@ -210,7 +210,7 @@ class Guard:
             await send(message)
 
         try:
-            async with asyncio.timeout(self.settings.seconds):
+            async with asyncio.timeout(self.settings.timeout):
                 if self._signs_in(scope):
                     answer: ASGIApp = await self._sign_in.by_form(scope, watched_receive)
                     await answer(scope, receive, watched_send)
@@ -219,7 +219,7 @@ class Guard:
         except TimeoutError:
             if begun:
                 raise
-            seconds = f"{self.settings.seconds:g} seconds"
+            seconds = f"{self.settings.timeout:g} seconds"
             answer = (
                 refused(503, f"This took longer than {seconds}; try again later.", {"Retry-After": "5"})
                 if arrived
@@ -229,16 +229,16 @@ class Guard:
 
     @property
     def _too_large(self) -> str:
-        return f"A request may have {self.settings.most_upload:,} bytes; this one has more"
+        return f"A request may have {self.settings.max_upload:,} bytes; this one has more"
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         """Return the reply that refuses a request; None if it may pass."""
         headers = Headers(scope=scope)
         if not self._is_own_name(headers.get("host", "")):
             return refused(400, "The header Host does not name this server; allow the name with --name.")
-        if self.counts.running >= self.settings.most_at_once:
+        if self.counts.running >= self.settings.max_concurrent:
             return refused(503, "Too many requests at once; try again in a moment.", {"Retry-After": "1"})
-        if self._running[_address(scope)] >= self.settings.most_of_one_address:
+        if self._running[_address(scope)] >= self.settings.max_per_address:
             return refused(429, "Too many requests at once from this address.", {"Retry-After": "1"})
         if wait := self._wait(scope):
             return refused(429, "Too many requests from this address.", {"Retry-After": f"{wait:.0f}"})
@@ -246,7 +246,7 @@ class Guard:
         if scope["method"] not in READING and origin is not None and _host(origin) != headers.get("host"):
             return refused(403, "Requests from pages of other servers are not answered.")
         claimed = headers.get("content-length", "")
-        if claimed.isdecimal() and int(claimed[:20]) > self.settings.most_upload:
+        if claimed.isdecimal() and int(claimed[:20]) > self.settings.max_upload:
             return refused(413, f"{self._too_large}.", {"Connection": "close"})
         return self._without_token(scope, headers)
 

@@ -30,7 +30,7 @@ from vicinal.index.server.models import (
 )
 from vicinal.index.server.queries import SharedQueries
 from vicinal.index.server.search_api import JSON, json_content
-from vicinal.index.server.served import KeptResults, Served, ServedIndex, SharedResults, Snapshot
+from vicinal.index.server.served import CachedResults, Served, ServedIndex, SharedResults, Snapshot
 from vicinal.index.server.uploads import read_json_body
 from vicinal.neighbours import find_neighbours
 
@@ -94,7 +94,7 @@ def _check_labels(served: Served) -> None:
 
 
 def _working(snapshot: Snapshot, what: str) -> Response:
-    return still_working(f"Looking at {counted(len(snapshot.items), 'item')} for {what} …")
+    return still_working(f"Searching {counted(len(snapshot.items), 'item')} for {what}…")
 
 
 def _decided(served: Served, reviews: ReviewFile) -> dict[str, Review]:
@@ -122,7 +122,7 @@ def confused(served: ServedIndex, results: SharedResults, start: From = 0, limit
 
     pairs = results.later("confused", snapshot.generation, compute)
     if pairs is None:
-        return _working(snapshot, "classes that are taken for each other")
+        return _working(snapshot, "confused classes")
     entries = [
         {
             "first": two.first,
@@ -162,11 +162,11 @@ def mislabelled(
 
     suspects = results.later("mislabelled", snapshot.generation, compute)
     if suspects is None:
-        return _working(snapshot, "labels that may be wrong")
+        return _working(snapshot, "label errors")
     before = _decided(served, reviews)
     entries = [
         {
-            "item": _shown(served, snapshot, labelled[suspect.place], before),
+            "item": _shown(served, snapshot, labelled[suspect.index], before),
             "proposed": str(suspect.proposed),
             "score": suspect.score,
             "own": [_shown(served, snapshot, labelled[neighbour]) for neighbour in suspect.own[:5]],
@@ -174,7 +174,7 @@ def mislabelled(
         }
         for suspect in suspects[start : start + limit]
     ]
-    cases = ((labelled[suspect.place],) for suspect in suspects)
+    cases = ((labelled[suspect.index],) for suspect in suspects)
     beyond = _next_undecided(snapshot, cases, before, since=start + limit)
     return {"entries": entries, "count": len(suspects), "reviewed": len(before), "next_undecided": beyond}
 
@@ -207,8 +207,8 @@ def duplicates(
     before = _decided(served, reviews)
     entries = [
         {
-            "items": [_shown(served, snapshot, position, before) for position in group.places[:SHOWN]],
-            "more": max(0, len(group.places) - SHOWN),
+            "items": [_shown(served, snapshot, position, before) for position in group.indices[:SHOWN]],
+            "more": max(0, len(group.indices) - SHOWN),
             "labels": list(group.labels),
             "kinds": list(group.kinds),
             "similarity": group.similarity,
@@ -216,7 +216,7 @@ def duplicates(
         for group in groups[start : start + limit]
     ]
     # One item of a group of duplicates may stay without a decision.
-    cases = (group.places for group in groups)
+    cases = (group.indices for group in groups)
     beyond = _next_undecided(snapshot, cases, before, since=start + limit, spare=1)
     return {"entries": entries, "count": len(groups), "reviewed": len(before), "next_undecided": beyond}
 
@@ -261,7 +261,7 @@ def _shown_row(served: Served) -> Callable[[dict[str, str]], dict[str, str]]:
 
 def _check_reviewer(served: Served) -> None:
     if served.settings.public:
-        raise Refusal(403, "Anybody can reach this server, so decisions are not taken down here; serve it to yourself.")
+        raise Refusal(403, "This server is public, so decisions are not saved; serve it without --public.")
 
 
 def _usual(snapshot: Snapshot) -> float:
@@ -277,8 +277,8 @@ def _usual(snapshot: Snapshot) -> float:
 
 why_router = APIRouter()
 
-PROXIES = "It compares items with proxies of classes: the curve is that of an item and a proxy at this similarity."
-ITEMS = "As `vicinal weights` draws it, with the other pairs of a batch at usual similarities."
+PROXIES = "This loss compares items with class proxies: the curve is for an item and a proxy at this similarity."
+ITEMS = "Computed like `vicinal weights`, with typical similarities for the other pairs of a batch."
 
 Name = Annotated[str, Query(max_length=10_000)]
 
@@ -337,17 +337,17 @@ def why(
         "threshold": explanation.threshold,
         "same": explanation.same,
         "probability": explanation.probability,
-        "false_matches": explanation.false_matches,
+        "claim": explanation.claim,
         "loss": _loss(_traced(index, results), explanation.similarity, together),
     }
 
 
-def _traced(index: Index, results: KeptResults) -> TracedLoss | str:
+def _traced(index: Index, results: CachedResults) -> TracedLoss | str:
     """Return the traced loss of the index's model, or a sentence that says why it is unknown."""
     if not index.embedder_hash:
-        return "The vectors come from elsewhere: the index does not know their model, nor its loss."
+        return "The vectors were imported, so the index does not know their model or its loss."
     if index.distance != "cosine":
-        return "The lengths of this model's vectors count, and the curves of losses are drawn for length one."
+        return "The curves of losses assume vectors of unit length, but this model uses the Euclidean distance."
 
     def compute() -> TracedLoss | str:
         loss = loss_on_card(index.embedder().card)

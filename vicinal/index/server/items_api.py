@@ -232,7 +232,7 @@ async def update(request: Request, served: ServedIndex) -> ChangesReply:
     body = await read_json_body(request, ChangedItems)
     condition = served.condition(body.where)
     if condition is None:
-        raise Refusal(422, "where: say which items are to be changed.")
+        raise Refusal(422, "where is missing: it selects the items to change.")
     return _reply(Changes(updated=await served.change(lambda index: index.update(condition, body.values))))
 
 

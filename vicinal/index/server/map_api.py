@@ -17,7 +17,7 @@ from vicinal.index.item import Id
 from vicinal.index.map import MapLayout, kept_layout, map_table
 from vicinal.index.server.models import MapIdsReply, MapPlaceReply, MapReply, ReadyReply, Refusal, WorkingReply
 from vicinal.index.server.search_api import BINARY, Where
-from vicinal.index.server.served import KeptResults, Served, ServedIndex, SharedResults, Snapshot
+from vicinal.index.server.served import CachedResults, Served, ServedIndex, SharedResults, Snapshot
 
 __all__ = ["WORKING", "map_router", "places_by_id", "still_working"]
 
@@ -43,7 +43,7 @@ class DrawnMap:
     labels: NDArray[np.uint32]
 
 
-def places_by_id(snapshot: Snapshot, results: KeptResults) -> dict[Id, int]:
+def places_by_id(snapshot: Snapshot, results: CachedResults) -> dict[Id, int]:
     """Return the position of each item in a snapshot, by id."""
     return results.now(
         "places", snapshot.generation, lambda: {key: position for position, key in enumerate(snapshot.ids)}
@@ -59,11 +59,11 @@ def _snapshot(served: Served, generation: str) -> Snapshot:
     """Return the current snapshot, and refuse if `generation` names another one."""
     snapshot = served.snapshot()
     if generation and generation != snapshot.generation:
-        raise Refusal(409, "The index has changed meanwhile; reload the page.")
+        raise Refusal(409, "The index has changed; reload the page.")
     return snapshot
 
 
-def _drawn(served: Served, results: KeptResults, snapshot: Snapshot) -> DrawnMap | None:
+def _drawn(served: Served, results: CachedResults, snapshot: Snapshot) -> DrawnMap | None:
     """Return the map, or None while it is being computed."""
 
     def compute() -> DrawnMap:
@@ -78,7 +78,7 @@ def _drawn(served: Served, results: KeptResults, snapshot: Snapshot) -> DrawnMap
     return results.later("map", snapshot.generation, compute)
 
 
-def _table(served: Served, results: KeptResults, snapshot: Snapshot) -> bytes | None:
+def _table(served: Served, results: CachedResults, snapshot: Snapshot) -> bytes | None:
     """Return the map as a Parquet file, or None while it is being computed."""
     drawn = _drawn(served, results, snapshot)
     if drawn is None:
@@ -103,7 +103,7 @@ def head(served: ServedIndex, results: SharedResults) -> Any:
     snapshot = served.snapshot()
     drawn = _drawn(served, results, snapshot)
     if drawn is None:
-        return still_working(f"Making the map of {counted(len(snapshot.items), 'item')}: once, and then it is kept …")
+        return still_working(f"Computing the map of {counted(len(snapshot.items), 'item')}, once for all visits…")
     return {
         "count": len(snapshot.items),
         "names": drawn.names,
@@ -118,8 +118,8 @@ def points(served: ServedIndex, results: SharedResults, generation: Generation =
     """Send float32 x and y of every item in turn, then every item's label as uint32; little-endian."""
     drawn = _drawn(served, results, _snapshot(served, generation))
     if drawn is None:
-        raise Refusal(503, "The map is being made; try again in a moment.", {"Retry-After": "2"})
-    coordinates = drawn.layout.places.astype("<f4").tobytes()
+        raise Refusal(503, "The map is being computed; try again in a moment.", {"Retry-After": "2"})
+    coordinates = drawn.layout.positions.astype("<f4").tobytes()
     return Response(coordinates + drawn.labels.astype("<u4").tobytes(), media_type=BYTES)
 
 
@@ -167,7 +167,7 @@ def ready(served: ServedIndex, results: SharedResults) -> Any:
     """Have the table made; 202 and a sentence until it is there."""
     snapshot = served.snapshot()
     if _table(served, results, snapshot) is None:
-        return still_working(f"Finding the neighbours of {counted(len(snapshot.items), 'item')} …")
+        return still_working(f"Computing the neighbours of {counted(len(snapshot.items), 'item')}…")
     return {"ready": True}
 
 
@@ -176,6 +176,6 @@ def export(served: ServedIndex, results: SharedResults) -> Response:
     """Send path, label, x, y, neighbours and metadata of every item as a Parquet table."""
     content = _table(served, results, served.snapshot())
     if content is None:
-        raise Refusal(503, "The table is being made; try again in a moment.", {"Retry-After": "2"})
+        raise Refusal(503, "The table is being computed; try again in a moment.", {"Retry-After": "2"})
     headers = {"Content-Disposition": 'attachment; filename="map.parquet"'}
     return Response(content, media_type=PARQUET, headers=headers)

@@ -173,8 +173,8 @@ class SearchReply(BaseModel):
     recall: float = Field(description="The share of the k nearest that this way of searching finds; 1 if exact.")
     measured: str = Field("", description="When that was measured, in UTC; empty if exact.")
     improved: str = Field("", description="What the index does to vectors before it searches: whitened, augmented.")
-    expanded: int = Field(0, description="Items that the query was drawn towards; similarities stay its own.")
-    reranked: bool = Field(False, description="Whether hits are in the order of shared neighbours.")
+    expanded: int = Field(0, description="Items that the query was averaged with; similarities stay its own.")
+    reranked: bool = Field(False, description="Whether hits are re-ranked by shared neighbours.")
     milliseconds: float
     generation: str
     query: QueryReply
@@ -207,6 +207,7 @@ class SameReply(BaseModel):
     probability: float | None = None
     threshold: float | None = None
     false_matches: float | None = None
+    level: str | None = Field(None, description="estimate, bound, average or guarantee.")
 
 
 class CalibrationReply(BaseModel):
@@ -233,6 +234,7 @@ class InfoReply(BaseModel):
     labels: list[Any]
     calibrated: bool
     threshold: float | None
+    claim: str = Field("", description="Sentence about the false matches at the threshold.")
     improved: str
     generation: str
     fast: bool
@@ -429,5 +431,5 @@ class WhyReply(WholeReply):
     threshold: float | None
     same: bool | None
     probability: float | None
-    false_matches: float | None
+    claim: str | None = Field(description="Sentence about the false matches at the threshold.")
     loss: LossReply

@@ -123,7 +123,7 @@ class Search(NamedTuple):
         k: Number of neighbours.
         where: Filter on the items.
         fast: Whether to search by codes.
-        expand: Number of items that a query is drawn towards.
+        expand: Number of items that a query is averaged with.
         rerank: Whether to order hits by shared neighbours.
     """
 
@@ -195,7 +195,7 @@ class Queries:
             return item, (index.search(item=key, **search.words), generation)
 
         async def ask() -> tuple[Item, Found]:
-            if search.expand or search.rerank:  # these need the item's id: it must not be drawn towards itself
+            if search.expand or search.rerank:  # these need the item's id: it must not be averaged with itself itself
                 loop, pool = asyncio.get_running_loop(), self.served.searching
                 pool = self.served.reranking if search.rerank else pool
                 return await loop.run_in_executor(pool, self.served.ask, search_alone)
@@ -247,9 +247,9 @@ class Queries:
         """Return the embedding of an upload, if that embedder made it."""
         until, vector, made_by = self._uploads.get(name, (0.0, None, ""))
         if vector is None or until < time.monotonic():
-            raise Refusal(404, "That upload is no longer known: send it again.")
+            raise Refusal(404, "The upload has expired; send it again.")
         if made_by != embedder:
-            raise Refusal(409, "The index has another model by now; search again.")
+            raise Refusal(409, "The model of the index has changed; search again.")
         return vector
 
     def _search(self, together: Together, vectors: Sequence[Vector]) -> list[Found]:
@@ -269,10 +269,10 @@ class Queries:
         return self.served.ask(find)
 
     def _check(self, index: Index, search: Search) -> None:
-        most = self.served.settings.most_reranked
+        most = self.served.settings.max_reranked
         if search.rerank and len(index) > most:
             raise Refusal(
-                422, f"Hits are re-ranked here in indexes of {most:,} items at most; this has {len(index):,}."
+                422, f"This server re-ranks only in indexes of at most {most:,} items; this one has {len(index):,}."
             )
 
     def _embed(self, picture: bytes, index: Index) -> tuple[Vector, str]:

@@ -40,9 +40,9 @@ K = Annotated[int, Query(ge=1, description="How many hits.")]
 Where = Annotated[str | None, Query(max_length=10_000, description="A filter, such as label = 'wren'.")]
 Exact = Annotated[bool, Query(description="False for search by codes: quicker, and nearly always the same.")]
 Rerank = Annotated[
-    bool, Query(description="Put hits in the order of shared neighbours; slow the first time and after every change.")
+    bool, Query(description="Re-rank hits by shared neighbours; slow the first time and after every change.")
 ]
-Expand = Annotated[int, Query(ge=0, le=100, description="Items that the query is drawn towards before it is searched.")]
+Expand = Annotated[int, Query(ge=0, le=100, description="Items that the query is averaged with before it is searched.")]
 
 
 def _reply(served: Served, start: float, found: Found, query: QueryReply, upload: str | None = None) -> SearchReply:
@@ -72,8 +72,8 @@ async def _search_options(
     expand: Expand = 0,
     rerank: Rerank = False,
 ) -> Search:
-    if k > served.settings.most_k:
-        raise Refusal(422, f"k may be {served.settings.most_k:,} at most here; got {k:,}.")
+    if k > served.settings.max_k:
+        raise Refusal(422, f"k may be {served.settings.max_k:,} at most here; got {k:,}.")
     return Search(k, served.condition(where), not exact, expand, rerank)
 
 
@@ -165,5 +165,5 @@ def _verdict(index: Index, sides: list[Vector]) -> SameReply:
     similarity = float(similarities(first[None], second[None, None], index.distance)[0, 0])
     calibration = index.calibration
     if calibration is None:
-        return SameReply(similarity=similarity)
+        return SameReply(similarity=similarity, level=None)
     return SameReply(**Sameness.on(similarity, calibration).as_dict())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import json
 import logging
 import socket
@@ -50,9 +51,9 @@ class OpenConnections:
 
     def refusal(self, address: str) -> tuple[int, str] | None:
         """Return status and sentence if a connection exceeds a limit; None if it is allowed."""
-        if self.counts.total() >= self.settings.most_connections:
+        if self.counts.total() >= self.settings.max_connections:
             return 503, "Too many connections at once; try again in a moment."
-        if self.counts[address] >= self.settings.most_connections_of_one_address:
+        if self.counts[address] >= self.settings.max_connections_per_address:
             return 429, "Too many connections at once from this address."
         return None
 
@@ -116,7 +117,7 @@ class GuardedProtocol(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._unwatch()
         elif self._clock is None and not self.transport.is_closing():
-            self._clock = self.loop.call_later(self._connections.settings.seconds, self._too_slow)
+            self._clock = self.loop.call_later(self._connections.settings.timeout, self._too_slow)
 
     def _unwatch(self) -> None:
         if self._clock is not None:
@@ -124,7 +125,7 @@ class GuardedProtocol(H11Protocol):
             self._clock = None
 
     def _too_slow(self) -> None:
-        seconds = self._connections.settings.seconds
+        seconds = self._connections.settings.timeout
         self._send_away(408, f"The request did not arrive within {seconds:g} seconds.")
 
     def _send_away(self, status: int, sentence: str) -> None:
@@ -183,7 +184,7 @@ def uvicorn_settings(settings: ServerSettings) -> dict[str, Any]:
         "proxy_headers": False,  # a client could use them to forge its address
         "server_header": False,
         "timeout_keep_alive": KEEP_ALIVE,
-        "timeout_graceful_shutdown": int(settings.seconds) + 1,
+        "timeout_graceful_shutdown": int(settings.timeout) + 1,
         "h11_max_incomplete_event_size": LONGEST_HEAD,
         "backlog": WAITING,
         "ws": "none",
@@ -222,7 +223,8 @@ def _listen(settings: ServerSettings) -> socket.socket:
         listening.bind((settings.host, settings.port))
     except (OSError, OverflowError) as error:
         listening.close()
-        raise InputError(
-            f"Cannot listen on {settings.host}:{settings.port}: {error}. Choose another --port (0 for any)."
-        ) from None
+        reason = f"Cannot listen on {settings.host}:{settings.port}: {error}."
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            reason = f"Port {settings.port} is already in use."
+        raise InputError(f"{reason} Choose another --port (0 for any free one).") from None
     return listening

@@ -37,7 +37,7 @@ from vicinal.index.item import Id, Item
 from vicinal.index.server.models import Refusal
 from vicinal.index.server.settings import ServerSettings
 
-__all__ = ["KeptResults", "SealedIds", "Served", "ServedIndex", "SharedResults", "Snapshot"]
+__all__ = ["CachedResults", "SealedIds", "Served", "ServedIndex", "SharedResults", "Snapshot"]
 
 
 # Encrypted ids. The ids of files are their paths, which must not be shown if paths are private.
@@ -98,7 +98,7 @@ MOST_WAITING = 8  # computations that run or wait; a client that requests any mo
 
 
 @final
-class KeptResults:
+class CachedResults:
     """Caches one result per name, for the latest requested state of the index."""
 
     def __init__(self) -> None:
@@ -153,11 +153,11 @@ class KeptResults:
                 self._running.discard((name, generation))
 
 
-async def _results_of_app(request: Request) -> KeptResults:
+async def _results_of_app(request: Request) -> CachedResults:
     return request.app.state.results
 
 
-SharedResults = Annotated[KeptResults, Depends(_results_of_app)]  # for routes
+SharedResults = Annotated[CachedResults, Depends(_results_of_app)]  # for routes
 
 
 MOST_LABELS = 1000  # largest number of labels that are listed
@@ -270,7 +270,7 @@ class Served:
     def check_writable(self) -> None:
         """Refuse changes unless the server is writable."""
         if not self.settings.writable:
-            raise Refusal(403, "This server only answers; start it with --writable and --token to change its items.")
+            raise Refusal(403, "This server is read-only; start it with --writable and --token to change items.")
 
     def ask(self, function: Callable[[Index], T]) -> T:
         """Call a function with the index; if its generation was removed meanwhile, retry with the next one."""
@@ -323,7 +323,7 @@ class Served:
         condition = as_condition(where)
         private = sorted(_columns(condition) & self.settings.hidden)
         if private:
-            raise Refusal(403, f"{', '.join(private)} cannot be asked for here.")
+            raise Refusal(403, f"{', '.join(private)} is private on this server.")
         return condition
 
     def shown_id(self, key: Id) -> Id:
@@ -363,7 +363,7 @@ class Served:
             fields[name] = None
         return fields
 
-    def told(self, error: VicinalError) -> str:
+    def message(self, error: VicinalError) -> str:
         """Return the message of an error, without the folders of this machine."""
         text = printable(error).strip().splitlines()[0]
         return text.replace(f"{self.writer.path}{os.sep}", "").replace(str(self.writer.path), self.name)

@@ -60,16 +60,16 @@ class ServerSettings:
             are their paths.
         names: Host names that the machine may be called by in addition to its address (the header `Host`).
         root: Folder from which pictures may be shown; None for the common folder of all items.
-        most_k: Largest number of hits of a request.
-        most_reranked: Largest index for which re-ranking is allowed: it searches all items among all items, and holds
+        max_k: Largest number of hits of a request.
+        max_reranked: Largest index for which re-ranking is allowed: it searches all items among all items, and holds
             them in memory.
-        most_upload: Largest size of a request, in bytes.
-        most_pixels: Largest number of pixels that a picture's header may declare.
-        most_at_once: Largest number of requests that run or wait; any more are refused immediately. If other machines
+        max_upload: Largest size of a request, in bytes.
+        max_pixels: Largest number of pixels that a picture's header may declare.
+        max_concurrent: Largest number of requests that run or wait; any more are refused immediately. If other machines
             can reach the server, one address may have at most a quarter of them. The limit on connections is four
             times as high.
         rate: Requests per second of one address; 0 for no limit, None for no limit on this machine and 100 elsewhere.
-        seconds: Timeout of a request, including its body.
+        timeout: Seconds that a request may take, including its body.
     """
 
     host: str = "127.0.0.1"
@@ -80,31 +80,30 @@ class ServerSettings:
     private: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     root: Path | None = None
-    most_k: int = 1000
-    most_reranked: int = 100_000
-    most_upload: int = 20_000_000
-    most_pixels: int = 50_000_000
-    most_at_once: int = 256
+    max_k: int = 1000
+    max_reranked: int = 100_000
+    max_upload: int = 20_000_000
+    max_pixels: int = 50_000_000
+    max_concurrent: int = 256
     rate: float | None = None
-    seconds: float = 30.0
+    timeout: float = 30.0
 
     def __post_init__(self) -> None:
         if not is_this_machine(self.host) and not self.token and not self.public:
             raise InputError(
-                f"At {self.host} others than this machine can ask. Give a token that they must have (--token), or say "
-                "that everybody may (--public)."
+                f"Other machines can reach {self.host}. Set a token (--token), or allow searches without (--public)."
             )
         if self.writable and not self.token:
-            raise InputError("A server that may be written to needs a token (--token): without it anybody could.")
+            raise InputError("--writable needs a token (--token); otherwise anyone could change items.")
         for name in self.names:
             if not name or hostname(name) != name.lower():
                 raise InputError(
                     f"--name takes a name such as birds.example, without http://, port or path; got {name!r}."
                 )
         if self.root is not None and not self.root.is_dir():
-            raise InputError(f"--root {self.root} is not a folder: pictures are shown from inside one.")
+            raise InputError(f"--root {self.root} is not a folder.")
         if self.token and (len(self.token) < 8 or not self.token.isascii() or not self.token.isprintable()):
-            raise InputError("A token has at least 8 characters, all of them printable ASCII.")
+            raise InputError("A token must have at least 8 characters, all printable ASCII.")
 
     @property
     def allowed_rate(self) -> float:
@@ -114,19 +113,19 @@ class ServerSettings:
         return 0.0 if is_this_machine(self.host) else USUAL_RATE
 
     @property
-    def most_of_one_address(self) -> int:
+    def max_per_address(self) -> int:
         """Largest number of requests of one address that run or wait."""
-        return self.most_at_once if is_this_machine(self.host) else max(1, self.most_at_once // SHARE)
+        return self.max_concurrent if is_this_machine(self.host) else max(1, self.max_concurrent // SHARE)
 
     @property
-    def most_connections(self) -> int:
+    def max_connections(self) -> int:
         """Largest number of open connections."""
-        return PER_REQUEST * self.most_at_once
+        return PER_REQUEST * self.max_concurrent
 
     @property
-    def most_connections_of_one_address(self) -> int:
+    def max_connections_per_address(self) -> int:
         """Largest number of open connections of one address."""
-        return PER_REQUEST * self.most_of_one_address
+        return PER_REQUEST * self.max_per_address
 
     @property
     def sealed_ids(self) -> bool:

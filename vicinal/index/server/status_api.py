@@ -77,6 +77,7 @@ def _info(index: Index, served: Served) -> InfoReply:
         labels=[] if "label" in settings.private else overview.labels,
         calibrated=calibration is not None,
         threshold=None if calibration is None else calibration.threshold,
+        claim="" if calibration is None else calibration.claim(),
         improved=str(index.improvement or ""),
         generation=index.generation,
         fast=importlib.util.find_spec("faiss") is not None,

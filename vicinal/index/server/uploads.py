@@ -133,7 +133,7 @@ def open_picture(content: bytes, settings: ServerSettings) -> Image.Image:
         raise _too_many_pixels(settings) from None
     except IMAGE_ERRORS:
         raise Refusal(415, "This is not a picture that can be read: send JPEG, PNG, WebP, GIF, BMP or TIFF.") from None
-    if picture.width * picture.height > settings.most_pixels:
+    if picture.width * picture.height > settings.max_pixels:
         raise _too_many_pixels(settings)
     try:
         return upright(picture)
@@ -152,4 +152,4 @@ def first_sentence(error: Exception) -> str:
 
 
 def _too_many_pixels(settings: ServerSettings) -> Refusal:
-    return Refusal(413, f"A picture may have {settings.most_pixels:,} pixels; this one's header promises more.")
+    return Refusal(413, f"Pictures may have at most {settings.max_pixels:,} pixels; this one has more.")

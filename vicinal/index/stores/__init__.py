@@ -147,7 +147,7 @@ def _named(folder: Path) -> tuple[str, str]:
     url, name = (content.get("url"), content.get("name")) if isinstance(content, dict) else (None, None)
     if not isinstance(url, str) or not isinstance(name, str):
         raise DataError(
-            f"{folder / ELSEWHERE} is damaged: it names no server.",
+            f"{folder / ELSEWHERE} is corrupted: it names no server.",
             hint='It should be like {"url": "postgresql://user@host/database", "name": "i_birds_0123abcd"}.',
         )
     return url, name

@@ -92,7 +92,7 @@ def connect(url: str) -> Any:
         message = " ".join(without_secrets(error, url).split())
         raise DataError(
             f"PostgreSQL at {masked(url)} cannot be reached: {message}",
-            hint="Look at the address; a password with @, : or / in it has %40, %3A or %2F there.",
+            hint="Check the address; in a password write @ as %40, : as %3A and / as %2F.",
         ) from None
 
 

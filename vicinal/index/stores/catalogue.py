@@ -393,7 +393,7 @@ class Catalogue:
     def _read_header(self) -> Header:
         content, written = self.connection.execute("SELECT content, seal FROM header").fetchone()
         if written != seal(content):
-            raise DataError(f"{self.path} is damaged: its header is not what was written.", hint=RESTORE)
+            raise DataError(f"{self.path} is corrupted: its header has changed.", hint=RESTORE)
         fields = json.loads(content)
         if fields.pop("format") != "vicinal-index" or (version := fields.pop("version")) != VERSION:
             raise DataError(
@@ -468,15 +468,15 @@ def _broken(catalogue: Catalogue) -> Iterator[str]:
     connection = catalogue.connection
     version, finish, written = connection.execute("SELECT * FROM state").fetchone()
     if written != seal(version, finish):
-        yield "items.sqlite: the end of the vectors is not what was written"
+        yield "items.sqlite: the end of the vectors is corrupted"
     for name, kind, _, written in connection.execute("SELECT * FROM columns"):
         if written != seal(name, kind):
-            yield f"items.sqlite: the column {name!r} is not what was written"
+            yield f"items.sqlite: the column {name!r} is corrupted"
     count, dead = 0, set(catalogue.dead().tolist())
     for row in connection.execute("SELECT * FROM items"):
         count += 1
         if not is_as_written(row):
-            yield f"items.sqlite: item {row[1]!r} is not what was written"
+            yield f"items.sqlite: item {row[1]!r} is corrupted"
         if row[0] in dead or not 0 <= row[0] < finish:
             yield f"items.sqlite: item {row[1]!r} has the row {row[0]}, which does not exist"
     if count + len(dead) != finish:

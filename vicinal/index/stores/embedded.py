@@ -391,8 +391,8 @@ class EmbeddedStore(Store):
                     last = min(block.first + block.many, state.finish)  # a damaged block may claim any number of rows
                     hurt = catalogue.ids(range(max(block.first, 0), last))
                     problems.append(
-                        f"{self._file.name}: rows {block.first} to {block.first + block.many - 1} are not what was "
-                        f"written; {counted(len(hurt), 'item has its vector', 'items have their vectors')} there, such "
+                        f"{self._file.name}: rows {block.first} to {block.first + block.many - 1} are corrupted; "
+                        f"{counted(len(hurt), 'item has its vector', 'items have their vectors')} there, such "
                         f"as {next(iter(hurt.values()), 'none')!r}"
                     )
             except Exception as error:  # a damaged file may raise anything, and each such error is a problem to report

@@ -205,7 +205,7 @@ class MilvusStore(Store):
         table, kinds = _table(name), pymilvus_library().DataType
         with closing(milvus_client(url)) as client, refusals():
             if client.has_collection(f"{table}_about"):
-                raise InputError(f"There is an index {name!r} in this server already.")
+                raise InputError(f"The server already has an index {name!r}.")
             if client.has_collection(table):  # left by an interrupted creation
                 client.drop_collection(table)
             for collection, dim, metric in ((table, header.dim, METRICS[header.distance]), (f"{table}_about", 2, "L2")):
@@ -349,7 +349,7 @@ class MilvusStore(Store):
             Recall of fast search.
         """
         if half:
-            raise InputError("Milvus keeps vectors whole here: half precision is for PostgreSQL.")
+            raise InputError("Half precision is supported only by PostgreSQL.")
         lists = int(min(max(LISTS[0], 4 * math.sqrt(self.count())), LISTS[1]))
         with refusals():
             index = self._client.prepare_index_params()
@@ -384,7 +384,7 @@ class MilvusStore(Store):
     def _read_about(self) -> tuple[Header, bool]:
         with refusals():
             if not self._client.has_collection(f"{self._table}_about"):
-                raise DataError(f"There is no index {self.name!r} at {masked(self.url)}.", hint="Make one with build.")
+                raise DataError(f"There is no index {self.name!r} at {masked(self.url)}.", hint="Build it first.")
             for table in (self._table, f"{self._table}_about"):
                 self._client.load_collection(table)
         about = self._about()

@@ -153,7 +153,7 @@ class PostgresStore(Store):
         table = _table(name)
         with closing(connect(url)) as connection, _refusals(), connection.transaction():
             if _has(connection, table):
-                raise InputError(f"There is an index {name!r} in this database already.")
+                raise InputError(f"The database already has an index {name!r}.")
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             connection.execute(f"CREATE TABLE {table}_about (key text PRIMARY KEY, value jsonb NOT NULL)")
             connection.execute(
@@ -319,7 +319,7 @@ class PostgresStore(Store):
     def _read_header(self) -> Header:
         with self._transaction(reading=True) as connection:
             if not _has(connection, self._table):
-                raise DataError(f"There is no index {self.name!r} at {masked(self.url)}.", hint="Make one with build.")
+                raise DataError(f"There is no index {self.name!r} at {masked(self.url)}.", hint="Build it first.")
             fields = dict(self._about(connection, "header"))
         if (version := fields.pop("version")) != 1:
             raise DataError(f"The index {self.name!r} has format version {version}; this vicinal reads version 1.")

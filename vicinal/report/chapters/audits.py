@@ -25,7 +25,7 @@ def distance_audits(board: Leaderboard) -> list[Chapter]:
     verdicts: dict[str, MetricVerdict] = {}
     for entry in board.of_network():
         try:
-            verdicts[entry.label] = _verdict(entry.records[0].recipe)
+            verdicts[entry.name] = _verdict(entry.records[0].recipe)
         except VicinalError:  # a custom loss that this installation does not know
             continue
     if not verdicts:
@@ -34,7 +34,7 @@ def distance_audits(board: Leaderboard) -> list[Chapter]:
     of_labels = [entry for entry in board.of_network() if entry.records[0].recipe.get("loss") in LABEL_LOSSES]
     if of_labels:
         blocks += [_region(of_labels), *_bounds(of_labels)]
-    return [Chapter("What each loss measures with", tuple(blocks))]
+    return [Chapter("Distance audit", tuple(blocks))]
 
 
 def _verdict(recipe: Mapping[str, Any]) -> MetricVerdict:
@@ -50,17 +50,17 @@ def _verdicts(verdicts: Mapping[str, MetricVerdict]) -> Table:
         row = (_distance(verdict), verdict.kind, _because(verdict), _detour(verdict))
         losses.setdefault(row, []).append(name)
     return Table(
-        ("distance", "of", "it is a", "because", "shortest detour"),
+        ("distance", "losses", "kind", "evidence", "shortest detour"),
         tuple((distance, ", ".join(losses[distance, *rest]), *rest) for distance, *rest in losses),
-        "A metric has no way through a third point that is shorter than the direct one. The shortest detour that the "
-        "search found is given as a share of the direct way: below 100 % the triangle inequality fails. A search that "
-        "finds nothing proves nothing.",
+        "Whether the distance that a loss uses is a metric. Shortest detour: the shortest path through a third point "
+        "that a search over triples found, relative to the direct distance. Below 100 %, the triangle inequality is "
+        "violated. If the search finds no violation, that is not a proof.",
         words=frozenset({0, 1, 2, 3}),
     )
 
 
 def _distance(verdict: MetricVerdict) -> str:
-    return verdict.subject.split(" (of ")[0].split()[0].replace("_", " ")
+    return verdict.subject.split(" (of ")[0].split()[0]
 
 
 def _because(verdict: MetricVerdict) -> str:
@@ -69,10 +69,10 @@ def _because(verdict: MetricVerdict) -> str:
     if verdict.kind == verdict.proved:
         return f"proved: {verdict.proof}"
     if verdict.kind == "metric":
-        return f"no shorter way in {verdict.triples:,} triples"
+        return f"no violation in {verdict.triples:,} triples"
     if verdict.kind == "weak-metric":
-        return f"shorter ways, but none through a vertex in {verdict.triples_through_vertices:,} triples"
-    return f"shorter ways; symmetric, and 0 for equal points alone, in {verdict.pairs:,} pairs"
+        return f"violations, but none through a vertex in {verdict.triples_through_vertices:,} triples"
+    return f"violations; symmetric, and 0 only for equal points, in {verdict.pairs:,} pairs"
 
 
 def _detour(verdict: MetricVerdict) -> str:
@@ -84,7 +84,7 @@ def _detour(verdict: MetricVerdict) -> str:
 
 def _region(entries: Sequence[Entry]) -> Chart:
     """Draw k and p of each loss against the largest p of a metric."""
-    metrics = {entry.label: _metric_of(entry) for entry in entries}
+    metrics = {entry.name: _metric_of(entry) for entry in entries}
     smoothing = max(metric.smoothing for metric in metrics.values())
     limit = [(float(k), p_max(float(k), smoothing)) for k in np.linspace(0.02, 0.98, 97)]
     curves = {"limit": Curve(limit)} | {
@@ -94,10 +94,10 @@ def _region(entries: Sequence[Entry]) -> Chart:
         f"{name} has k = {metric.k:g}, p = {metric.p:g}" for name, metric in metrics.items()
     )
     caption = (
-        "The line is the largest p of a metric for each k. Losses on or under it are metrics; those above it are "
-        "weak-metrics, in which only ways through labels are never shorter."
+        "The line is the largest p for which the loss is a metric, for each k. Losses on or below it are metrics. "
+        "Losses above it are weak metrics: the triangle inequality holds only through labels."
     )
-    return Chart("metric-region", (Panel(line_chart(curves, x_label="k (upwards: p)", alt=alt), alt),), caption)
+    return Chart("metric-region", (Panel(line_chart(curves, x_label="k", y_label="p", alt=alt), alt),), caption)
 
 
 def _bounds(entries: Sequence[Entry]) -> list[Block]:
@@ -107,12 +107,12 @@ def _bounds(entries: Sequence[Entry]) -> list[Block]:
     for entry in entries:
         run = entry.typical()
         if run.folder is None or not run.has_model:
-            without.append(f"{entry.label} (its model was not kept)")
+            without.append(f"{entry.name} (its model was not saved)")
             continue
         try:
-            audits[entry.label] = audit_run(run.folder, data=run.record.dataset, triples=TRIPLES)
+            audits[entry.name] = audit_run(run.folder, data=run.record.dataset, triples=TRIPLES)
         except VicinalError as error:
-            without.append(f"{entry.label} ({str(error).rstrip('.')})")
+            without.append(f"{entry.name} ({str(error).rstrip('.')})")
     blocks: list[Block] = []
     if audits:
         blocks += [_bound_table(audits), _score_table(audits)]
@@ -126,7 +126,7 @@ def _bound_table(audits: Mapping[str, RunAudit]) -> Table:
     for name, run in audits.items():
         bounds = run.bounds
         assert bounds is not None  # always set for a loss on class probabilities
-        inter = "nothing" if bounds.inter_bound is None else f"{bounds.inter_bound:.2f}"
+        inter = "none" if bounds.inter_bound is None else f"{bounds.inter_bound:.2f}"
         rows.append(
             (
                 name,
@@ -141,23 +141,27 @@ def _bound_table(audits: Mapping[str, RunAudit]) -> Table:
             )
         )
     return Table(
-        ("loss", "ε", "F(2M)", "within", "at most", "between", "at least", "certificate", "items proved"),
+        ("loss", "ε", "F(2M)", "within", "bound", "between", "bound", "certificate", "items proved"),
         tuple(rows),
-        "Training items of the middle run. ε is the largest distance of an item to its label, F(2M) that of two "
-        "labels. `within` is the largest distance of two items of a class, proved to be at most 2ε; `between` the "
-        "smallest of two classes, proved to be at least F(2M) - 2ε. Where 4ε < F(2M), the certificate, every ranking "
-        "of these items is proved to be perfect; the last column counts the items for which it is proved one by one.",
+        "Training items of the run with the median score. ε: largest distance of an item to its label. F(2M): "
+        "distance of two labels. Within: largest distance of two items of one class, proved to be at most 2ε. Between: "
+        "smallest distance of items of two classes, proved to be at least F(2M) - 2ε. Certificate: 4ε < F(2M), which "
+        "proves that every ranking of these items is perfect. Items proved: share of items for which it is proved "
+        "individually.",
     )
 
 
 def _score_table(audits: Mapping[str, RunAudit]) -> Table:
     rows = tuple(
-        (name, f"{classes} classes", by, f"{100 * score:.1f}", f"{100 * first:.1f}")
+        (name, classes, by, f"{100 * score:.1f}", f"{100 * first:.1f}")
         for name, run in audits.items()
         for classes, by, score, first in run.scores
     )
-    caption = "The same runs, with neighbours by the loss's own distance, by cosine, and by cosine of the features."
-    return Table(("loss", "items of", "neighbours by", "MAP@R", "P@1"), rows, caption, words=frozenset({0, 1, 2}))
+    caption = (
+        "Scores of the same runs, with neighbours by the distance of the loss, by the cosine of the embeddings, and by "
+        "the cosine of the features."
+    )
+    return Table(("loss", "classes", "neighbours by", "MAP@R", "P@1"), rows, caption, words=frozenset({0, 1, 2}))
 
 
 def _metric_of(entry: Entry) -> LabelMetric:

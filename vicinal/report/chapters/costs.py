@@ -25,7 +25,7 @@ def cost(board: Leaderboard) -> list[Chapter]:
         steps = float(np.mean([record.steps for record in records]))
         rows.append(
             (
-                entry.label if len(board.networks) == 1 else f"{entry.label}, {network_in_words(entry.network)}",
+                entry.name + ("" if len(board.networks) == 1 else f", {network_in_words(entry.network)}"),
                 duration(seconds),
                 f"{steps:,.0f}",
                 f"{np.mean([record.best_step for record in records]):,.0f}",
@@ -38,13 +38,13 @@ def cost(board: Leaderboard) -> list[Chapter]:
     table = Table(
         ("loss", "time", "steps", "best step", "ms per step", "peak MiB", "tuning trials"),
         tuple(rows),
-        f"Means over runs; memory is the largest of any run's process. All runs together took {duration(total)}.",
+        f"Means over runs; peak memory is the maximum over runs. Total training time: {duration(total)}.",
     )
     return [Chapter("Cost", (table,))]
 
 
 def repeat(board: Leaderboard) -> list[Chapter]:
-    """Report the commands, the recipe of the best run, and the versions."""
+    """Report the commands, the recipe of the best trained run, and the versions."""
     commands = list(dict.fromkeys(record.command for record in board.records if record.command))
     versions = list(
         dict.fromkeys(tuple(sorted(record.versions.items())) for record in board.records if record.versions)
@@ -63,11 +63,11 @@ def repeat(board: Leaderboard) -> list[Chapter]:
             )
         )
         if len(versions) > 1:
-            blocks.append(Prose("Runs of different versions are in this report.", kind="warning"))
+            blocks.append(Prose("The runs in this report were made with different versions.", kind="warning"))
     finished = sorted(record.finished for record in board.records if record.finished)
     if finished:
-        blocks.append(Prose(f"Finished between {finished[0]} and {finished[-1]}.", kind="note"))
-    return [Chapter("Repeat it", tuple(blocks))] if blocks else []
+        blocks.append(Prose(f"First run finished {finished[0]}, last run {finished[-1]}.", kind="note"))
+    return [Chapter("Reproduce", tuple(blocks))] if blocks else []
 
 
 def _recipe(board: Leaderboard) -> list[Block]:
@@ -76,19 +76,19 @@ def _recipe(board: Leaderboard) -> list[Block]:
     if run.folder is None or not run.files.recipe.is_file():
         return []
     words = ["vicinal", "train", "--recipe", str(run.files.recipe), "--out", "runs/again"]
-    text = f"Every run keeps its recipe in its folder. To train {run.record.name} alone once more:"
+    text = f"Each run folder has its recipe. To train only {run.record.name} again:"
     return [Prose(text), Code(shlex.join(words))]
 
 
-# Bytes per item: scores of shorter prefixes and fewer bits of the winner's embeddings.
+# Bytes per item: scores of shorter prefixes and fewer bits of the recommended model's embeddings.
 
 MOST = 3000  # largest number of test items to score, in whole classes
 
 
 def size_chapter(board: Leaderboard) -> list[Chapter]:
-    """Plot MAP@R of the winner against the bytes per item that a search reads."""
-    entry = board.of_network()[0]
-    run = entry.typical(board.score)
+    """Plot MAP@R of the recommended model against the bytes per item that a search reads."""
+    run = board.best
+    name = run.record.name
     if not run.has_test_items or run.record.distance != "cosine" or run.record.gallery:
         return []
     items = run.test_items()
@@ -103,19 +103,20 @@ def size_chapter(board: Leaderboard) -> list[Chapter]:
         )
         for kind in KINDS
     }
-    alt = f"MAP@R of {entry.label} by bytes per item. " + "; ".join(
-        f"{size.dim} numbers, {size.kind}: {size.searched:g} bytes, {100 * size.scores['MAP@R']:.1f}" for size in sizes
+    alt = f"MAP@R of {name} by bytes per item. " + "; ".join(
+        f"{size.dim} dimensions, {size.kind}: {size.searched:g} bytes, {100 * size.scores['MAP@R']:.1f}"
+        for size in sizes
     )
-    label = "bytes per item that a search reads; upwards: MAP@R, per cent"
-    ticks = sorted({size.searched for size in sizes if size.kind == "float32"})
-    svg = line_chart(curves, x_label=label, alt=alt, ticks=ticks, log=True)
-    part = "" if len(some) == len(items.labels) else f" (of {len(some):,} test items, whole classes)"
+    label = "bytes per item that a search reads"
+    ticks = sorted({size.searched for size in sizes})
+    svg = line_chart(curves, x_label=label, y_label="MAP@R, %", alt=alt, ticks=ticks, log=True)
+    part = "" if len(some) == len(items.labels) else f", measured on {len(some):,} of the test items (whole classes)"
     caption = (
-        f"Prefixes of the embeddings of {entry.label}, each number in 32 bits, 8 bits or one{part}. Prefixes are worth "
-        "more after a training with `prefixes`, which makes the first numbers say most. A model of any line: "
+        f"Smaller embeddings of {name}: the first dimensions only, with 32, 8 or 1 bit per dimension{part}. Training "
+        "with `prefixes` improves short prefixes. To write a smaller model: "
         "`vicinal shorten MODEL --dim N --numbers int8 --out short`."
     )
-    return [Chapter("How many bytes?", (Chart("bytes", (Panel(svg, alt),), caption), _table(sizes)))]
+    return [Chapter("Embedding size", (Chart("bytes", (Panel(svg, alt),), caption), _table(sizes)))]
 
 
 def _whole_classes(labels: np.ndarray) -> np.ndarray:
@@ -141,5 +142,6 @@ def _table(sizes: list[SizeScores]) -> Table:
         )
         for size in sizes
     )
-    head = ("numbers", "each in", "bytes", "MAP@R, %", "P@1, %", "of the best, %")
-    return Table(head, rows, "What each size is worth, and how much of the best that is.", words=frozenset({1}))
+    head = ("dimensions", "format", "bytes", "MAP@R, %", "P@1, %", "relative, %")
+    caption = "Bytes: read per item in a search. Relative: MAP@R as a share of the best float32 embedding."
+    return Table(head, rows, caption, words=frozenset({1}))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from vicinal._util.text import in_words
 from vicinal.evaluation import spectral_decay
 from vicinal.leaderboard import Entry, Leaderboard
 from vicinal.report.blocks import Chapter, Chart, Panel
 from vicinal.report.charts import Curve, line_chart, scatter, small_lines
+from vicinal.report.labels import style_of
 from vicinal.runs import Record
 
 __all__ = ["dimension_curves", "proxy_instances", "recall_curves", "spectral", "training_curves"]
@@ -26,17 +26,16 @@ def recall_curves(board: Leaderboard) -> list[Chapter]:
     if len(ks) < 2:
         return []
     curves = {
-        entry.label: Curve([(k, 100 * entry.mean(f"R@{k}")) for k in ks], "accent" if rank == 0 else "other")
-        for rank, entry in enumerate(entries)
+        entry.name: Curve([(k, 100 * entry.mean(f"R@{k}")) for k in ks], style_of(board, entry)) for entry in entries
     }
     alt = "; ".join(
         f"{name}: {curve.points[0][1]:.1f} at 1, {curve.points[-1][1]:.1f} at {ks[-1]}"
         for name, curve in curves.items()
     )
-    svg = line_chart(curves, x_label="k, the number of neighbours looked at", alt=f"R@k. {alt}.", ticks=ks, log=True)
+    svg = line_chart(curves, x_label="k", y_label="R@k, %", alt=f"R@k. {alt}.", ticks=ks, log=True)
     caption = (
-        "R@k: how often, in per cent, at least one of the k nearest neighbours has the right class. Losses that lie "
-        "apart at the left and meet at the right differ in what they put first, not in what they find."
+        "R@k: share of queries with at least one neighbour of the correct class among the k nearest. Curves that "
+        "differ at small k and meet at large k rank the same neighbours differently."
     )
     return [Chapter("Recall at k", (Chart("recall", (Panel(svg, alt),), caption),))]
 
@@ -44,7 +43,7 @@ def recall_curves(board: Leaderboard) -> list[Chapter]:
 def dimension_curves(board: Leaderboard) -> list[Chapter]:
     """Plot the score against the embedding dimension, one drawing per backbone."""
     panels = []
-    winner = board.of_network()[0].name
+    recommended = board.best.record.name
     for backbone in dict.fromkeys(backbone for backbone, _ in board.networks):
         points: dict[str, list[tuple[float, float]]] = {}
         for entry in sorted(board.entries, key=lambda entry: entry.network[1] or 0):
@@ -53,21 +52,19 @@ def dimension_curves(board: Leaderboard) -> list[Chapter]:
                 points.setdefault(entry.name, []).append((dim, 100 * entry.mean(board.score)))
         several = {name: line for name, line in points.items() if len(line) > 1}
         if several:
-            curves = {
-                in_words(name): Curve(line, "accent" if name == winner else "other") for name, line in several.items()
-            }
+            curves = {name: Curve(line, "accent" if name == recommended else "other") for name, line in several.items()}
             ticks = sorted({x for line in several.values() for x, _ in line})
             alt = f"{board.score} over dimensions with {backbone}: " + "; ".join(
                 f"{name} from {line[0][1]:.1f} at {line[0][0]:g} to {line[-1][1]:.1f} at {line[-1][0]:g}"
                 for name, line in several.items()
             )
-            svg = line_chart(curves, x_label="dimensions", alt=alt, ticks=ticks, log=True)
+            svg = line_chart(curves, x_label="dimensions", y_label=f"{board.score}, %", alt=alt, ticks=ticks, log=True)
             panels.append(Panel(svg, alt, title=backbone))
     if not panels:
         return []
     caption = (
-        f"Test {board.score} in per cent as embeddings grow longer. A line that flattens says that more "
-        "dimensions no longer pay; lines that cross say that the best loss depends on the dimension."
+        f"{board.score} on the test classes by embedding dimension. Where a curve is flat, more dimensions do not "
+        "help. Where curves cross, the best loss depends on the dimension."
     )
     return [Chapter("Dimensions", (Chart("dimensions", tuple(panels), caption),))]
 
@@ -75,7 +72,7 @@ def dimension_curves(board: Leaderboard) -> list[Chapter]:
 def training_curves(board: Leaderboard) -> list[Chapter]:
     """Plot validation score and training loss over images seen, one small panel per loss."""
     charts = []
-    scores = {entry.label: _over_runs(entry, "score", 100.0) for entry in board.of_network()}
+    scores = {entry.name: _over_runs(entry, "score", 100.0) for entry in board.of_network()}
     scores = {name: curve for name, curve in scores.items() if curve is not None}
     if scores:
         low, high = _range([curve for curve in scores.values() if curve])
@@ -84,38 +81,38 @@ def training_curves(board: Leaderboard) -> list[Chapter]:
                 small_lines(
                     [Curve(other.points) for key, other in scores.items() if key != name and other],
                     [curve],
-                    alt=_said(name, curve, "validation score"),
+                    alt=_in_words(name, curve, "validation score"),
                     low=low,
                     high=high,
                 ),
-                _said(name, curve, "validation score"),
+                _in_words(name, curve, "validation score"),
                 title=name,
             )
             for name, curve in scores.items()
             if curve
         )
         caption = (
-            f"Validation {board.score} in per cent over images seen in training. The coloured line is the mean over "
-            "runs, its band reaches from the worst to the best; grey lines are the other losses. A line still rising "
-            "at its end would have liked more."
+            f"{board.score} on the validation classes, in %, against the number of training images seen. Blue: mean "
+            "over runs, with a band from the lowest to the highest run. Grey: the other losses. A curve that still "
+            "rises at its end may improve with a larger budget."
         )
         charts.append(Chart("validation", panels, caption, size="small"))
     panels = tuple(
         Panel(
-            small_lines([], [curve], alt=_said(entry.label, curve, "training loss"), low=ends[0], high=ends[1]),
-            _said(entry.label, curve, "training loss"),
-            title=entry.label,
+            small_lines([], [curve], alt=_in_words(entry.name, curve, "training loss"), low=ends[0], high=ends[1]),
+            _in_words(entry.name, curve, "training loss"),
+            title=entry.name,
         )
         for entry in board.of_network()
         if (curve := _over_runs(entry, "loss", 1.0)) is not None and (ends := _range([curve]))
     )
     if panels:
         caption = (
-            "Training loss over images seen. Each has its own scale: values of different losses cannot be compared, "
-            "only how steadily they fall."
+            "Training loss against the number of training images seen. Scales differ: values of different losses are "
+            "not comparable."
         )
         charts.append(Chart("loss", panels, caption, size="small"))
-    return [Chapter("Training", tuple(charts))] if charts else []
+    return [Chapter("Training curves", tuple(charts))] if charts else []
 
 
 def _over_runs(entry: Entry, name: str, factor: float) -> Curve | None:
@@ -156,7 +153,7 @@ def _range(curves: list[Curve]) -> tuple[float, float]:
     return min(values) - pad, max(values) + pad
 
 
-def _said(name: str, curve: Curve, what: str) -> str:
+def _in_words(name: str, curve: Curve, what: str) -> str:
     best = max(curve.points, key=lambda point: point[1])
     ends = f"from {curve.points[0][1]:.3g} to {curve.points[-1][1]:.3g}"
     return f"{what} of {name}: {ends}, highest {best[1]:.3g} at {best[0]:,.0f} images"
@@ -171,25 +168,23 @@ def proxy_instances(board: Leaderboard) -> list[Chapter]:
     """Plot the values that runs with alternating proxy problems logged at the end of each problem."""
     panels = []
     for field in FIELDS:
-        values = {entry.label: _by_instance(entry, field) for entry in board.of_network()}
-        drawn = {name: points for name, points in values.items() if len(points) > 1}
+        values = {entry: _by_instance(entry, field) for entry in board.of_network()}
+        drawn = {entry: points for entry, points in values.items() if len(points) > 1}
         if drawn:
             alt = f"{field} by instance: " + "; ".join(
-                f"{name} from {points[0][1]:.3g} to {points[-1][1]:.3g}" for name, points in drawn.items()
+                f"{entry.name} from {points[0][1]:.3g} to {points[-1][1]:.3g}" for entry, points in drawn.items()
             )
-            curves = {
-                name: Curve(points, "accent" if rank == 0 else "other")
-                for rank, (name, points) in enumerate(drawn.items())
-            }
+            curves = {entry.name: Curve(points, style_of(board, entry)) for entry, points in drawn.items()}
             ticks = sorted({x for points in drawn.values() for x, _ in points})
-            svg = line_chart(curves, x_label="instance", alt=alt, ticks=ticks[:: -(-len(ticks) // 10)], height=220)
-            panels.append(Panel(svg, alt, title=field))
+            shown = ticks[:: -(-len(ticks) // 10)]
+            svg = line_chart(curves, x_label="instance", y_label=field, alt=alt, ticks=shown, height=220)
+            panels.append(Panel(svg, alt))
     if not panels:
         return []
     caption = (
-        "Each instance is a proxy problem that was trained until its score no longer rose; then the proxies were put "
-        "on items far from them. A covering radius that falls says that fewer items are far from every proxy of "
-        "their class. Means over runs."
+        "Each instance is a proxy problem, trained until its score no longer improved. New proxies were then placed on "
+        "items far from the previous ones. A falling covering radius means that fewer items are far from all proxies "
+        "of their class. Means over runs."
     )
     return [Chapter("Chance-constrained proxies", (Chart("proxies", tuple(panels), caption),))]
 
@@ -212,27 +207,29 @@ FEWEST = 5  # losses needed for a meaningful correlation
 def spectral(board: Leaderboard) -> list[Chapter]:
     """Plot spectral decay against R@1."""
     points = []
-    for rank, entry in enumerate(board.of_network()):
+    for entry in board.of_network():
         decay = _decay(entry)
         name = "R@1" if "R@1" in entry.scores else "P@1"
         if decay is not None and name in entry.scores:
-            points.append((entry.label, decay, 100 * entry.mean(name), "accent" if rank == 0 else "other"))
+            points.append((entry.name, decay, 100 * entry.mean(name), style_of(board, entry)))
     if len(points) < 3:
         return []
     _, decays, recalls, _ = zip(*points, strict=True)
     alt = "Spectral decay and R@1: " + "; ".join(
         f"{name} {decay:.3f}, {recall:.1f}" for name, decay, recall, _ in points
     )
-    svg = scatter(
-        points, x_label="spectral decay (further left: more directions in use)", y_label="R@1, per cent", alt=alt
+    svg = scatter(points, x_label="spectral decay", y_label="R@1, %", alt=alt)
+    caption = (
+        "Spectral decay measures how unevenly the embeddings use the directions of the space: 0 if all directions are "
+        "used equally."
     )
-    caption = "Spectral decay says how unevenly a loss uses the directions of the space; 0 would be all alike."
     if len(points) >= FEWEST and np.ptp(decays) > 0 and np.ptp(recalls) > 0:
         caption += (
-            f" Its correlation with R@1 is {stats.pearsonr(decays, recalls).statistic:.2f} over these {len(points)} "
-            "losses; Roth et al. (2020) found -0.80 on CUB, -0.85 on Cars and -0.63 on SOP over 23."
+            f" Its correlation with R@1 over these {len(points)} losses is "
+            f"{stats.pearsonr(decays, recalls).statistic:.2f}. Roth et al. (2020) found -0.80 on CUB, -0.85 on Cars "
+            "and -0.63 on SOP, over 23 methods."
         )
-    return [Chapter("Use of the space", (Chart("spectral-decay", (Panel(svg, alt),), caption),))]
+    return [Chapter("Spectral decay", (Chart("spectral-decay", (Panel(svg, alt),), caption),))]
 
 
 def _decay(entry: Entry) -> float | None:

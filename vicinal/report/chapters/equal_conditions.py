@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from vicinal._util.text import NONE, TIMES, counted, in_words, listed, short
+from vicinal._util.text import NONE, TIMES, counted, listed, short
 from vicinal.leaderboard import Leaderboard
 from vicinal.leaderboard.effort import budget_in_words, rate_in_words, rising_in_words
 from vicinal.leaderboard.text import foreign_batches, network_in_words, scored_classes
 from vicinal.report.blocks import Block, Chapter, Code, Prose, Table
+from vicinal.report.labels import in_sentence
 from vicinal.runs import Record
 from vicinal.runs.recipe import flat
 
 __all__ = ["conditions", "failures"]
 
 CHOSEN = {
-    "validation": "The reported step of each run is the one that scored best on the validation classes.",
-    "test": "Selected on test: the reported step is the one that scored best on the test classes, so all scores are "
-    "too high. Use them only beside papers that do the same.",
-    "last": "The reported step is the last one; nothing was chosen.",
+    "validation": "The reported step of each run is the one with the highest score on the validation classes.",
+    "test": "Selected on test: the reported step is the one with the highest score on the test classes, so all scores "
+    "are too high. Compare them only with papers that do the same.",
+    "last": "The reported step of each run is the last one.",
 }
 # Settings that the demands of a loss or other tables already show.
 SAID = (
@@ -48,30 +49,30 @@ def conditions(board: Leaderboard) -> list[Chapter]:
     alike = [name for name in names if len({repr(values.get(name)) for values in settings.values()}) == 1]
     shared = {name: next(iter(settings.values())).get(name) for name in alike if name not in OWN}
     facts: list[tuple[str, str]] = [
-        ("data", f"{first.dataset} (content {first.data[:12]})"),
+        ("data", f"{first.dataset} (hash {first.data[:12]})"),
         ("test classes", _test_classes(board)),
         ("protocol", first.protocol),
         ("splits", _splits(records)),
         ("seeds", listed([str(seed) for seed in sorted({record.seed for record in records})])),
         ("networks", "; ".join(network_in_words(which) for which in board.networks)),
-        ("batch", _batch(settings) + ("; composed alike for all losses" if first.same_batches else "")),
+        ("batch", _batch(settings) + ("; the same batches for all losses" if first.same_batches else "")),
         ("steps", _range([record.steps for record in records])),
-        ("images seen", (budget_in_words(board) or "").rstrip(".")),
-        ("scored by", board.score),
+        ("budget", (budget_in_words(board) or "").rstrip(".")),
+        ("score", board.score),
     ]
     rising = rising_in_words(board)
     blocks: list[Block] = [
         Prose(CHOSEN[first.selected_on], kind="warning" if first.selected_on == "test" else "text"),
         Table(("condition", "value"), tuple((name, value) for name, value in facts if value), words=frozenset({0, 1})),
         _demands(board, settings, [name for name in names if name not in alike]),
-        *(Prose(in_words(text), kind="warning") for text in foreign_batches(board)),
-        *([] if rising is None else [Prose(in_words(rising), kind="warning")]),
+        *(Prose(in_sentence(board, text), kind="warning") for text in foreign_batches(board)),
+        *([] if rising is None else [Prose(in_sentence(board, rising), kind="warning")]),
         Code(
             "\n".join(f"{name} = {value!r}" for name, value in shared.items() if value not in (None, {})),
-            summary="All settings that every run shared",
+            summary="All settings that every run has in common",
         ),
     ]
-    return [Chapter("Conditions", tuple(blocks))]
+    return [Chapter("Experimental setup", tuple(blocks))]
 
 
 def failures(board: Leaderboard) -> list[Chapter]:
@@ -81,21 +82,21 @@ def failures(board: Leaderboard) -> list[Chapter]:
         return []
     rows = tuple(
         (
-            in_words(record.name),
+            record.name,
             str(record.seed),
             NONE if record.fold is None else str(record.fold),
             record.error or "",
         )
         for record in failed
     )
-    whose = Counter(in_words(record.name) for record in failed)
+    whose = Counter(record.name for record in failed)
     done = len(board.records)
     text = (
         f"{counted(len(failed), 'run')} of {done + len(failed)} failed: "
         + listed([f"{name} ({count})" for name, count in whose.items()])
-        + ". The other scores do not depend on them; means are over the runs that were done."
+        + ". Means are over the runs that finished."
     )
-    table = Table(("loss", "seed", "fold", "error"), rows, "What each failed run said.", words=frozenset({0, 3}))
+    table = Table(("loss", "seed", "fold", "error"), rows, "Error message of each failed run.", words=frozenset({0, 3}))
     return [Chapter("Failed runs", (Prose(text, kind="warning"), table))]
 
 
@@ -112,18 +113,18 @@ def _demands(board: Leaderboard, settings: dict[str, dict[str, Any]], differing:
         ]
         rows.append(
             (
-                entry.label,
-                ", ".join(own) or "as published",
-                "; ".join(dict.fromkeys([*record.demands, *unlike])) or "nothing",
+                entry.name,
+                ", ".join(own) or "defaults",
+                "; ".join(dict.fromkeys([*record.demands, *unlike])) or "none",
                 rate_in_words(record),
                 _search(record),
             )
         )
     return Table(
-        ("loss", "its options", "what it had differently", "learning rate", "search"),
+        ("loss", "loss options", "other differences", "learning rate", "search"),
         tuple(rows),
-        "Everything else was the same for all: network, images in a batch, augmentation, steps and evaluations. "
-        "Learning rates and other settings that were searched were chosen on the validation classes.",
+        "All other settings are the same for every loss: network, batch size, augmentation, steps and evaluations. "
+        "Learning rates and other tuned settings were chosen on the validation classes.",
         words=frozenset({0, 1, 2, 3, 4}),
     )
 
@@ -131,8 +132,8 @@ def _demands(board: Leaderboard, settings: dict[str, dict[str, Any]], differing:
 def _search(record: Record) -> str:
     """Describe how many trials chose the settings, and their cost relative to a run."""
     if not record.tuning_trials:
-        return "as given"
-    cost = f", {record.tuning_images / record.images:.1f} times the images of a run" if record.images else ""
+        return "not tuned"
+    cost = f", {record.tuning_images / record.images:.1f} times the images of one run" if record.images else ""
     return counted(record.tuning_trials, "trial") + cost
 
 
@@ -148,7 +149,7 @@ def _test_classes(board: Leaderboard) -> str:
     if not left:
         return f"{len(scored):,}"
     named = listed(left) if len(left) <= NAMED else f"{listed(left[:NAMED])} ..."
-    return f"{len(scored):,}; {counted(len(left), 'more class')} ({named}) cannot be scored, with nothing to find"
+    return f"{len(scored):,}; {counted(len(left), 'more class')} ({named}) cannot be scored: no match to find"
 
 
 def _splits(records: list[Record]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vicinal._util.text import counted, in_words, percent, short
+from vicinal._util.text import counted, percent, short
 from vicinal.leaderboard import Influence, Leaderboard, weigh_influences
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import WIDTH
@@ -13,13 +13,6 @@ from vicinal.runs import SearchRecord, read_searches
 
 __all__ = ["influence_chapter"]
 
-WORDS = {
-    "loss": "another loss",
-    "settings": "other settings",
-    "learning rate": "another rate",
-    "seed": "another seed",
-    "test classes": "other classes",
-}
 PARTS = 4  # most settings that get their own bar
 
 
@@ -30,20 +23,20 @@ def influence_chapter(board: Leaderboard) -> list[Chapter]:
     if not influences:
         return []
     first = influences[0]
-    text = f"{WORDS[first.name].capitalize()} would move the {board.score} of a run most, by {_points(first.deviation)}"
+    text = f"The choice of {first.name} affects {board.score} most: a standard deviation of"
     blocks: list[Block] = [
-        Prose(f"{text} points: {percent(first.share, 0)} % of all that moves it."),
+        Prose(f"{text} {_points(first.deviation)} points, {percent(first.share, 0)} % of the variance."),
         _chart(board, influences),
         *_table([search for search in searches if search.importance and search.is_of(board.main_network)]),
     ]
-    return [Chapter("What mattered?", tuple(blocks))]
+    return [Chapter("Sources of variance", tuple(blocks))]
 
 
 def _chart(board: Leaderboard, influences: list[Influence]) -> Chart:
     rows: list[tuple[str, float, float, str, bool]] = []
     for influence in influences:
         value = f"{_points(influence.deviation)} points · {percent(influence.share, 0)} %"
-        rows.append((WORDS[influence.name], influence.deviation, influence.uneven, value, True))
+        rows.append((influence.name, influence.deviation, influence.uneven, value, True))
         for name, share in list(influence.parts.items())[:PARTS]:
             part = influence.deviation * math.sqrt(share)
             rows.append((_setting(name), part, part, f"{percent(share, 0)} % of it", False))
@@ -51,12 +44,12 @@ def _chart(board: Leaderboard, influences: list[Influence]) -> Chart:
     right = WIDTH - 1.15 * LETTER * max(len(value) for *_, value, _ in rows) - 6
     bottom = 6 + 24.0 * len(rows)
     alt = "; ".join(
-        f"{WORDS[influence.name]}: {_points(influence.deviation)} points, {percent(influence.share, 0)} %"
+        f"{influence.name}: {_points(influence.deviation)} points, {percent(influence.share, 0)} %"
         for influence in influences
     )
     drawing = Drawing(WIDTH, bottom + 36, alt)
     x = Scale(0, 100 * max(deviation for _, deviation, *_ in rows) or 1.0, left, right)
-    drawing.x_axis(x, bottom, f"how far it moves {board.score}, points", top=2, ticks=x.ticks(4))
+    drawing.x_axis(x, bottom, f"standard deviation of {board.score}, points", top=2, ticks=x.ticks(4))
     for index, (name, whole, uneven, value, main) in enumerate(rows):
         y, high = 18 + 24.0 * index, 12 if main else 6
         drawing.text(left - 10, y + 4, name, "name strong" if main else "label", anchor="end")
@@ -75,30 +68,29 @@ def _caption(board: Leaderboard, influences: list[Influence]) -> str:
         counted(levels[name], unit, plural if name == "seed" else "") for name, unit in units.items() if name in levels
     )
     sentences = [
-        "How far the score of a run would move (one standard deviation) if one thing alone were drawn anew, from an "
-        f"analysis of variance over {basis}. The blue part differs from loss to loss and can change their order; the "
-        "grey part raises or lowers all alike."
+        f"Analysis of variance over {basis}: standard deviation of the {board.score} of a run if only this factor "
+        "changes, and its share of the variance. Blue: differs between losses, so it can change their order. Grey: "
+        "affects all losses equally."
     ]
     if "settings" in levels:
         sentences.append(
-            f"Settings are those that the search tried for each loss ({levels['settings']} trials or more) on "
-            "validation classes, brought to the scale of test scores; Optuna's importances divide them, and are rough "
-            "for so few."
+            f"Settings: from the search of each loss ({levels['settings']} trials or more) on the validation classes, "
+            "rescaled to test scores, and divided by Optuna's importances, which are rough for so few trials."
         )
     if "learning rate" in levels:
         sentences.append(
-            f"Rates are the {levels['learning rate']} that each loss tried on validation classes, brought to the scale "
-            "of test scores."
+            f"Learning rate: the {levels['learning rate']} rates that each loss tried on the validation classes, "
+            "rescaled to test scores."
         )
     if "seed" not in levels:
-        sentences.append("There is one seed, so its luck is in the bar of the loss.")
+        sentences.append("With one seed, the variance over seeds is part of the bar of the loss.")
     return " ".join(sentences)
 
 
 def _table(searches: list[SearchRecord]) -> list[Block]:
     rows = tuple(
         (
-            in_words(search.name) if rank == 0 else "",
+            search.name if rank == 0 else "",
             _setting(name),
             percent(share, 0),
             short(search.given.get(name, "")),
@@ -110,13 +102,13 @@ def _table(searches: list[SearchRecord]) -> list[Block]:
     )
     if not rows:
         return []
-    head = ("loss", "setting", "share, %", "given", "found", "scores of trials")
-    caption = "Settings that were searched for, by how much of the difference between trials of a loss is theirs."
+    head = ("loss", "setting", "importance, %", "default", "best", "scores of trials")
+    caption = "Tuned settings, and their share of the variance between the trials of a loss."
     return [Table(head, rows, caption, words=frozenset({0, 1}))]
 
 
 def _setting(name: str) -> str:
-    return in_words(name.rpartition(".")[2])
+    return name.rpartition(".")[2]
 
 
 def _points(deviation: float) -> str:

@@ -30,26 +30,26 @@ def pair_weight_curves(board: Leaderboard) -> list[Chapter]:
         try:
             curves, mined = _traced(entry.runs[0])
         except VicinalError:  # a custom loss that this installation does not know
-            without.append(entry.label)
+            without.append(f"{entry.name} (its code is not available here)")
             continue
         if not mined:
-            without.append(f"the miner of {entry.label}, which draws at random")
-        panels.append(_panel(entry.label, curves))
+            without.append(f"the miner of {entry.name} (it draws at random)")
+        panels.append(_panel(entry.name, curves))
     if not panels:
         return []
     blocks: list[Block] = [
         Chart(
             "pair-weights",
             tuple(panels),
-            "How hard each loss pulls a positive pair together (blue, solid) and pushes a negative pair apart (orange, "
-            "dashed), as the cosine of the pair moves from -1 to 1 and the anchor's other pairs stay where they are. "
-            "Every scale is its own: what counts is where a loss works and where it rests.",
+            "Weight of a positive pair (blue, solid) and of a negative pair (orange, dashed) in the gradient of each "
+            "loss, against the cosine similarity of the pair; the other pairs of the anchor are fixed. Scales differ: "
+            "compare the shapes, not the values.",
             size="small",
         )
     ]
     if without:
-        blocks.append(Prose(f"Not drawn: {'; '.join(without)}.", kind="note"))
-    return [Chapter("What each loss does to a pair", tuple(blocks))]
+        blocks.append(Prose(f"Not shown: {'; '.join(without)}.", kind="note"))
+    return [Chapter("Pair weights", tuple(blocks))]
 
 
 def _traced(run: Run) -> tuple[WeightCurves, bool]:
@@ -75,7 +75,7 @@ def _panel(name: str, curves: WeightCurves) -> Panel:
     pull = list(zip(cosines, curves.positive.tolist(), strict=True))
     push = list(zip(cosines, curves.negative.tolist(), strict=True))
     alt = (
-        f"{name}: a positive pair is pulled most at cosine {_peak(pull):.1f}, a negative pair pushed most at cosine "
+        f"{name}: the weight of a positive pair is largest at cosine {_peak(pull):.1f}, of a negative pair at cosine "
         f"{_peak(push):.1f}"
     )
     svg = small_lines(

@@ -26,7 +26,7 @@ def published_numbers(board: Leaderboard) -> list[Chapter]:
             together = [NONE if entry.joined is None else percent(entry.joined.mean(row.score))] if joins else []
             rows.append(
                 (
-                    entry.label,
+                    entry.name,
                     row.score,
                     percent(entry.mean(row.score)),
                     *together,
@@ -39,12 +39,12 @@ def published_numbers(board: Leaderboard) -> list[Chapter]:
         return []
     ours = ("ours", "ours, joined") if joins else ("ours",)
     caption = (
-        f"Ours with {network_in_words(board.main_network)}. Another backbone, image size or number of steps moves "
-        "scores more than a loss does: compare the order, not the numbers."
+        f"Our scores are with {network_in_words(board.main_network)}. Backbone, image size and number of steps often "
+        "matter more than the loss: compare the order of the losses, not the numbers."
     )
     words = frozenset({0, 1, len(ours) + 3, len(ours) + 4})
-    head = ("loss", "score", *ours, "published", "their network", "source")
-    return [Chapter("Published numbers", (Table(head, tuple(rows), caption, words=words),))]
+    head = ("loss", "score", *ours, "published", "published with", "source")
+    return [Chapter("Published results", (Table(head, tuple(rows), caption, words=words),))]
 
 
 def _of_method(entries: list[Entry], method: str) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""Chapter on verification: the error rates of a similarity threshold, for the winner and the methods after it."""
+"""Chapter on verification: error rates of a similarity threshold, for the recommended and the best methods."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import numpy as np
 
 from vicinal.evaluation import Verification, verify
 from vicinal.evaluation.items import by_role
-from vicinal.leaderboard import Entry, Leaderboard
+from vicinal.leaderboard import Leaderboard
 from vicinal.report.blocks import Chapter, Chart, Panel, Table
 from vicinal.report.charts import Curve, line_chart
+from vicinal.report.labels import is_recommended
+from vicinal.runs import Run
 
 __all__ = ["verification_chapter"]
 
@@ -17,8 +19,10 @@ HIGHEST = 0.5  # largest false accept rate drawn; beyond it all curves converge
 
 
 def verification_chapter(board: Leaderboard) -> list[Chapter]:
-    """Draw the DET curves of the first methods, and list thresholds of the winner."""
-    results = {entry.label: _verified(board, entry) for entry in board.of_network()[:SHOWN]}
+    """Draw DET curves of the recommended and the best methods, and list thresholds of the recommended one."""
+    best = board.best.record.name
+    others = [entry for entry in board.of_network() if not is_recommended(board, entry)][: SHOWN - 1]
+    results = {best: _verified(board.best)} | {entry.name: _verified(entry.typical(board.score)) for entry in others}
     available = {name: verification for name, verification in results.items() if verification is not None}
     if not available:
         return []
@@ -28,23 +32,24 @@ def verification_chapter(board: Leaderboard) -> list[Chapter]:
     curves = {
         name: Curve(
             [(float(rate), 100 * _false_rejects(verification, float(rate))) for rate in rates],
-            "accent" if rank == 0 else "other",
+            "accent" if name == best else "other",
         )
-        for rank, (name, verification) in enumerate(available.items())
+        for name, verification in available.items()
     }
-    alt = "DET. " + "; ".join(f"{name}: EER {100 * each['EER']:.1f} per cent" for name, each in available.items()) + "."
-    label = "false accepts (FAR); upwards: false rejects, per cent"
-    svg = line_chart(curves, x_label=label, alt=alt, ticks=decades, log=True)
-    caption = (
-        "Are two items the same? A threshold on the similarity that rarely takes different classes for the same (left) "
-        "overlooks more pairs that are (upwards). All pairs of test items, one run of each way."
+    alt = "DET. " + "; ".join(f"{name}: EER {100 * each['EER']:.1f} %" for name, each in available.items()) + "."
+    svg = line_chart(
+        curves, x_label="false accept rate", y_label="false reject rate, %", alt=alt, ticks=decades, log=True
     )
-    name, winner = next(iter(available.items()))
-    return [Chapter("Same or different", (Chart("det", (Panel(svg, alt),), caption), _thresholds(name, winner)))]
+    caption = (
+        "DET curves: do two items belong to the same class? A higher threshold on the similarity accepts fewer pairs "
+        "of different classes (left) and rejects more pairs of the same class (up). Lower is better. All pairs of test "
+        "items, one run per method."
+    )
+    tables = [_thresholds(best, available[best])] if best in available else []
+    return [Chapter("Verification", (Chart("det", (Panel(svg, alt),), caption), *tables))]
 
 
-def _verified(board: Leaderboard, entry: Entry) -> Verification | None:
-    run = entry.typical(board.score)
+def _verified(run: Run) -> Verification | None:
     if not run.has_test_items:
         return None
     items = run.test_items()
@@ -73,9 +78,9 @@ def _thresholds(name: str, verification: Verification) -> Table:
         )
         rows.append((f"{threshold:.4f}", false, f"{100 * recognised:.1f}", f"{100 * low:.1f} to {100 * high:.1f}"))
     caption = (
-        f"Thresholds on the similarity of {name} and what they cost: of pairs of two classes so many are accepted, of "
-        "pairs of one class so many recognised, with the interval over classes. These are rates of the test classes; "
-        "`vicinal calibrate` chooses a threshold with a promise about new ones."
+        f"Similarity thresholds of {name}. False accepts: share of pairs of different classes above the threshold. "
+        "True accepts: share of pairs of the same class above it, with a 95 % interval over classes. These are rates "
+        "on the test classes; for a threshold with a known rate on new classes, run `vicinal calibrate`."
     )
-    head = ("threshold", "false accepts, %", "recognised, %", "95 % interval")
+    head = ("threshold", "false accepts, %", "true accepts, %", "95 % interval")
     return Table(head, tuple(rows), caption, words=frozenset())

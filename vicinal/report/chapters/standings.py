@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from vicinal._util.text import NONE, TIMES, capitalised, in_words, percent
+from vicinal._util.text import NONE, TIMES, percent
 from vicinal.leaderboard import Entry, Leaderboard
 from vicinal.leaderboard.gain import usable
 from vicinal.leaderboard.text import gaps, network_in_words, notes, run_counts
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Table
 from vicinal.report.charts import Row, dot_rows
+from vicinal.report.labels import is_recommended, style_of
 from vicinal.runs import Network
 from vicinal.stats import Interval
 
@@ -23,16 +24,16 @@ def leaderboard_tables(board: Leaderboard) -> list[Chapter]:
     for network in sorted(board.networks, key=lambda network: network != board.main_network):
         entries = board.of_network(network)
         if several:
-            blocks.append(Prose(f"{capitalised(network_in_words(network))}.", kind="heading"))
+            blocks.append(Prose(network_in_words(network), kind="heading"))
         blocks += [
             _chart(board, entries, [entry for entry in board.baselines_of(network) if usable(entry)], network),
             _table(board, entries, board.baselines_of(network)),
             *_joined(board, entries),
         ]
-    blocks += [Prose(in_words(text), kind="warning") for text in notes(board)]
+    blocks += [Prose(text, kind="warning") for text in notes(board)]
     for entry, text in gaps(board):
         of_network = f" ({network_in_words(entry.network)})" if several else ""
-        blocks.append(Prose(f"{capitalised(entry.label)}{of_network}: {text}", kind="warning"))
+        blocks.append(Prose(f"{entry.name}{of_network}: {text}", kind="warning"))
     return [Chapter("Leaderboard", tuple(blocks))]
 
 
@@ -42,31 +43,28 @@ def _chart(board: Leaderboard, trained: list[Entry], baselines: list[Entry], net
     intervals = [(entry.over_classes(score), entry.over_seeds(score)) for entry in entries]
     rows = [
         Row(
-            entry.label,
+            entry.name,
             100 * entry.mean(score),
             thin=_in_percent(over_classes),
             thick=_in_percent(over_seeds),
             small=[100 * value for value in entry.by_seed(score)] if over_seeds is not None else (),
-            style="accent" if rank == 0 else "other" if rank < len(trained) else "baseline",
+            style=style_of(board, entry),
+            ring=rank >= len(trained),
         )
         for rank, (entry, (over_classes, over_seeds)) in enumerate(zip(entries, intervals, strict=True))
     ]
-    ranking = ", ".join(f"{entry.label} {percent(entry.mean(score))} %" for entry in trained)
+    ranking = ", ".join(f"{entry.name} {percent(entry.mean(score))} %" for entry in trained)
     if baselines:
-        ranking += "; without training "
-        ranking += ", ".join(f"{entry.label} {percent(entry.mean(score))} %" for entry in baselines)
-    svg = dot_rows(rows, f"test {score}, per cent", f"Test {score} of each loss, best first: {ranking}.")
-    sentences = [f"The large dot is the mean test {score}; further right is better."]
+        ranking += "; untrained: "
+        ranking += ", ".join(f"{entry.name} {percent(entry.mean(score))} %" for entry in baselines)
+    svg = dot_rows(rows, f"{score} on the test classes, %", f"Test {score} of each loss, best first: {ranking}.")
+    sentences = [f"Large dots: mean {score} on the test classes. Blue: the recommended model."]
     if baselines:
-        sentences.append("Rings below the rule are the network without training: what a loss has to beat.")
+        sentences.append("Rings below the line: the untrained network, the baseline that a loss has to beat.")
     if any(over_seeds for _, over_seeds in intervals):
-        sentences.append(
-            "Small rings are single seeds, and the thick bar is where the mean over many seeds would lie (95 %)."
-        )
+        sentences.append("Small rings: single seeds. Thick bars: 95 % interval over seeds.")
     if any(over_classes for over_classes, _ in intervals):
-        sentences.append(
-            "The thin line says how far the score would move had other classes been drawn to test on (95 %)."
-        )
+        sentences.append("Thin lines: 95 % interval over test classes.")
     name = "-".join(("leaderboard", network[0], str(network[1])))
     return Chart(name, (Panel(svg, f"Ranking by test {score}: {ranking}."),), " ".join(sentences))
 
@@ -76,30 +74,31 @@ def _table(board: Leaderboard, trained: list[Entry], baselines: list[Entry]) -> 
     other_scores = [name for name in BESIDE if name != score and all(name in entry.scores for entry in entries)]
     columns: dict[str, list[str]] = {
         "": [*map(str, range(1, len(trained) + 1)), *("" for _ in baselines)],
-        "loss": [entry.label for entry in entries],
+        "loss": [entry.name for entry in entries],
         score: [percent(entry.mean(score)) for entry in entries],
         "± seeds": [_reach(entry, score) for entry in entries],
-        "95 % over classes": [_span(entry.over_classes(score)) for entry in entries],
+        "95 % interval": [_span(entry.over_classes(score)) for entry in entries],
     }
     deviations = [entry.fold_deviation(score) for entry in entries]
     if any(deviation is not None for deviation in deviations):
-        columns["sd folds"] = [percent(deviation, 1) for deviation in deviations]
+        columns["SD over folds"] = [percent(deviation, 1) for deviation in deviations]
     columns |= {name: [percent(entry.mean(name)) for entry in entries] for name in other_scores}
     validated = any(entry.validation(score) is not None for entry in entries)
     if validated:
         columns["validation"] = [percent(entry.validation(score)) for entry in entries]
     columns["runs"] = [run_counts(entry) for entry in entries]
     caption = (
-        "Scores in per cent, on the test classes. ± seeds is half of Student's 95 % interval of the mean; the interval "
-        "over classes is a bootstrap, since queries of one class succeed and fail together."
+        "Scores in %, on the test classes; the recommended model is in bold. ± seeds: half of the 95 % t interval of "
+        "the mean over seeds. 95 % interval: over test classes."
     )
     if validated:
-        caption += f" Validation is the {score} on the validation classes at the reported step."
+        caption += f" Validation: {score} on the validation classes at the reported step."
     if baselines:
-        caption += " Rows without a rank cost no training: the network as it is, the same with its features reduced "
-        caption += "(PCA on the training classes), and neighbours in random order (exactly)."
+        caption += " Rows without a rank are baselines without training: the network's own features, the same reduced "
+        caption += "by PCA, and neighbours in random order (chance)."
     rows = tuple(zip(*columns.values(), strict=True))
-    return Table(tuple(columns), rows, caption, words=frozenset({1}), best=frozenset({0}))
+    bold = frozenset(number for number, entry in enumerate(entries) if is_recommended(board, entry))
+    return Table(tuple(columns), rows, caption, words=frozenset({1}), best=bold)
 
 
 def _joined(board: Leaderboard, entries: list[Entry]) -> list[Block]:
@@ -112,7 +111,7 @@ def _joined(board: Leaderboard, entries: list[Entry]) -> list[Block]:
     rows = tuple(
         (
             str(rank),
-            entry.label,
+            entry.name,
             percent(joined.mean(score)),
             _reach(joined, score),
             _span(joined.over_classes(score)),
@@ -123,12 +122,13 @@ def _joined(board: Leaderboard, entries: list[Entry]) -> list[Block]:
         )
         for rank, (entry, joined) in enumerate(both, 1)
     )
-    head = (f"joined {score}", "± seeds", "95 % over classes", "separate", "joined P@1", "separate", "size")
+    head = (f"joined {score}", "± seeds", "95 % interval", f"single {score}", "joined P@1", "single P@1", "size")
     caption = (
-        "The models of all folds as one: joined, their embeddings lie side by side and are searched together; separate "
-        "is the mean of the models, as in the table above."
+        "Joined: the embeddings of all folds are concatenated and searched as one. Single: the mean over the separate "
+        "models, as in the table above."
     )
-    return [Table(("", "loss", *head), rows, caption, words=frozenset({1}), best=frozenset({0}))]
+    bold = frozenset(number for number, (entry, _) in enumerate(both) if is_recommended(board, entry))
+    return [Table(("", "loss", *head), rows, caption, words=frozenset({1}), best=bold)]
 
 
 def _in_percent(interval: Interval | None) -> Interval | None:

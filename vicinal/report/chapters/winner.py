@@ -1,12 +1,15 @@
-"""Chapters with images of the winner: neighbours, class confusions, and a map of its embeddings."""
+"""Chapters about the recommended model: neighbours as images, a map of its embeddings, and confused classes."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
 
-from vicinal._util.text import percent
+from vicinal._util.text import counted, listed, percent
 from vicinal.leaderboard import Leaderboard
 from vicinal.report.blocks import Block, Chapter, Chart, Panel, Prose, Strip, Table, Thumbnail
 from vicinal.report.charts import WIDTH
@@ -33,14 +36,15 @@ def confusion(found: Search, album: Album, whose: str) -> list[Chapter]:
         if first < second and value > 0
     ]
     if not pairs:
-        return [Chapter("Confusion", (Prose("No class was ever taken for another.", kind="note"),))]
+        text = "No class is confused with another: all nearest neighbours have the class of their query."
+        return [Chapter("Confused classes", (Prose(text, kind="note"),))]
     pairs.sort(key=lambda pair: (-pair[0], pair[1:]))
     table = shares.tocsr()
     blocks: list[Block] = [_table(pairs[:PAIRS], table, found, album, whose)]
     chosen = list(dict.fromkeys(label for _, *members in pairs for label in members))[:CLASSES]
     if len(chosen) > 2:
         blocks.append(_heat_map(chosen, table, album))
-    return [Chapter("Confusion", tuple(blocks))]
+    return [Chapter("Confused classes", tuple(blocks))]
 
 
 def _shares(found: Search) -> coo_array:
@@ -73,13 +77,14 @@ def _table(pairs: list[tuple[float, int, int]], shares: csr_array, found: Search
         )
         shown = (names[0], examples(first), names[1], examples(second)) if album.data is not None else names
         rows.append((*shown, *numbers))
-    head = ("class", "", "taken for", "") if album.data is not None else ("class", "taken for")
+    head = ("class A", "", "class B", "") if album.data is not None else ("class A", "class B")
     words = frozenset(range(len(head)))
     caption = (
-        f"Where {whose} goes wrong: of the neighbours that should belong to the first class, how many per cent "
-        "belong to the second; the same the other way round; and how many are right."
+        f"The most confused pairs of classes by {whose}. For each query of a class with R other items, the R nearest "
+        "neighbours are counted. A → B: share of the neighbours of class A that belong to class B, in %. A → A: share "
+        "that is correct."
     )
-    return Table((*head, "this way", "that way", "right"), tuple(rows), caption, words=words)
+    return Table((*head, "A → B", "B → A", "A → A"), tuple(rows), caption, words=words)
 
 
 def _heat_map(chosen: list[int], shares: csr_array, album: Album) -> Chart:
@@ -90,7 +95,7 @@ def _heat_map(chosen: list[int], shares: csr_array, album: Album) -> Chart:
     left, top = longest + 10, slant + 14
     side = min(30.0, (WIDTH - left - slant) / (len(chosen) - 0.5))  # the last column's name extends beyond its column
     alt = "Heat map of confusion. " + "; ".join(
-        f"{full[row]}: {100 * shares[label, label]:.0f} % right" for row, label in enumerate(chosen)
+        f"{full[row]}: {100 * shares[label, label]:.0f} % correct" for row, label in enumerate(chosen)
     )
     drawing = Drawing(WIDTH, top + side * len(chosen) + 6, alt)
     strongest = (
@@ -109,8 +114,8 @@ def _heat_map(chosen: list[int], shares: csr_array, album: Album) -> Chart:
                 opacity = min(1.0, share / (strongest if label_of_row != other else 1.0))
                 drawing.box(*area, "own" if label_of_row == other else "", opacity=opacity, title=title)
     caption = (
-        "The classes of the table against each other: rows are queries, columns what was found. The stronger the "
-        "orange, the more neighbours are of the wrong class; blue on the diagonal is right."
+        "Classes of the queries (rows) against classes of their neighbours (columns). Blue on the diagonal is correct; "
+        "a stronger orange means more neighbours of the wrong class."
     )
     return Chart("confusion", (Panel(str(drawing), alt),), caption)
 
@@ -118,12 +123,13 @@ def _heat_map(chosen: list[int], shares: csr_array, album: Album) -> Chart:
 # Map of the embeddings: t-SNE of some test classes.
 
 MAP_CLASSES, PER_CLASS, COLOURS = 12, 40, 6
-MAP_LETTERS, BOLD = 22, 1.2 * LETTER  # longest name, and width of a letter on a phone
-FAR = 20  # distance from its cluster at which a name gets a connecting line
+MAP_LETTERS, BOLD = 26, 1.2 * LETTER  # longest name, and width of a letter on a phone
+DOT, CLEARANCE, EDGE = 2.4, 3.4, 22.0  # radius of a point, its distance to names, and empty space around all points
+FAR = 26  # distance from its cluster at which a name gets a connecting line
 
 
 def embedding_map(found: Search, album: Album, whose: str) -> list[Chapter]:
-    """Draw items of classes from the worst to the best, each class named at its densest point."""
+    """Draw items of classes from the lowest to the highest score, each named next to its densest point."""
     of_query = found.labels[found.queries]
     present = np.unique(of_query)
     score = np.array([found.scores[of_query == label].mean() for label in present])
@@ -135,31 +141,47 @@ def embedding_map(found: Search, album: Album, whose: str) -> list[Chapter]:
     if found.distance == "cosine":  # for unit vectors, nearest by angle is nearest by distance
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     perplexity = min(30.0, (len(items) - 1) / 3)
-    points = TSNE(perplexity=perplexity, init="random", random_state=0).fit_transform(rows)
+    with threadpool_limits(1):  # for so few points, threads would mostly wait for each other
+        points = TSNE(perplexity=perplexity, init="random", random_state=0).fit_transform(rows)
     names = [album.names[label] for label in chosen]
-    alt = f"Map of {len(items)} test items of {len(chosen)} classes: {', '.join(names)}."
+    drawing, unnamed = _draw_map(points, found.labels[items], chosen, names)
+    shown = f"{len(chosen)} of {len(present):,}" if len(chosen) < len(present) else f"All {len(chosen)}"
+    caption = (
+        f"t-SNE of the embeddings of {whose}. {shown} test classes are shown"
+        f"{', from the lowest to the highest score' if len(chosen) < len(present) else ''}, with at most {PER_CLASS} "
+        "items each. Classes that overlap are confused; distances between separate clusters mean little."
+    )
+    if unnamed:
+        caption += f" No room for the name of {counted(len(unnamed), 'class')}: {listed(unnamed)}."
+    return [Chapter("Map of the embeddings", (Chart("map", (Panel(str(drawing), drawing.alt),), caption),))]
+
+
+def _draw_map(
+    points: np.ndarray, labels: np.ndarray, chosen: np.ndarray, names: list[str]
+) -> tuple[Drawing, list[str]]:
+    """Return the drawing, and the names of the classes whose name has no place that is free of points."""
+    alt = f"Map of {len(points)} test items of {len(chosen)} classes: {', '.join(names)}."
     drawing = Drawing(WIDTH, WIDTH * 0.82, alt)
     (left, bottom), (right, top) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
-    x, y = Scale(left, right, 10, WIDTH - 10), Scale(bottom, top, WIDTH * 0.82 - 10, 10)
-    labels = found.labels[items]
+    x, y = Scale(left, right, EDGE, WIDTH - EDGE), Scale(bottom, top, drawing.height - EDGE, EDGE)
+    dots = [(x(across), y(up)) for across, up in points.tolist()]
     for index, label in enumerate(chosen):
-        for across, up in points[labels == label].tolist():
-            drawing.dot(x(across), y(up), f"c{index % COLOURS}", radius=2.4, title=names[index])
-    heaps = [_densest(points[labels == label]) for label in chosen]
+        for number in np.flatnonzero(labels == label).tolist():
+            drawing.dot(*dots[number], f"c{index % COLOURS}", radius=DOT, title=names[index])
+    centres = [_densest(points[labels == label]) for label in chosen]
     shown = short_names(names, MAP_LETTERS)
-    wanted = [Box(x(across), y(up), BOLD * len(name) + 6, 15) for (across, up), name in zip(heaps, shown, strict=True)]
-    placed = place_boxes(wanted, drawing.width, drawing.height)
+    wanted = [
+        Box(x(across), y(up), BOLD * len(name) + 4, 13) for (across, up), name in zip(centres, shown, strict=True)
+    ]
+    placed = place_boxes(wanted, drawing.width, drawing.height, points=dots, clearance=CLEARANCE)
     for index, (box, own) in enumerate(zip(placed, wanted, strict=True)):
-        if abs(box.y - own.y) > FAR or abs(box.x - own.x) > FAR:
-            drawing.line([(own.x, own.y), (box.x, box.y)], f"lead c{index % COLOURS}")
+        if box is not None and (abs(box.y - own.y) > FAR or abs(box.x - own.x) > own.width / 2 + FAR):
+            edge = box.y + math.copysign(box.height / 2, own.y - box.y)
+            drawing.line([(own.x, own.y), (box.x, edge)], f"lead c{index % COLOURS}")
     for index, box in enumerate(placed):
-        drawing.text(box.x, box.y + 4, shown[index], f"on-map c{index % COLOURS}", anchor="middle")
-    caption = (
-        f"Test items as {whose} places them, flattened to a page by t-SNE: {len(chosen)} classes from the worst to the "
-        "best scored. A class in one tight heap is found easily; names that lie in one heap are confused. Distances "
-        "between heaps mean little."
-    )
-    return [Chapter("Map of the space", (Chart("map", (Panel(str(drawing), alt),), caption),))]
+        if box is not None:
+            drawing.text(box.x, box.y + 4, shown[index], f"on-map c{index % COLOURS}", anchor="middle")
+    return drawing, [name for name, box in zip(names, placed, strict=True) if box is None]
 
 
 def _densest(points: np.ndarray) -> tuple[float, float]:
@@ -173,20 +195,21 @@ ROWS, SHOWN = 3, 8
 
 
 def pictures(board: Leaderboard) -> list[Chapter]:
-    """Open the data and embeddings of the winner once for three chapters: neighbours, map and confusion."""
-    winner = board.of_network()[0]
-    run = winner.typical(board.score)
+    """Open the data and embeddings of the recommended run once for three chapters: neighbours, map and confusion."""
+    run = board.best
     if not run.has_test_items:
-        return [Chapter("What it finds", (Prose("The embeddings of the test items were not kept.", kind="note"),))]
+        text = "The embeddings of the test items were not saved, so there are no search results to show."
+        return [Chapter("Nearest neighbours", (Prose(text, kind="note"),))]
     album = open_album(run, board.data)
     if run.record.gallery and run.test_items().roles is None and album.roles is None:
-        return [Chapter("What it finds", (Prose(album.note, kind="note"),))]
+        return [Chapter("Nearest neighbours", (Prose(album.note, kind="note"),))]
     results = search(run, album.roles)
+    name = run.record.name
     which = f"seed {run.record.seed}" + ("" if run.record.fold is None else f", fold {run.record.fold}")
     return [
-        Chapter("What it finds", tuple(_neighbours(run, results, album, f"{winner.label} ({which})"))),
-        *embedding_map(results, album, winner.label),
-        *confusion(results, album, winner.label),
+        Chapter("Nearest neighbours", tuple(_neighbours(run, results, album, f"{name} ({which})"))),
+        *embedding_map(results, album, name),
+        *confusion(results, album, name),
     ]
 
 
@@ -199,12 +222,12 @@ def _neighbours(run: Run, found: Search, album: Album, whose: str) -> list[Block
     middle = order[np.argsort(np.abs(np.arange(len(order)) - len(order) // 2), kind="stable")]
     groups = tuple(
         (title, tuple(_row(found, album, int(query)) for query in _of_different_classes(found, ranked)))
-        for title, ranked in (("Among the best", best), ("In the middle", middle), ("Among the worst", worst))
+        for title, ranked in (("Best queries", best), ("Median queries", middle), ("Worst queries", worst))
     )
     caption = (
-        f"The {SHOWN} nearest neighbours of test items by {whose}, nearest first; the item itself is at the left. A "
-        "solid blue frame and ✓ mark an item of the same class, a dashed orange frame and ✗ one of another, with its "
-        f"name. Queries are sorted by their own MAP@R; by {found.distance} distance the first neighbour is right for "
+        f"Results of the recommended model, {whose}: a query at the left, then its {SHOWN} nearest neighbours by "
+        f"{found.distance} distance, nearest first. A solid blue frame and ✓ mark the class of the query, a dashed "
+        "orange frame and ✗ another class. Queries are ranked by their MAP@R. The first neighbour is correct for "
         f"{percent(run.record.test['P@1'])} % of all queries."
     )
     return [*note, Strip(groups, caption)]
