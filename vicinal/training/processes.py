@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -44,7 +45,18 @@ def start_processes(settings: Settings) -> Fabric:
             f"{here} devices here: {error} Use accelerator='auto', or as many processes as there are devices."
         ) from None
     fabric.launch()
+    if together > 1:
+        atexit.register(_leave_group)
     return fabric
+
+
+def _leave_group() -> None:
+    """End the process group before the interpreter ends.
+
+    Fabric does this for NCCL only. The threads of a Gloo group that still exists at exit can abort the process.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def import_fabric() -> None:
