@@ -130,7 +130,7 @@ class _Process:
         self.task: Any = None
         self._work: Any = None
         self.process: SpawnProcess = context.Process(target=_serve, args=(child_end, threads))
-        with _deaf_to_interrupts():
+        with _deaf_to_interrupts(), _limited_threads(threads):
             self.process.start()
         child_end.close()
 
@@ -176,6 +176,23 @@ class _Process:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+
+
+@contextmanager
+def _limited_threads(threads: int) -> Iterator[None]:
+    """Limit the threads of processes started here, including those of NumPy, which torch does not control.
+
+    NumPy's threads wait in a loop: with more of them than cores, runs take several times as long.
+    """
+    former = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = former
 
 
 @contextmanager
